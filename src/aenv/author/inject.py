@@ -1,0 +1,153 @@
+"""Injection: what a function gets without its caller sending it.
+
+A parameter annotated `Context` gets the instance; a parameter with `Depends(make)` gets a resource,
+made once per instance (or per call) and closed at its end. Neither shows in the schema. A unit test
+passes its own object, or swaps the maker with `replaced`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+T = TypeVar("T")
+RunSync = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Runs a blocking function and gives its result: in a worker thread on a server, in place in a test."""
+
+
+class _Sent:
+    """Lets `ctx.progress(…)` stand alone in a sync tool and behind `await` in an async one."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return iter(())  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Context:
+    """The instance that a call runs in."""
+
+    id: str = "local"
+    environment: str = ""
+    workspace: Path = field(default_factory=Path.cwd)
+    arguments: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    logger: logging.Logger = field(default_factory=lambda: logging.getLogger("aenv.environment"))
+    report: Callable[[float, float | None, str | None], None] | None = None
+
+    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> _Sent:
+        """Tell the caller how far the call is. Works from sync and async tools; `await` is optional."""
+        if self.report:
+            self.report(progress, total, message)
+        return _Sent()
+
+
+@dataclass(frozen=True)
+class Depends:
+    """Marks a parameter as a resource: `db: Db = Depends(open_db)`, or `Annotated[Db, Depends(open_db)]`.
+
+    `make` is a function or generator, sync or async; what follows its `yield` closes the resource. It may
+    itself take a `Context` or further `Depends`.
+    """
+
+    make: Callable[..., Any]
+    scope: Literal["instance", "call"] = "instance"
+
+
+_replacements: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+
+@contextmanager
+def replaced(make: Callable[..., Any], replacement: Callable[..., Any]) -> Iterator[None]:
+    """For tests: inside, every `Depends(make)` gets what `replacement` makes."""
+    before = _replacements.get(make)
+    _replacements[make] = replacement
+    try:
+        yield
+    finally:
+        if before is None:
+            del _replacements[make]
+        else:
+            _replacements[make] = before
+
+
+def injections(function: Callable[..., Any], hints: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of `function` that are injected: each with `Context` or its `Depends`."""
+    found: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        hint = hints.get(name)
+        if hint is Context:
+            found[name] = Context
+        elif isinstance(parameter.default, Depends):
+            found[name] = parameter.default
+        else:
+            marks = (mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Depends))
+            found.update((name, mark) for mark in marks)
+    return found
+
+
+class Resources:
+    """The resources of one instance; `async with` closes them, last made first closed."""
+
+    def __init__(self, run_sync: RunSync) -> None:
+        self._run_sync = run_sync
+        self._stack = AsyncExitStack()
+        self._made: dict[Callable[..., Any], asyncio.Future[Any]] = {}
+
+    async def __aenter__(self) -> Resources:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._made.clear()
+        await self._stack.aclose()
+
+    @asynccontextmanager
+    async def injected(self, wanted: Mapping[str, Any], context: Context) -> AsyncIterator[dict[str, Any]]:
+        """The values for the injected parameters of one call; call-scoped ones are closed on the way out."""
+        async with AsyncExitStack() as call:
+            yield {name: await self._value(mark, context, call) for name, mark in wanted.items()}
+
+    async def _value(self, mark: Any, context: Context, call: AsyncExitStack) -> Any:
+        if mark is Context:
+            return context
+        make = _replacements.get(mark.make, mark.make)
+        if mark.scope == "call":
+            return await self._make(make, context, call, call)
+        made = self._made.get(make)
+        if made is None:
+            # Concurrent first calls must share one resource, and a failed attempt must not stick.
+            made = self._made[make] = asyncio.ensure_future(self._make(make, context, self._stack, call))
+            made.add_done_callback(lambda done: self._forget_failure(make, done))
+        return await asyncio.shield(made)
+
+    def _forget_failure(self, make: Callable[..., Any], done: asyncio.Future[Any]) -> None:
+        if done.cancelled() or done.exception():
+            self._made.pop(make, None)
+
+    async def _make(
+        self, make: Callable[..., Any], context: Context, owner: AsyncExitStack, call: AsyncExitStack
+    ) -> Any:
+        hints = inspect.get_annotations(make, eval_str=True) if inspect.isroutine(make) else {}
+        wanted = injections(make, hints)
+        given = {name: await self._value(mark, context, call) for name, mark in wanted.items()}
+        if inspect.isasyncgenfunction(make):
+            return await owner.enter_async_context(asynccontextmanager(make)(**given))
+        if inspect.isgeneratorfunction(make):
+            return await owner.enter_async_context(self._in_thread(contextmanager(make)(**given)))
+        if inspect.iscoroutinefunction(make):
+            return await make(**given)
+        return await self._run_sync(lambda: make(**given))
+
+    @asynccontextmanager
+    async def _in_thread(self, manager: Any) -> AsyncIterator[Any]:
+        """A sync generator's resource: opened and closed off the event loop."""
+        value = await self._run_sync(manager.__enter__)
+        try:
+            yield value
+        finally:
+            await self._run_sync(lambda: manager.__exit__(None, None, None))

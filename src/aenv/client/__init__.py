@@ -1,0 +1,1 @@
+"""The SDK: `Environment` and the HTTP client below it."""

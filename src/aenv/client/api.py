@@ -1,0 +1,173 @@
+"""The only HTTP client of the SDK and the CLI: control routes, envelopes, retries.
+
+Retried are requests that are safe to repeat: those that never reached the server, those it refused with 429 or
+503, and the control routes, which are idempotent by the client's choice of id. A tool call never is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote
+
+from .. import errors, mcp
+from ..errors import AEnvError, NetworkError, TooManyRequests, Unavailable
+from ..http1 import Headers, Origin, Pool, Response
+
+logger = logging.getLogger("aenv.client.api")
+
+_MAX_BACKOFF = 10.0
+
+
+class SharedPool:
+    """One connection pool per event loop, shared by every client on it and closed with the last of them."""
+
+    def __init__(self) -> None:
+        self.pool = Pool()
+        self._users = 0
+
+    @classmethod
+    def acquire(cls) -> SharedPool:
+        """The pool of the running loop. Give it back with `release`."""
+        loop = asyncio.get_running_loop()
+        shared = _pools.get(loop)
+        if shared is None:
+            shared = _pools[loop] = cls()
+        shared._users += 1
+        return shared
+
+    async def release(self) -> None:
+        self._users -= 1
+        if self._users == 0:
+            _pools.pop(asyncio.get_running_loop(), None)
+            await self.pool.close()
+
+
+_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, SharedPool] = weakref.WeakKeyDictionary()
+
+
+class Api:
+    """The control routes of a gateway."""
+
+    def __init__(
+        self, origin: Origin, *, api_key: str | None = None, timeout: float = 60.0, max_retries: int = 10
+    ) -> None:
+        self.origin = origin
+        self._api_key = api_key
+        self._timeout = timeout
+        self._max_retries = max_retries
+        self._shared: SharedPool | None = None
+
+    async def __aenter__(self) -> Api:
+        self.pool()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        shared, self._shared = self._shared, None
+        if shared:
+            await shared.release()
+
+    def pool(self) -> Pool:
+        """The connections of the running loop."""
+        if self._shared is None:
+            self._shared = SharedPool.acquire()
+        return self._shared.pool
+
+    async def create_instance(
+        self, id: str, body: Mapping[str, Any], *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """The new instance. Safe to repeat: the same id is the same instance."""
+        path = f"/env-instance/{quote(id, safe='')}"
+        data: dict[str, Any] = await self.call("PUT", path, body, timeout=timeout)
+        return data
+
+    async def get_instance(self, id: str) -> dict[str, Any]:
+        data: dict[str, Any] = await self.call("GET", f"/env-instance/{quote(id, safe='')}")
+        return data
+
+    async def list_instances(self, which: str = "*") -> list[dict[str, Any]]:
+        """The instances of "*", "name" or "name@version"."""
+        data = await self.call("GET", f"/env-instance/{quote(which, safe='*@')}/list")
+        return data or []
+
+    async def delete_instance(self, id: str) -> None:
+        """End an instance; one that is gone already is fine."""
+        with suppress(errors.NotFound):
+            await self.call("DELETE", f"/env-instance/{quote(id, safe='')}")
+
+    async def call(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> Any:
+        """The `data` of the reply's envelope, after retries. Raises the error that the server named."""
+        attempt = 0
+        while True:
+            try:
+                return await self._once(method, path, body, timeout or self._timeout)
+            except (NetworkError, TooManyRequests, Unavailable) as error:
+                repeatable = method != "POST" or not isinstance(error, NetworkError)
+                if isinstance(error, errors.ConnectFailed):
+                    repeatable = True
+                if not repeatable or attempt >= self._max_retries:
+                    raise
+                await asyncio.sleep(_backoff(attempt, error))
+                attempt += 1
+
+    async def _once(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float) -> Any:
+        headers = [("accept", "application/json"), ("content-type", "application/json")]
+        if self._api_key:
+            headers.append(("authorization", f"Bearer {self._api_key}"))
+        payload = mcp.dumps(body) if body is not None else b""
+        response, reply = await fetch(self.pool(), self.origin, method, path, headers, payload, timeout)
+        return unwrap(response, reply, self.origin)
+
+
+async def fetch(
+    pool: Pool, origin: Origin, method: str, target: str, headers: Headers, body: bytes, timeout: float | None
+) -> tuple[Response, bytes]:
+    """A whole exchange within `timeout` seconds; NetworkError when it takes longer."""
+    try:
+        async with asyncio.timeout(timeout):
+            response = await pool.request(origin, method, target, headers, body)
+            return response, await response.read()
+    except TimeoutError:
+        raise NetworkError(f"{origin} did not answer {method} {target} within {timeout:g} s") from None
+
+
+def unwrap(response: Response, body: bytes, origin: Origin) -> Any:
+    """The `data` of an envelope, from gateway or runtime; raises the error that it carries."""
+    try:
+        envelope = mcp.loads(body)
+    except ValueError:
+        envelope = None
+    if not isinstance(envelope, dict) or "success" not in envelope:
+        shown = body[:200].decode("utf-8", "replace")
+        error = errors.from_code("", f"{origin} answered {response.status}: {shown!r}", status=response.status)
+        error.details["foreign"] = True  # not one of our servers, or something in between
+        raise error
+    if envelope["success"]:
+        return envelope.get("data")
+    raise _error_of(response, envelope)
+
+
+def _error_of(response: Response, envelope: Mapping[str, Any]) -> AEnvError:
+    # Gateways put the text into `message` and a code into `error`; runtimes put the text into `error`.
+    message = envelope.get("message") or envelope.get("errorMessage") or envelope.get("error") or "unknown error"
+    code = envelope.get("error") if envelope.get("message") else ""
+    retry_after = response.header(b"retry-after") or ""
+    wait = float(retry_after) if retry_after.replace(".", "", 1).isdecimal() else None
+    return errors.from_code(str(code or ""), str(message), status=response.status, retry_after=wait)
+
+
+def _backoff(attempt: int, error: AEnvError) -> float:
+    """Seconds until the next attempt: what the server asked for, else doubling, with jitter."""
+    if isinstance(error, TooManyRequests | Unavailable):
+        return error.retry_after
+    return min(0.05 * 2.0**attempt, _MAX_BACKOFF) * random.uniform(0.5, 1.0)

@@ -1,0 +1,78 @@
+"""The per-user platform: with nothing configured, the SDK finds it by its unix socket or starts it.
+
+It is a gateway like any other, in a process of its own, so that several programs share it and none of their
+crashes ends the others' instances. It goes away after ten minutes without instances.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from ..errors import EnvironmentError, Unavailable
+from ..http1 import Origin
+from ..settings import ClientSettings
+
+_IDLE_EXIT = "10m"
+
+
+async def platform(settings: ClientSettings, timeout: float) -> Origin:
+    """Where the user's platform listens, started if need be. Refused where instances would not be isolated."""
+    if not settings.allow_unisolated:
+        raise EnvironmentError(
+            "no gateway is configured, and this version starts local instances without isolation; "
+            "set AENV_ALLOW_UNISOLATED=1 to allow that, AENV_SYSTEM_URL to use a gateway, "
+            "or DUMMY_INSTANCE_IP to use a runtime started by 'aenv run'"
+        )
+    path = settings.home / "run" / "platform.sock"
+    if not _answers(path):
+        await asyncio.to_thread(_start, settings.home, path, timeout)
+    return Origin("localhost", socket=str(path))
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+def _start(home: Path, path: Path, timeout: float) -> None:
+    """Start the platform unless another process does so at this moment; return when it listens."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (path.parent / "platform.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _answers(path):
+            return
+        ready, ready_child = os.pipe()
+        command = [sys.executable, "-m", "aenv.cli", "serve", "--socket", str(path), "--home", str(home)]
+        command += ["--idle-exit", _IDLE_EXIT, "--ready-fd", str(ready_child), "--engine", "process"]
+        with (path.parent / "platform.log").open("ab") as log:
+            try:
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(ready_child,),
+                    start_new_session=True,
+                )
+            finally:
+                os.close(ready_child)  # ours, so that the child's end reads as end-of-file
+        _wait(ready, path, timeout)
+
+
+def _wait(ready: int, path: Path, timeout: float) -> None:
+    import select
+
+    with os.fdopen(ready, "rb") as pipe:
+        readable, _, _ = select.select([pipe], [], [], timeout)
+        if not readable or not pipe.readline():
+            raise Unavailable(f"the local platform did not start; see {path.parent / 'platform.log'}")

@@ -1,0 +1,335 @@
+"""`Environment`: one instance, from creation to release.
+
+    async with Environment("my-env@1.0.0") as env:
+        result = await env.call_tool("search_code", {"query": "def main"})
+
+Constructing does no I/O. The client chooses the instance's id, so that a repeated create is the same instance
+and a cancelled one can be deleted. N tool calls cost N + 2 requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any, ClassVar
+
+from .. import mcp, quantities, refs, settings, wire
+from ..errors import AEnvError, EnvironmentError, NetworkError, ToolError, ToolTimeoutError
+from . import address, formats, launch
+from .breaker import THRESHOLD, Breaker
+from .embedded import platform
+from .launch import Launched, Limits
+from .names import ToolNames
+from .result import Progress, ToolResult, from_mcp
+from .scheduler_client import presign
+from .session import OnProgress, Session
+
+logger = logging.getLogger("aenv.client.environment")
+
+
+class Environment:
+    """An instance of an environment. The long signature is the published one; keep its order."""
+
+    _CIRCUIT_BREAKER_THRESHOLD: ClassVar[int] = THRESHOLD
+
+    def __init__(
+        self,
+        env_name: str,
+        datasource: str = "",
+        ttl: str | None = None,
+        environment_variables: dict[str, str] | None = None,
+        arguments: list[str] | None = None,
+        aenv_url: str | None = None,
+        timeout: float = 60.0,
+        startup_timeout: float = 500.0,
+        max_retries: int = 10,
+        api_key: str | None = None,
+        skip_for_healthy: bool = False,
+        enable_data_plane: bool = True,
+        owner: str | None = None,
+        labels: dict[str, str] | None = None,
+        mount_points: list[dict[str, Any]] | None = None,
+        init_command: str | None = None,
+        *,
+        resources: dict[str, str] | None = None,
+        attach: str | None = None,
+        runtime_url: str | None = None,
+    ) -> None:
+        """`attach` uses the instance of that id and does not end it. `runtime_url` talks straight to a runtime,
+        as the variable DUMMY_INSTANCE_IP does; "" does not, whatever that variable says.
+        """
+        known = settings.client_settings()
+        self.env_name = env_name
+        self.datasource = datasource
+        self.ttl = ttl
+        self.environment_variables = environment_variables or {}
+        self.arguments = arguments or []
+        self.timeout = timeout
+        self.max_retries = max_retries
+        self.api_key = api_key or known.api_key
+        self.skip_for_healthy = skip_for_healthy
+        self.enable_data_plane = enable_data_plane
+        self.owner = owner
+        self.labels = labels
+        self.mount_points = mount_points
+        self.init_command = init_command
+        self.resources = resources
+        self.dummy_instance_ip = known.direct_address if runtime_url is None else runtime_url
+        self.proxy_headers: dict[str, str] = {}
+        self._aenv_url = aenv_url
+        self._attach = attach
+        self._startup_timeout = startup_timeout
+        self._settings = known
+        self._ref = refs.parse(env_name)
+        if ttl is not None:
+            quantities.seconds(ttl)
+        self._set_published_urls(aenv_url or self.dummy_instance_ip or known.system_url or "http://localhost")
+        self._launched: Launched | None = None
+        self._tools: list[dict[str, Any]] | None = None
+        self._breaker = Breaker()
+        self._initialized = False
+        self._starting = asyncio.Lock()
+
+    def _set_published_urls(self, url: str) -> None:
+        """Attributes that published callers read; nothing of ours uses them."""
+        self.aenv_control_url = address.published_url(url, address.CONTROL_PORT)
+        self.aenv_data_url = address.published_url(url, address.DATA_PORT, "/mcp")
+        self.aenv_health_url = address.published_url(url, address.DATA_PORT, "/health")
+        self.aenv_reward_url = address.published_url(url, address.DATA_PORT, "/task/reward")
+        self.aenv_functions_base_url = address.published_url(url, address.DATA_PORT, "/functions")
+
+    # Lifecycle.
+
+    async def __aenter__(self) -> Environment:
+        await self.initialize()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.release()
+
+    async def initialize(self) -> bool:
+        """Create the instance and return once it is ready; again, do nothing."""
+        async with self._starting:
+            if not self._initialized:
+                self._launched = await self._launch()
+                self._tools = self._launched.instance.tools
+                self.proxy_headers = dict(self._launched.headers)
+                self._initialized = True
+                logger.info("instance %s is ready", self.instance_id)
+        return True
+
+    async def _launch(self) -> Launched:
+        limits = Limits(self.timeout, self._startup_timeout, self.max_retries)
+        if self.dummy_instance_ip:
+            origin = address.direct_origin(self.dummy_instance_ip)
+            return await launch.direct(origin, limits, self._attach, probe=self.enable_data_plane)
+        url = self._aenv_url or self._settings.system_url
+        if url:
+            control = address.control_origin(url)
+        else:
+            control = await platform(self._settings, self._startup_timeout)
+        if self._attach:
+            return await launch.attach(control, self.api_key, limits, self._attach)
+        id = wire.new_instance_id(self._ref.name)
+        return await launch.create(control, self.api_key, limits, id, self._create_body())
+
+    def _create_body(self) -> dict[str, Any]:
+        body = wire.CreateInstance(
+            env_name=str(self._ref),
+            datasource=self.datasource,
+            ttl=self.ttl,
+            environment_variables=self.environment_variables,
+            arguments=self.arguments,
+            owner=self.owner,
+            labels=self.labels or {},
+            mount_points=self.mount_points,
+            init_command=self.init_command,
+            resources=self.resources,
+        )
+        return body.model_dump(by_alias=True, exclude_none=True)
+
+    async def release(self) -> None:
+        """Give the instance back. Failures are logged, not raised: the TTL ends what cannot be reached."""
+        launched, self._launched = self._launched, None
+        self._initialized = False
+        if launched:
+            await launched.release()
+
+    async def destroy(self) -> None:
+        """The same as `release`."""
+        await self.release()
+
+    async def wait_for_ready(self, timeout: float = 300.0) -> None:
+        """Return when the instance answers; `initialize` waits for that already."""
+        async with asyncio.timeout(timeout):
+            await self.initialize()
+
+    @property
+    def instance_id(self) -> str | None:
+        """The instance's id once it exists."""
+        return self._instance.id if self._instance else None
+
+    @property
+    def _instance(self) -> wire.EnvInstance | None:
+        return self._launched.instance if self._launched else None
+
+    async def get_env_info(self) -> dict[str, Any]:
+        """Name, instance id, status, ip and times."""
+        await self.initialize()
+        assert self._instance
+        kept = ("status", "ip", "created_at", "updated_at")
+        shown = {key: getattr(self._instance, key) for key in kept}
+        return {"name": self.env_name, "instance_id": self._instance.id, **shown}
+
+    async def presign_url(self, port: int, expiration_time_in_minutes: float = 5) -> str:
+        """A short-lived URL of a port inside the instance, where the engine can open one."""
+        await self.initialize()
+        assert self._launched
+        if self.dummy_instance_ip:
+            raise EnvironmentError(
+                "presign_url failed: a runtime without a gateway has no such URLs", self.env_name
+            )
+        try:
+            id = self._launched.instance.id
+            return await presign(self._launched.api, id, port, expiration_time_in_minutes)
+        except AEnvError as error:
+            raise EnvironmentError(f"presign_url failed: {error.message}", self.env_name) from error
+
+    # Tools.
+
+    async def list_tools(self) -> list[dict[str, Any]]:
+        """The instance's tools, each under its full name `<environment>/<tool>`."""
+        tools = await self._known_tools()
+        return [{**tool, "name": f"{self.env_name}/{tool['name']}"} for tool in tools]
+
+    async def openai_tools(self) -> list[dict[str, Any]]:
+        """The tools for OpenAI's chat completions; `call_tool` understands their names."""
+        return formats.openai(await self._known_tools())
+
+    async def anthropic_tools(self) -> list[dict[str, Any]]:
+        """The tools for Anthropic's messages; `call_tool` understands their names."""
+        return formats.anthropic(await self._known_tools())
+
+    async def list_anthropic_tools(self) -> list[dict[str, Any]]:
+        """The same as `anthropic_tools`."""
+        return await self.anthropic_tools()
+
+    async def list_openai_tools(self) -> list[Any]:
+        """The tools as `agents.FunctionTool`s, for the OpenAI Agents SDK (extra `agents`)."""
+        return formats.openai_agents(await self._known_tools(), self.call_tool)
+
+    async def call_tool(
+        self,
+        tool_name: str,
+        arguments: dict[str, Any] | None = None,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ToolResult:
+        """Call a tool once; it is never repeated. A tool that fails gives a result with `is_error`.
+
+        `tool_name` may be short, full (`my-env@1.0.0/search`) or as in `openai_tools`. `on_progress` is called
+        with each `Progress` that a long tool reports.
+        """
+        session = await self._ready()
+        name = await self._resolve(tool_name)
+        params = {"name": name, "arguments": arguments or {}}
+        self._breaker.check()
+        try:
+            result = await session.rpc("tools/call", params, timeout=timeout, on_progress=on_progress)
+        except TimeoutError:
+            self._breaker.failed()
+            limit = self.timeout if timeout is None else timeout
+            raise ToolTimeoutError(
+                f"tool {name!r} gave no answer within {limit:g} s; it may have run", name, limit
+            ) from None
+        except NetworkError as error:
+            self._breaker.failed()
+            raise ToolError(f"tool {name!r}: {error}; it may have run, so it is not repeated", name) from error
+        except mcp.RpcError as error:
+            raise ToolError(f"tool {name!r}: {error.message}", name) from error
+        self._breaker.succeeded()
+        return from_mcp(result)
+
+    async def stream(
+        self, tool_name: str, arguments: dict[str, Any] | None = None, timeout: float | None = None
+    ) -> AsyncIterator[Progress | ToolResult]:
+        """Call a tool and yield each `Progress` as it comes; the last item is the `ToolResult`."""
+        reports: asyncio.Queue[Progress | None] = asyncio.Queue()
+        call = asyncio.ensure_future(self.call_tool(tool_name, arguments, timeout, reports.put_nowait))
+        call.add_done_callback(lambda _: reports.put_nowait(None))
+        try:
+            while (report := await reports.get()) is not None:
+                yield report
+            yield await call
+        finally:
+            call.cancel()
+
+    @property
+    def _consecutive_tool_errors(self) -> int:
+        return self._breaker.failures
+
+    async def _known_tools(self) -> list[dict[str, Any]]:
+        session = await self._ready()
+        if self._tools is None:
+            try:
+                self._tools = (await session.rpc("tools/list", {}))["tools"]
+            except (mcp.RpcError, TimeoutError) as error:
+                raise EnvironmentError(f"cannot list the tools of {self.env_name!r}: {error}") from error
+        return self._tools
+
+    async def _resolve(self, tool_name: str) -> str:
+        names = ToolNames(self.env_name, self._resolved_version())
+        # In direct mode the list is not known yet, and a call should not cost a request for it.
+        tools = await self._known_tools() if names.needs_list(tool_name) else self._tools or []
+        return names.resolve(tool_name, [tool["name"] for tool in tools])
+
+    def _resolved_version(self) -> str | None:
+        env = self._instance.env if self._instance else None
+        return env.version if env else self._ref.version
+
+    # Functions, rewards, health.
+
+    async def list_functions(self) -> dict[str, Any]:
+        """`{"total", "functions", "reward", "health"}`."""
+        data: dict[str, Any] = await self._http("GET", "/functions/list")
+        return data
+
+    async def call_function(
+        self, function_name: str, arguments: dict[str, Any] | None = None, timeout: float | None = None
+    ) -> Any:
+        """What the function returned. EnvironmentError when it raised."""
+        return await self._http("POST", f"/functions/{function_name}", body=arguments or {}, timeout=timeout)
+
+    async def call_reward(
+        self, arguments: dict[str, Any] | None = None, timeout: float | None = None, name: str | None = None
+    ) -> Any:
+        """What the reward returned: the default one (the first), or the one called `name`."""
+        query = {"name": name} if name else None
+        return await self._http("POST", "/task/reward", query=query, body=arguments or {}, timeout=timeout)
+
+    async def reset(self, seed: int | None = None, **options: Any) -> Any:
+        """Start the environment over in place, where it registers a reset."""
+        return await self._http("POST", "/task/reset", body={"seed": seed, "options": options})
+
+    async def check_health(
+        self, arguments: dict[str, Any] | None = None, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """The whole answer: `{"success": …, "data": …}`."""
+        answer: dict[str, Any] = await self._http("GET", "/health", query=arguments, timeout=timeout, whole=True)
+        return answer
+
+    async def _http(self, method: str, path: str, **options: Any) -> Any:
+        session = await self._ready()
+        try:
+            return await session.http(method, path, **options)
+        except NetworkError as error:
+            raise EnvironmentError(f"{path}: {error}", self.env_name) from error
+
+    async def _ready(self) -> Session:
+        if not self.enable_data_plane:
+            raise EnvironmentError(f"{self.env_name!r} was made with enable_data_plane=False", self.env_name)
+        if not self._initialized:
+            await self.initialize()
+        assert self._launched
+        return self._launched.session

@@ -1,0 +1,96 @@
+"""Tools in the formats of model providers: OpenAI Chat, Anthropic, and the OpenAI Agents SDK.
+
+Providers allow only letters, digits, "_" and "-" in a name, 64 characters at most.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from .result import ToolResult
+
+CallTool = Callable[[str, dict[str, Any]], Awaitable[ToolResult]]
+
+
+def legal_names(names: Iterable[str]) -> dict[str, str]:
+    """Each legal name with the tool that it stands for."""
+    legal: dict[str, str] = {}
+    for name in names:
+        base = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "_"
+        candidate, number = base, 2
+        while candidate in legal:
+            suffix = f"_{number}"
+            candidate, number = base[: 64 - len(suffix)] + suffix, number + 1
+        legal[candidate] = name
+    return legal
+
+
+def openai(tools: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Tools for OpenAI's chat completions."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": legal,
+                "description": tool.get("description") or "",
+                "parameters": tool["inputSchema"],
+            },
+        }
+        for legal, tool in _with_legal_names(tools)
+    ]
+
+
+def anthropic(tools: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Tools for Anthropic's messages."""
+    return [
+        {
+            "name": legal,
+            "description": tool.get("description") or "",
+            "input_schema": tool["inputSchema"],
+        }
+        for legal, tool in _with_legal_names(tools)
+    ]
+
+
+def openai_agents(tools: Iterable[dict[str, Any]], call_tool: CallTool) -> list[Any]:
+    """`agents.FunctionTool`s that call the instance. ImportError names the extra when it is missing."""
+    try:
+        from agents import FunctionTool
+    except ImportError as error:
+        raise ImportError(
+            "list_openai_tools() needs the OpenAI Agents SDK: pip install 'aenvironment[agents]'"
+        ) from error
+    return [
+        FunctionTool(
+            name=legal,
+            description=tool.get("description") or "",
+            params_json_schema=tool["inputSchema"],
+            on_invoke_tool=_invoker(tool["name"], call_tool),
+            strict_json_schema=False,  # strict mode refuses tools with a free dict among their parameters
+        )
+        for legal, tool in _with_legal_names(tools)
+    ]
+
+
+def _with_legal_names(tools: Iterable[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    listed = list(tools)
+    return list(zip(legal_names(tool["name"] for tool in listed), listed, strict=True))
+
+
+def _invoker(name: str, call_tool: CallTool) -> Callable[[Any, str], Awaitable[str]]:
+    async def invoke(_context: Any, arguments: str) -> str:
+        try:
+            parsed = json.loads(arguments or "{}")
+        except ValueError as error:
+            return f"the arguments of {name!r} are not JSON: {error}"
+        result = await call_tool(name, parsed)
+        if result.is_error:
+            return json.dumps(result.content)
+        return "\n".join(
+            part["text"] if part.get("type") == "text" else json.dumps(part) for part in result.content
+        )
+
+    return invoke

@@ -1,0 +1,171 @@
+"""Getting an instance and giving it back: created, attached to, or the one runtime of direct mode.
+
+Whatever happens on the way (an error, a cancellation), an instance that may exist is deleted again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from .. import wire
+from ..errors import AEnvError, EnvironmentError, MethodNotAllowed, NotFound
+from ..http1 import Origin, parse_url
+from ..mcp import RpcError
+from .address import DATA_PORT
+from .api import Api
+from .session import Session
+
+logger = logging.getLogger("aenv.client.launch")
+
+T = TypeVar("T")
+
+_RELEASE_TIMEOUT = 10.0
+_PUBLISHED_POLL = 0.5
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long, and how often, the client tries; times in seconds."""
+
+    timeout: float
+    startup_timeout: float
+    max_retries: int
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A ready instance and the ways to it."""
+
+    api: Api
+    session: Session
+    instance: wire.EnvInstance
+    headers: tuple[tuple[str, str], ...] = ()
+    owned: bool = False
+
+    async def release(self) -> None:
+        """Delete the instance if it is ours, and let go of the connections. Failures are logged."""
+        await _give_back(self.api, self.instance.id if self.owned else None)
+
+
+async def direct(origin: Origin, limits: Limits, id: str | None, *, probe: bool) -> Launched:
+    """The runtime at `origin`; `probe` asks it which era of MCP it speaks, which also shows that it is there."""
+    api = Api(origin, timeout=limits.timeout, max_retries=limits.max_retries)
+    session = Session(api.pool, origin, "", [], limits.timeout)
+    try:
+        if probe:
+            await session.open()
+    except BaseException as error:
+        await api.close()
+        if isinstance(error, RpcError | TimeoutError):
+            raise EnvironmentError(f"{origin} is no runtime that we can use: {error}") from error
+        raise
+    now = wire.timestamp()
+    instance = wire.EnvInstance(
+        id=id or "test", status=wire.EnvStatus.RUNNING, created_at=now, updated_at=now, ip=origin.host
+    )
+    return Launched(api, session, instance)
+
+
+async def attach(control: Origin, api_key: str | None, limits: Limits, id: str) -> Launched:
+    """An instance that exists already; releasing it leaves it running."""
+    api = Api(control, api_key=api_key, timeout=limits.timeout, max_retries=limits.max_retries)
+    try:
+        instance = wire.EnvInstance.model_validate(await api.get_instance(id))
+    except BaseException:
+        await api.close()
+        raise
+    return _launched(api, control, instance, limits, owned=False)
+
+
+async def create(
+    control: Origin, api_key: str | None, limits: Limits, id: str, body: Mapping[str, Any]
+) -> Launched:
+    """A new instance called `id`, ready to be used."""
+    api = Api(control, api_key=api_key, timeout=limits.timeout, max_retries=limits.max_retries)
+    try:
+        data = await api.create_instance(id, body, timeout=limits.startup_timeout)
+        return _launched(api, control, wire.EnvInstance.model_validate(data), limits, owned=True)
+    except (NotFound, MethodNotAllowed) as error:
+        if not error.details.get("foreign"):
+            await _give_back(api, None)
+            raise
+    except BaseException:
+        await _give_back(api, id)
+        raise
+    return await _create_published(api, control, limits, body)
+
+
+def _launched(api: Api, control: Origin, instance: wire.EnvInstance, limits: Limits, *, owned: bool) -> Launched:
+    headers = _routing_headers(instance, control)
+    token = [("authorization", f"Bearer {instance.token}")] if instance.token else []
+    url = instance.mcp_url or f"/instances/{instance.id}/mcp"
+    origin, target = (control, url) if url.startswith("/") else parse_url(url)
+    session = Session(api.pool, origin, target.removesuffix("/mcp"), [*headers, *token], limits.timeout)
+    return Launched(api, session, instance, headers, owned)
+
+
+async def _create_published(api: Api, control: Origin, limits: Limits, body: Mapping[str, Any]) -> Launched:
+    """The way of a published gateway, which knows no PUT: create, look until it runs, shake hands on port 8081."""
+    id: str | None = None
+    try:
+        async with asyncio.timeout(limits.startup_timeout):
+            instance = wire.EnvInstance.model_validate(await api.call("POST", "/env-instance", body))
+            id = instance.id
+            while instance.status != wire.EnvStatus.RUNNING or not instance.ip:
+                if instance.status == wire.EnvStatus.FAILED:
+                    raise EnvironmentError(f"instance {id!r} failed to start")
+                await asyncio.sleep(_PUBLISHED_POLL)
+                instance = wire.EnvInstance.model_validate(await api.get_instance(id))
+            headers = _routing_headers(instance, control)
+            data = Origin(control.host, DATA_PORT)
+            session = Session(api.pool, data, "", list(headers), limits.timeout)
+            await session.open()
+    except BaseException as error:
+        await _give_back(api, id)
+        if isinstance(error, RpcError | TimeoutError):
+            raise EnvironmentError(f"{control} did not start {body['envName']!r}: {error}") from error
+        raise
+    return Launched(api, session, instance, headers, owned=True)
+
+
+def _routing_headers(instance: wire.EnvInstance, control: Origin) -> tuple[tuple[str, str], ...]:
+    """The headers by which published gateways route a data request."""
+    host = instance.ip or control.host
+    return (wire.INSTANCE_HEADER, instance.id), (wire.PROXY_URL_HEADER, f"http://{host}:{DATA_PORT}")
+
+
+async def _give_back(api: Api, id: str | None) -> None:
+    try:
+        # Shielded: a cancelled rollout must still give its instance back.
+        await _to_the_end(_delete(api, id))
+    except (AEnvError, TimeoutError) as error:
+        logger.warning("could not release instance %s: %s", id, error)
+
+
+async def _delete(api: Api, id: str | None) -> None:
+    try:
+        if id:
+            async with asyncio.timeout(_RELEASE_TIMEOUT):
+                await api.delete_instance(id)
+    finally:
+        await api.close()
+
+
+async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await `work` to its end even when cancelled meanwhile; the cancellation goes on afterwards."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        except BaseException:
+            break  # the work's own: raised below
+    if cancelled and not task.cancelled():
+        raise cancelled
+    return task.result()

@@ -1,0 +1,170 @@
+"""The data path to one instance: MCP calls, functions, health, over kept-alive connections.
+
+Stateless MCP costs one request a call. A server that only knows the handshake era is recognised when the
+session opens; then the handshake is made once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from .. import __version__, mcp
+from ..errors import AEnvError, NetworkError, NotFound
+from ..http1 import Origin, Pool, Response
+from .api import fetch, unwrap
+from .result import Progress
+
+OnProgress = Callable[[Progress], Any]
+
+_ENVELOPE = mcp.Envelope("aenv", __version__)
+_ACCEPT = ("accept", "application/json, text/event-stream")
+_JSON = ("content-type", "application/json")
+
+
+class Session:
+    """Talks to the runtime of one instance, below `base` on `origin`."""
+
+    def __init__(
+        self,
+        pool: Callable[[], Pool],
+        origin: Origin,
+        base: str,
+        headers: list[tuple[str, str]],
+        timeout: float,
+    ) -> None:
+        self.origin = origin
+        self.base = base
+        self._pool = pool
+        self._headers = headers
+        self._timeout = timeout
+        self._ids = itertools.count(1)
+        self._stateless = True
+        self._handshake_headers: list[tuple[str, str]] = []
+
+    async def open(self) -> None:
+        """Find out which era the server speaks; needed only for servers that may be other people's."""
+        try:
+            await self.rpc("server/discover", {})
+            return
+        except mcp.RpcError:
+            pass  # a server of the handshake era: it answers, but does not know the question
+        except AEnvError as error:
+            if isinstance(error, NetworkError):
+                raise
+        self._stateless = False
+        await self._handshake()
+
+    async def _handshake(self) -> None:
+        self._handshake_headers = []
+        params = {
+            "protocolVersion": mcp.HANDSHAKE_VERSIONS[-1],
+            "capabilities": {},
+            "clientInfo": {"name": "aenv", "version": __version__},
+        }
+        response, result = await self._exchange("initialize", params, self._timeout, None)
+        self._handshake_headers.append((mcp.VERSION_HEADER, str(result.get("protocolVersion"))))
+        session = response.header(mcp.SESSION_HEADER.encode())
+        if session:
+            self._handshake_headers.append((mcp.SESSION_HEADER, session))
+        body = mcp.dumps(mcp.notification("notifications/initialized", {}))
+        headers = [_ACCEPT, _JSON, *self._headers, *self._handshake_headers]
+        await fetch(self._pool(), self.origin, "POST", f"{self.base}/mcp", headers, body, self._timeout)
+
+    async def rpc(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, Any]:
+        """The result of one MCP request. RpcError carries the server's error."""
+        timeout = self._timeout if timeout is None else timeout
+        try:
+            return (await self._exchange(method, params, timeout, on_progress))[1]
+        except NotFound:
+            if self._stateless or not self._handshake_headers:
+                raise
+        # The server has forgotten the session, so it has not looked at the call either.
+        await self._handshake()
+        return (await self._exchange(method, params, timeout, on_progress))[1]
+
+    async def _exchange(
+        self, method: str, params: Mapping[str, Any], timeout: float, on_progress: OnProgress | None
+    ) -> tuple[Response, dict[str, Any]]:
+        id = next(self._ids)
+        meta: dict[str, Any] = _ENVELOPE.meta() if self._stateless else {}
+        if on_progress:
+            meta["progressToken"] = id
+        full = {**params, "_meta": meta} if meta else params
+        headers = [_ACCEPT, _JSON, *self._headers]
+        headers += mcp.stateless_headers(method, params) if self._stateless else self._handshake_headers
+        body = mcp.dumps(mcp.request(id, method, full))
+        async with asyncio.timeout(timeout):
+            response = await self._pool().request(self.origin, "POST", f"{self.base}/mcp", headers, body)
+            if (response.header(b"content-type") or "").startswith("text/event-stream"):
+                message = await self._last_event(response, on_progress)
+            else:
+                message = self._message(response, await response.read())
+        return response, _result(message)
+
+    async def _last_event(self, response: Response, on_progress: OnProgress | None) -> dict[str, Any]:
+        parser = mcp.SseParser()
+        answer: dict[str, Any] | None = None
+        async for chunk in response:
+            for event in parser.feed(chunk):
+                message = mcp.loads(event)
+                if "method" not in message:
+                    answer = message
+                elif on_progress and message["method"] == "notifications/progress":
+                    params = message["params"]
+                    on_progress(Progress(params["progress"], params.get("total"), params.get("message")))
+        if answer is None:
+            raise NetworkError(f"{self.origin} ended the stream before the answer")
+        return answer
+
+    def _message(self, response: Response, body: bytes) -> dict[str, Any]:
+        try:
+            message = mcp.loads(body)
+        except ValueError:
+            message = None
+        if isinstance(message, dict) and message.get("jsonrpc") == "2.0" and response.status != 404:
+            return message
+        if isinstance(message, dict) and "error" in message and message.get("jsonrpc"):
+            code = message["error"].get("code")
+            if code == mcp.METHOD_NOT_FOUND:
+                return message
+            raise NotFound(str(message["error"].get("message")))
+        unwrap(response, body, self.origin)
+        raise NetworkError(f"{self.origin} answered {response.status} with something that is not MCP")
+
+    async def http(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        whole: bool = False,
+    ) -> Any:
+        """A plain HTTP call to the runtime: the `data` of its envelope, or the `whole` envelope."""
+        target = f"{self.base}{path}" + (f"?{urlencode(query)}" if query else "")
+        payload = mcp.dumps(body) if body is not None else b""
+        headers = [_JSON, *self._headers]
+        limit = self._timeout if timeout is None else timeout
+        response, reply = await fetch(self._pool(), self.origin, method, target, headers, payload, limit)
+        data = unwrap(response, reply, self.origin)
+        return mcp.loads(reply) if whole else data
+
+
+def _result(message: Mapping[str, Any]) -> dict[str, Any]:
+    if "error" in message:
+        error = message["error"]
+        raise mcp.RpcError(error.get("code", 0), error.get("message", "unknown error"), error.get("data"))
+    result: dict[str, Any] = message["result"]
+    return result

@@ -1,0 +1,163 @@
+"""config.json, legacy fields included: the only reader and writer.
+
+Unknown fields are kept, and named in a warning with their line; a wrong type is an error with its line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import quantities, refs
+from .errors import InvalidRequest
+
+logger = logging.getLogger("aenv.config")
+
+FILE_NAME = "config.json"
+
+_TOP = {
+    "name": str,
+    "version": str,
+    "description": str,
+    "tags": list,
+    "status": str,
+    "codeUrl": str,
+    "artifacts": list,
+    "buildConfig": dict,
+    "testConfig": dict,
+    "deployConfig": dict,
+    "protocolVersion": str,
+}
+_DEPLOY = {
+    "cpu": (str, int, float),
+    "memory": (str, int),
+    "os": str,
+    "ephemeralStorage": (str, int),
+    "environmentVariables": dict,
+    "service": dict,
+    "imagePrefix": str,
+    "podTemplate": str,
+    "ttl": (str, int, float),
+    "callTimeout": (str, int, float),
+    "resource": str,
+    "arcaTemplateId": str,
+    "network": (str, dict),
+    "pids": int,
+    "openFiles": int,
+    "warmPool": int,
+    "isolation": str,
+    # Legacy, flat: read where `service` or the simple names are absent.
+    **dict.fromkeys(("replicas", "port"), int),
+    "enableStorage": bool,
+    **dict.fromkeys(("storageSize", "storageName", "mountPath", "pvcName"), str),
+    **dict.fromkeys(("cpuRequest", "cpuLimit"), (str, int, float)),
+    **dict.fromkeys(("memoryRequest", "memoryLimit"), (str, int)),
+    **dict.fromkeys(("ephemeralStorageRequest", "ephemeralStorageLimit"), (str, int)),
+}
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder with an environment's code, and what its config.json says."""
+
+    path: Path
+    name: str
+    version: str
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    artifacts: tuple[dict[str, str], ...] = ()
+    build: dict[str, Any] = field(default_factory=dict)
+    test: dict[str, Any] = field(default_factory=dict)
+    deploy: dict[str, Any] = field(default_factory=dict)
+    raw: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ref(self) -> refs.Ref:
+        return refs.Ref(self.name, self.version)
+
+    @property
+    def ttl(self) -> float | None:
+        """Seconds an instance lives unless its creator says otherwise."""
+        value = self.deploy.get("ttl")
+        return quantities.seconds(value) if value is not None else None
+
+    @property
+    def call_timeout(self) -> float | None:
+        value = self.deploy.get("callTimeout")
+        return quantities.seconds(value) if value is not None else None
+
+    @property
+    def environment_variables(self) -> dict[str, str]:
+        return {name: str(value) for name, value in self.deploy.get("environmentVariables", {}).items()}
+
+
+def load_project(path: Path) -> Project:
+    """Read the config.json of the project in the folder `path`."""
+    file = path / FILE_NAME
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InvalidRequest(f"no {FILE_NAME} in {str(path)!r}; make a project with 'aenv init NAME'") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"cannot read {str(file)!r}: {error}") from error
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"{str(file)!r} is not JSON: {error}") from error
+    return _project(path, text, raw)
+
+
+def _project(path: Path, text: str, raw: Any) -> Project:
+    if not isinstance(raw, dict):
+        raise InvalidRequest(f"{FILE_NAME} in {str(path)!r} must hold a JSON object")
+    for required in ("name", "version"):
+        if not raw.get(required):
+            raise InvalidRequest(f"{FILE_NAME} in {str(path)!r} lacks {required!r}")
+    _check(text, raw, _TOP, "")
+    deploy = raw.get("deployConfig", {})
+    _check(text, deploy, _DEPLOY, "deployConfig.")
+    ref = refs.parse(f"{raw['name']}@{raw['version']}")
+    project = Project(
+        path=path,
+        name=ref.name,
+        version=raw["version"],
+        description=raw.get("description", ""),
+        tags=tuple(str(tag) for tag in raw.get("tags", ())),
+        artifacts=tuple(artifact for artifact in raw.get("artifacts", ()) if isinstance(artifact, dict)),
+        build=raw.get("buildConfig", {}),
+        test=raw.get("testConfig", {}),
+        deploy=deploy,
+        raw=raw,
+    )
+    _ = project.ttl, project.call_timeout  # bad durations are found here, not at the first create
+    return project
+
+
+def _check(text: str, values: dict[str, Any], known: dict[str, Any], prefix: str) -> None:
+    for key, value in values.items():
+        if key not in known:
+            logger.warning("%s line %d: unknown field %s is kept", FILE_NAME, _line(text, key), prefix + key)
+        elif not isinstance(value, known[key]) or (isinstance(value, bool) and known[key] is not bool):
+            expected = known[key] if isinstance(known[key], tuple) else (known[key],)
+            kinds = " or ".join(_KIND_NAMES[kind] for kind in expected)
+            raise InvalidRequest(f"{FILE_NAME} line {_line(text, key)}: {prefix}{key} must be {kinds}")
+
+
+_KIND_NAMES = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
+
+
+def _line(text: str, key: str) -> int:
+    """The line on which `key` first stands as a key."""
+    match = re.search(rf"{re.escape(json.dumps(key))}\s*:", text)
+    return text.count("\n", 0, match.start()) + 1 if match else 1

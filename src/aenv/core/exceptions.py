@@ -1,0 +1,23 @@
+"""The published import path; re-exports only."""
+
+from ..errors import (
+    AEnvError,
+    EnvironmentError,
+    NetworkError,
+    ToolError,
+    ToolServerError,
+    ToolTimeoutError,
+    UnrecoverableEnvironmentError,
+    ValidationError,
+)
+
+__all__ = [
+    "AEnvError",
+    "EnvironmentError",
+    "NetworkError",
+    "ToolError",
+    "ToolServerError",
+    "ToolTimeoutError",
+    "UnrecoverableEnvironmentError",
+    "ValidationError",
+]

@@ -1,0 +1,392 @@
+"""A lean HTTP/1.1 client: kept-alive connections on asyncio and httptools.
+
+The SDK and the gateway's proxy share it. docs/adr/0003 has the measurement that it rests on:
+a quarter of aiohttp's CPU time a call, and a two-millisecond import. Not here: retries, redirects, cookies,
+proxies, compression; our servers need none of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+from urllib.parse import urlsplit
+
+import httptools
+
+from .errors import ConnectFailed, InvalidRequest, NetworkError, TooLarge
+
+if TYPE_CHECKING:
+    import ssl
+
+Headers = Iterable[tuple[str, str]]
+
+_HIGH_WATER = 1 << 20  # bytes of a response held back before the socket is paused
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where requests go: a host and port, or a unix socket."""
+
+    host: str
+    port: int = 80
+    tls: bool = False
+    socket: str | None = None
+
+    @property
+    def authority(self) -> str:
+        """What the Host header says."""
+        if self.socket:
+            return "localhost"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"unix:{self.socket}" if self.socket else f"{'https' if self.tls else 'http'}://{self.authority}"
+
+
+def parse_url(url: str) -> tuple[Origin, str]:
+    """Split a URL into its origin and its path with query."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError as error:
+        raise InvalidRequest(f"bad URL {url!r}: {error}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidRequest(f"bad URL {url!r}; write it as 'http://host:port'")
+    tls = parts.scheme == "https"
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Origin(parts.hostname, port or (443 if tls else 80), tls), target
+
+
+class Response:
+    """A response whose head has arrived. Read the body with `read()` or by iterating, or `close()` it."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self._connection = connection
+        self._chunks: deque[bytes] = deque()
+        self._buffered = 0
+        self._complete = False
+        self._error: NetworkError | None = None
+
+    def header(self, name: bytes) -> str | None:
+        """The value of the header `name` (lower case), or None."""
+        for key, value in self.headers:
+            if key.lower() == name:
+                return value.decode("latin-1")
+        return None
+
+    async def read(self, limit: int | None = None) -> bytes:
+        """The whole body. Above `limit` bytes the connection is closed and TooLarge raised."""
+        size = 0
+        parts: list[bytes] = []
+        async for chunk in self:
+            size += len(chunk)
+            if limit is not None and size > limit:
+                self.close()
+                raise TooLarge(f"the response is larger than {limit} bytes")
+            parts.append(chunk)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                while self._chunks:
+                    chunk = self._chunks.popleft()
+                    self._buffered -= len(chunk)
+                    self._connection.reading_may_resume(self._buffered)
+                    yield chunk
+                if self._error:
+                    raise self._error
+                if self._complete:
+                    return
+                await self._connection.wait()
+        finally:
+            # Left early (an error, a cancellation, a break): the rest is still on the wire.
+            if not self._complete:
+                self.close()
+
+    def close(self) -> None:
+        """Drop the connection if the body was not read to its end: the server sees a disconnect."""
+        if not self._complete:
+            self._connection.abort()
+
+
+class Pool:
+    """Kept-alive connections to any number of origins; an `async with` that closes them all."""
+
+    def __init__(self, *, max_idle: int = 128, tls: ssl.SSLContext | None = None) -> None:
+        self._idle: dict[Origin, list[_Connection]] = {}
+        self._busy: set[_Connection] = set()
+        self._max_idle = max_idle
+        self._tls = tls
+
+    async def __aenter__(self) -> Pool:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection; a request under way fails."""
+        connections = [*self._busy, *(c for idle in self._idle.values() for c in idle)]
+        self._idle.clear()
+        for connection in connections:
+            connection.abort()
+        if connections:
+            # One turn of the loop, so that the transports are closed when we return.
+            await asyncio.sleep(0)
+
+    async def request(
+        self,
+        origin: Origin,
+        method: str,
+        target: str,
+        headers: Headers = (),
+        body: bytes | AsyncIterable[bytes] = b"",
+    ) -> Response:
+        """Send a request and return once the response's head is here.
+
+        A body that is an async iterable is sent in chunks. Cancelling closes the connection.
+        """
+        connection = self._take(origin) or await self._connect(origin)
+        self._busy.add(connection)
+        try:
+            return await connection.exchange(method, target, headers, body)
+        except BaseException:
+            connection.abort()
+            raise
+
+    def _take(self, origin: Origin) -> _Connection | None:
+        idle = self._idle.get(origin)
+        loop = asyncio.get_running_loop()
+        while idle:
+            connection = idle.pop()
+            if connection.loop is loop and not connection.is_stale():
+                return connection
+            connection.abort()
+        return None
+
+    async def _connect(self, origin: Origin) -> _Connection:
+        loop = asyncio.get_running_loop()
+
+        def make() -> _Connection:
+            return _Connection(loop, origin, self._give_back)
+
+        try:
+            if origin.socket:
+                return (await loop.create_unix_connection(make, origin.socket))[1]
+            tls = self._tls_context() if origin.tls else None
+            return (await loop.create_connection(make, origin.host, origin.port, ssl=tls))[1]
+        except OSError as error:
+            raise ConnectFailed(f"cannot connect to {origin}: {error.strerror or error}") from error
+
+    def _tls_context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            import ssl  # 15 ms that plain http does not need
+
+            self._tls = ssl.create_default_context()
+        return self._tls
+
+    def _give_back(self, connection: _Connection, reusable: bool) -> None:
+        self._busy.discard(connection)
+        idle = self._idle.setdefault(connection.origin, [])
+        if reusable and len(idle) < self._max_idle:
+            idle.append(connection)
+        elif reusable:
+            connection.abort()
+        elif connection in idle:
+            idle.remove(connection)
+        if not idle:
+            del self._idle[connection.origin]  # a gateway sees any number of origins come and go
+
+
+class _Connection(asyncio.Protocol):
+    """One connection, one exchange at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, origin: Origin, give_back: _GiveBack) -> None:
+        self.loop = loop
+        self.origin = origin
+        self._give_back = give_back
+        self._parser = httptools.HttpResponseParser(self)
+        self._response = Response(self)
+        self._exchanging = False
+        self._head_only = False
+        self._head: asyncio.Future[Response] | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._writable: asyncio.Future[None] | None = None
+        self._paused = False
+        self._sent_all = True
+        self.closed = False
+
+    # What the pool and the response call.
+
+    async def exchange(
+        self, method: str, target: str, headers: Headers, body: bytes | AsyncIterable[bytes]
+    ) -> Response:
+        self._response = Response(self)
+        self._exchanging = True
+        self._head_only = method == "HEAD"
+        self._head = self.loop.create_future()
+        lines = [f"{method} {target} HTTP/1.1\r\nhost: {self.origin.authority}"]
+        lines += [f"{name}: {value}" for name, value in headers]
+        if isinstance(body, bytes):
+            if body or method not in ("GET", "HEAD", "DELETE"):
+                lines.append(f"content-length: {len(body)}")
+            self._transport.write(_head_bytes(lines) + body)
+        else:
+            lines.append("transfer-encoding: chunked")
+            self._transport.write(_head_bytes(lines))
+            await self._send_chunks(body)
+        return await self._head
+
+    async def _send_chunks(self, body: AsyncIterable[bytes]) -> None:
+        self._sent_all = False
+        async for chunk in body:
+            if self.closed or (self._head and self._head.done()):
+                return  # answered early, with an error: the server does not want the rest
+            if chunk:
+                self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            if self._writable:
+                await self._writable
+        self._transport.write(b"0\r\n\r\n")
+        self._sent_all = True
+
+    async def wait(self) -> None:
+        """Return when something about the response has changed."""
+        self._waiter = self.loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def reading_may_resume(self, buffered: int) -> None:
+        if self._paused and buffered < _HIGH_WATER // 2 and not self.closed:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def is_stale(self) -> bool:
+        """Whether the server has hung up while nobody looked (the loop may have been busy elsewhere)."""
+        if self.closed or self._transport.is_closing():
+            return True
+        poll = select.poll()
+        poll.register(self._fileno, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def abort(self) -> None:
+        if self._head and not self._head.done():
+            self._head.cancel()
+        if not self.closed and not self.loop.is_closed():
+            self._transport.abort()
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
+        self._fileno: int = transport.get_extra_info("socket").fileno()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._exchanging:
+            self._transport.abort()  # an answer that nobody asked for
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._fail(NetworkError(f"{self.origin} sent something that is not HTTP: {error}"))
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self.resume_writing()
+        if self._exchanging:
+            if self._response.status and not exc and self._ends_with_the_connection():
+                self._response._complete = True
+                self._wake()
+            else:
+                self._fail(NetworkError(f"{self.origin} closed the connection before it had answered"))
+        self._exchanging = False
+        self._give_back(self, False)
+
+    def pause_writing(self) -> None:
+        self._writable = self.loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._writable and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+
+    # What httptools calls.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._response.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:  # 100 Continue and 103 Early Hints announce the real head
+            self._response.headers.clear()
+            return
+        self._response.status = status
+        if self._head and not self._head.done():
+            self._head.set_result(self._response)
+        if self._head_only:
+            self._response._complete = True
+            self._transport.abort()  # the parser would wait for a body that never comes
+
+    def on_body(self, body: bytes) -> None:
+        response = self._response
+        response._chunks.append(body)
+        response._buffered += len(body)
+        if response._buffered > _HIGH_WATER and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def on_message_complete(self) -> None:
+        if self._response.status < 200:
+            return
+        self._response._complete = True
+        self._exchanging = False
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+        if self._parser.should_keep_alive() and self._sent_all:
+            self._give_back(self, True)
+        else:
+            self._transport.close()
+        self._wake()
+
+    def _ends_with_the_connection(self) -> bool:
+        response = self._response
+        return response.header(b"content-length") is None and response.header(b"transfer-encoding") is None
+
+    def _fail(self, error: NetworkError) -> None:
+        self._response._error = error
+        if self._head and not self._head.done():
+            self._head.set_exception(error)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def _head_bytes(lines: list[str]) -> bytes:
+    head = "\r\n".join(lines)
+    # A header value with a line break would let a caller write headers, or whole requests, of their own.
+    if not head.count("\r") == head.count("\n") == len(lines) or "\0" in head:
+        raise InvalidRequest("a request header contains a line break")
+    try:
+        return f"{head}\r\n\r\n".encode("latin-1")
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"a request header cannot hold {error.object[error.start]!r}") from error
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    _GiveBack = Callable[[_Connection, bool], None]

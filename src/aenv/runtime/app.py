@@ -1,0 +1,211 @@
+"""The runtime's routes: MCP, health, functions, rewards, reset, and plain tool calls.
+
+Replies are `{"success": true, "data": …}` or `{"success": false, "error": "…"}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from .. import mcp, origins, wire
+from ..author.content import UnserialisableResult, to_jsonable
+from ..author.registry import FunctionDefinition, Registry
+from ..errors import AEnvError, InvalidRequest, MethodNotAllowed, NotFound
+from .calls import CallFailed, Calls
+from .mcp_http import McpEndpoint
+from .messages import Reply, Request, Stream, json_reply, refuse, too_large
+from .surface import Surface
+
+Route = Callable[[Request], Awaitable[Any]]
+
+
+class App:
+    """Answers every request to an instance."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        surface: Surface,
+        calls: Calls,
+        endpoint: McpEndpoint,
+        *,
+        loopback_only: bool,
+    ) -> None:
+        self._registry = registry
+        self._surface = surface
+        self._calls = calls
+        self._endpoint = endpoint
+        self._loopback_only = loopback_only
+        self._routes: dict[str, dict[str, Route]] = {
+            "/health": {"GET": self._health},
+            "/functions/list": {"GET": self._list_functions},
+            "/task/reward": {"POST": self._reward},
+            "/task/reset": {"POST": self._reset},
+        }
+        for function in registry.functions.values():
+            self._routes.setdefault(function.endpoint, {})[function.method] = self._function_route(function)
+        for function in registry.functions.values():
+            # Callers of a function by name need not know that it has an endpoint of its own.
+            named = self._routes.setdefault(f"/functions/{function.name}", {})
+            named.setdefault("POST", self._function_route(function))
+
+    async def handle(self, request: Request, stream: Stream) -> Reply | None:
+        refusal = origins.refusal(
+            request.headers.get("host"), request.headers.get("origin"), loopback_only=self._loopback_only
+        )
+        if refusal:
+            return refuse(403, refusal)
+        path = _within_instance(request.path)
+        if path in ("/mcp", "/mcp/"):
+            return await self._endpoint.handle(request, stream)
+        try:
+            reply = json_reply({"success": True, "data": await self._dispatch(path, request)})
+            size = len(reply.body)
+            return reply if size <= wire.MAX_BODY_BYTES else refuse(413, too_large(size))
+        except MethodNotAllowed as error:
+            return refuse(405, error.message, (("allow", ", ".join(error.allowed)),))
+        except AEnvError as error:
+            return refuse(error.status, error.message)
+        except UnserialisableResult as error:
+            return refuse(500, str(error))
+
+    async def _dispatch(self, path: str, request: Request) -> Any:
+        path = path.rstrip("/") or "/"
+        if path.startswith("/tools/") and path not in self._routes:
+            return await self._tool(unquote(path[len("/tools/") :]), request)
+        methods = self._routes.get(path)
+        if methods is None:
+            raise NotFound(f"no route {path!r}; functions are listed at /functions/list")
+        route = methods.get("GET" if request.method == "HEAD" else request.method)
+        if route is None:
+            raise MethodNotAllowed(f"{path!r} takes {', '.join(methods)}, not {request.method}", tuple(methods))
+        return await route(request)
+
+    async def _health(self, request: Request) -> Any:
+        custom = self._registry.health
+        if custom is None:
+            return {
+                "status": "success",
+                "message": "MCP server is healthy",
+                "details": {"tool_count": len(await self._surface.tools())},
+                "last_active": self._calls.last_active,
+            }
+        try:
+            answer = await self._calls.check_health(custom, _query(request))
+        except CallFailed as error:
+            return {"status": "error", "message": error.message, "last_active": self._calls.last_active}
+        if isinstance(answer, bool):
+            return {"status": "healthy" if answer else "error"}
+        return to_jsonable(answer)
+
+    async def _list_functions(self, request: Request) -> Any:
+        registry = self._registry
+        functions = [_described(function) for function in registry.functions.values()]
+        rewards = [_described(reward) for reward in registry.rewards.values()]
+        health = [_described(registry.health)] if registry.health else [_DEFAULT_HEALTH]
+        total = len(functions) + len(rewards) + len(health)
+        return {"total": total, "functions": functions, "reward": rewards, "health": health}
+
+    def _function_route(self, function: FunctionDefinition) -> Route:
+        async def call(request: Request) -> Any:
+            arguments = _query(request) if request.method in ("GET", "HEAD") else _body(request)
+            return to_jsonable(await self._calls.run(function, arguments, timeout=function.timeout))
+
+        return call
+
+    async def _reward(self, request: Request) -> Any:
+        rewards = self._registry.rewards
+        name = dict(parse_qsl(request.query)).get("name") or next(iter(rewards), None)
+        if name is None or name not in rewards:
+            known = f"it has {', '.join(rewards)}" if rewards else "it has none"
+            raise NotFound(f"no reward {name or 'function'!r} in this environment; {known}")
+        reward = rewards[name]
+        return to_jsonable(await self._calls.run(reward, _body(request), timeout=reward.timeout))
+
+    async def _reset(self, request: Request) -> Any:
+        reset = self._registry.reset
+        if reset is None:
+            raise NotFound("this environment cannot start over in place; it registers no reset")
+        body = _body(request)
+        options = body.get("options") or {}
+        unknown = set(body) - {"seed", "options"}
+        if unknown or not isinstance(options, dict):
+            raise InvalidRequest("reset takes {'seed': integer, 'options': object}")
+        seed = {"seed": body["seed"]} if body.get("seed") is not None else {}
+        return to_jsonable(await self._calls.run(reset, {**options, **seed}, timeout=reset.timeout))
+
+    async def _tool(self, name: str, request: Request) -> Any:
+        if request.method != "POST":
+            raise MethodNotAllowed(f"tools take POST, not {request.method}", ("POST",))
+        if name not in (tool["name"] for tool in await self._surface.tools()):
+            raise NotFound(f"no tool {name!r} in this environment")
+        result = await self._surface.call_tool(name, _body(request), None)
+        return {
+            "content": result["content"],
+            "is_error": result.get("isError", False),
+            "structured": result.get("structuredContent"),
+        }
+
+
+def _within_instance(path: str) -> str:
+    """The path without a leading `/instances/<id>`, with which gateways address an instance."""
+    if not path.startswith("/instances/"):
+        return path
+    _, _, rest = path[len("/instances/") :].partition("/")
+    return f"/{rest}"
+
+
+def _body(request: Request) -> dict[str, Any]:
+    if not request.body.strip():
+        return {}
+    try:
+        body = mcp.loads(request.body)
+    except ValueError as error:
+        raise InvalidRequest(f"the body is not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise InvalidRequest("the body must be a JSON object of arguments")
+    return body
+
+
+def _query(request: Request) -> dict[str, Any]:
+    """The query's parameters; lists and objects come as JSON text."""
+    return {name: _decoded(value) for name, value in parse_qsl(request.query, keep_blank_values=True)}
+
+
+def _decoded(value: str) -> Any:
+    if value[:1] in ("{", "["):
+        try:
+            return mcp.loads(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _described(function: FunctionDefinition) -> Mapping[str, Any]:
+    properties = function.signature.input_schema["properties"]
+    return {
+        "name": function.name,
+        "endpoint": function.endpoint,
+        "method": function.method,
+        "description": function.description or "",
+        "parameters": {
+            name: {
+                "type": schema.get("type", "Any"),
+                "default": str(schema["default"]) if schema.get("default") is not None else None,
+            }
+            for name, schema in properties.items()
+        },
+        "is_async": function.signature.is_async,
+    }
+
+
+_DEFAULT_HEALTH = {
+    "name": "default_health_handler",
+    "endpoint": "/health",
+    "method": "GET",
+    "description": "says that the runtime answers",
+    "parameters": {},
+    "is_async": True,
+}

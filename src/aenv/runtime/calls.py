@@ -1,0 +1,126 @@
+"""Calling the author's code: validation, injection, threads, time limit, and what can go wrong.
+
+Whatever the function does (raise, call sys.exit, block, return nonsense), the caller gets a typed answer and
+the server goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..author.inject import Context, Resources
+from ..author.registry import Definition
+from ..errors import AEnvError, ToolTimeoutError
+from .threads import Threads
+
+logger = logging.getLogger("aenv.runtime.calls")
+
+Report = Callable[[float, float | None, str | None], None]
+DEFAULT_TIMEOUT = 3600.0
+
+
+def on_loop(send: Callable[[float, float | None, str | None], None]) -> Report:
+    """`send`, callable from any thread and run on the loop, in the order of the reports."""
+    loop = asyncio.get_running_loop()
+    home = threading.get_ident()
+
+    def report(progress: float, total: float | None, message: str | None) -> None:
+        if threading.get_ident() == home:
+            send(progress, total, message)  # at once: a tool that never waits would be done before the loop turns
+        else:
+            loop.call_soon_threadsafe(send, progress, total, message)
+
+    return report
+
+
+class CallFailed(AEnvError):
+    """The author's function raised; the message is what it said."""
+
+    code = "call_failed"
+
+
+class Calls:
+    """Runs registered functions for one instance; `async with` closes its resources."""
+
+    def __init__(self, context: Context, *, timeout: float | None = None, threads: int = 32) -> None:
+        self.context = context
+        self.last_active = time.time()
+        self._timeout = timeout or DEFAULT_TIMEOUT
+        self._threads = Threads(threads)
+        # Health checks have threads of their own: tools that use up all of theirs must not make it silent.
+        self._health_threads = Threads(2)
+        self._resources = Resources(self._threads.run)
+
+    async def __aenter__(self) -> Calls:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._resources.__aexit__(*exc)
+
+    async def run(
+        self,
+        definition: Definition,
+        arguments: Mapping[str, Any],
+        *,
+        report: Report | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """What the function returns. InvalidRequest for bad arguments, CallFailed, ToolTimeoutError."""
+        self.last_active = time.time()
+        return await self._limited(definition, arguments, self._threads, report, timeout or self._timeout)
+
+    async def check_health(self, definition: Definition, arguments: Mapping[str, Any]) -> Any:
+        """A health check's answer; not counted as activity."""
+        return await self._limited(definition, arguments, self._health_threads, None, self._timeout)
+
+    async def _limited(
+        self,
+        definition: Definition,
+        arguments: Mapping[str, Any],
+        threads: Threads,
+        report: Report | None,
+        timeout: float,
+    ) -> Any:
+        valid = definition.signature.validate(arguments)
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._call(definition, valid, threads, report)
+        except TimeoutError:
+            raise ToolTimeoutError(
+                f"{definition.name!r} did not finish within {timeout:g} s", definition.name, timeout
+            ) from None
+
+    async def _call(
+        self, definition: Definition, valid: dict[str, Any], threads: Threads, report: Report | None
+    ) -> Any:
+        signature = definition.signature
+        if not signature.injected:
+            return await self._invoke(definition, valid, threads)
+        context = replace(self.context, report=report) if report else self.context
+        async with self._resources.injected(signature.injected, context) as injected:
+            return await self._invoke(definition, {**valid, **injected}, threads)
+
+    async def _invoke(self, definition: Definition, arguments: dict[str, Any], threads: Threads) -> Any:
+        function = definition.function
+        try:
+            if definition.signature.is_async:
+                return await function(**arguments)
+            return await threads.run(lambda: function(**arguments))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task and task.cancelling():
+                raise
+            raise CallFailed(f"{definition.name!r} cancelled itself") from None
+        except SystemExit as exit:
+            raise CallFailed(f"{definition.name!r} called sys.exit({exit.code!r})") from None
+        except AEnvError:
+            raise
+        except Exception as error:  # boundary: author's code
+            logger.debug("%s raised", definition.name, exc_info=True)
+            raise CallFailed(str(error) or type(error).__name__) from error

@@ -1,0 +1,146 @@
+"""The runtime as a program: read the command line, load the environment, serve it until told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .. import logs, settings
+from ..author.inject import Context
+from ..errors import AEnvError, InvalidRequest
+from .loader import load
+from .serving import bind, offered, served
+from .stdio import Stdio
+
+logger = logging.getLogger("aenv.runtime")
+
+
+def main(argv: list[str] | None = None) -> NoReturn:
+    """Run until a signal; exit 0 after a clean stop, 1 when the environment cannot be served."""
+    options = _parse(sys.argv[1:] if argv is None else argv)
+    log_file = _open_log(options.log_dir)
+    logs.configure(options.log_level, log_file)
+    sys.argv = [str(options.path), *options.arguments]
+    try:
+        asyncio.run(_run(options))
+        code = 0
+    except AEnvError as error:
+        _announce(options.ready_fd, {"ready": False, "error": error.message})
+        print(f"aenv: {error.message}", file=sys.stderr)
+        code = 1
+    except KeyboardInterrupt:
+        code = 130
+    # Not sys.exit: a tool that blocks forever has a thread that would keep the process alive.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m aenv.main", description="Serve an environment's tools, functions and rewards."
+    )
+    parser.add_argument("path", type=Path, metavar="PATH", help="a Python file, or a folder (its src/ preferred)")
+    parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: all)")
+    parser.add_argument("--port", type=int, default=8081, help="port to listen on; 0 takes a free one")
+    parser.add_argument("--name", default="aenv-server", help="the server's name in MCP")
+    parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
+    parser.add_argument("--log-dir", type=Path, help="write the log to runtime.log in this folder")
+    parser.add_argument("--lenient", action="store_true", help="leave out files that fail to load")
+    parser.add_argument("--fd", type=int, help="serve on this inherited listening socket")
+    parser.add_argument("--ready-fd", type=int, help="write one JSON line here once ready")
+    parser.add_argument("--control-port", type=int, help="also serve the control routes here")
+    parser.add_argument("--call-timeout", type=float, help="seconds a call may take (default: 3600)")
+    parser.add_argument("--stdio", action="store_true", help="speak MCP on standard input and output")
+    # What stands behind "--" is the environment's.
+    end = argv.index("--") if "--" in argv else len(argv)
+    options = parser.parse_args(argv[:end])
+    options.arguments = argv[end + 1 :]
+    return options
+
+
+def _open_log(folder: Path | None) -> Any:
+    if folder is None:
+        return sys.stderr
+    folder.mkdir(parents=True, exist_ok=True)
+    return (folder / "runtime.log").open("a", buffering=1)
+
+
+async def _run(options: argparse.Namespace) -> None:
+    known = settings.runtime_settings()
+    registry, modules = load(options.path, lenient=options.lenient)
+    context = Context(
+        id=known.instance_id,
+        environment=known.environment or "",
+        workspace=known.workspace or Path.cwd(),
+        arguments=tuple(options.arguments),
+        variables=settings.variables(),
+    )
+    stop = _stop_on_signals()
+    timeout = options.call_timeout or known.call_timeout
+    async with offered(registry, modules, context, timeout=timeout, name=options.name) as offer:
+        if options.stdio:
+            await _first(stop.wait(), Stdio(offer.methods).serve())
+            return
+        data = _listening_socket(options)
+        control = None
+        if options.control_port is not None:
+            control = bind(options.host, options.control_port, "--control-port")
+        async with served(offer, data, control):
+            _announce(options.ready_fd, _ready_line(options.name, data, offer.tools))
+            logger.info("serving %d tools at %s", len(offer.tools), _spell(data))
+            await stop.wait()
+
+
+async def _first(*waits: Any) -> None:
+    """Return when the first of them ends; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+def _listening_socket(options: argparse.Namespace) -> socket.socket:
+    if options.fd is None:
+        return bind(options.host, options.port, "--port")
+    try:
+        return socket.socket(fileno=options.fd)
+    except OSError as error:
+        raise InvalidRequest(f"--fd {options.fd} is not a socket: {error.strerror}") from error
+
+
+def _spell(sock: socket.socket) -> str:
+    if sock.family == socket.AF_UNIX:
+        return "fd"
+    host, port = sock.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _ready_line(name: str, sock: socket.socket, tools: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"ready": True, "pid": os.getpid(), "name": name, "address": _spell(sock), "tools": tools}
+
+
+def _announce(fd: int | None, line: dict[str, Any]) -> None:
+    if fd is None:
+        return
+    with os.fdopen(fd, "w") as pipe:
+        pipe.write(json.dumps(line) + "\n")

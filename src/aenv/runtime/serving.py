@@ -1,0 +1,83 @@
+"""Putting a loaded environment on a socket: the composition root of the runtime."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from .. import __version__, origins, wire
+from ..author.inject import Context
+from ..author.registry import Registry
+from ..errors import InvalidRequest
+from .app import App
+from .calls import Calls
+from .control import ControlApp
+from .fastmcp import FastMcpSurface, find_server
+from .http import Listener
+from .mcp_http import McpEndpoint
+from .mcp_methods import Methods
+from .surface import RegistrySurface, Surface
+
+_MAX_CONTROL_BODY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What an environment offers, ready to be served over any transport."""
+
+    registry: Registry
+    surface: Surface
+    calls: Calls
+    methods: Methods
+    tools: list[dict[str, Any]]
+
+
+@asynccontextmanager
+async def offered(
+    registry: Registry, modules: Iterable[ModuleType], context: Context, *, timeout: float | None, name: str
+) -> AsyncIterator[Offer]:
+    """The environment's offer; its resources are closed at the end."""
+    async with AsyncExitStack() as stack:
+        calls = await stack.enter_async_context(Calls(context, timeout=timeout))
+        own = RegistrySurface(registry, calls)
+        surface: Surface = own
+        server = find_server(modules)
+        if server is not None:
+            surface = await stack.enter_async_context(FastMcpSurface(server, own))
+        yield Offer(registry, surface, calls, Methods(surface, name, __version__), await surface.tools())
+
+
+@asynccontextmanager
+async def served(offer: Offer, data: socket.socket, control: socket.socket | None = None) -> AsyncIterator[None]:
+    """Inside, the offer is served on `data`; and on `control` the control routes for this one instance."""
+    is_unix = data.family == socket.AF_UNIX
+    loopback_only = not is_unix and origins.is_loopback(data.getsockname()[0])
+    app = App(offer.registry, offer.surface, offer.calls, McpEndpoint(offer.methods), loopback_only=loopback_only)
+    async with (
+        Listener(app.handle, max_body_bytes=wire.MAX_BODY_BYTES) as listener,
+        AsyncExitStack() as stack,
+    ):
+        await listener.listen(data)
+        if control:
+            environment = offer.calls.context.environment
+            routes = ControlApp(environment, offer.tools, listener.port, loopback_only=loopback_only)
+            second = Listener(routes.handle, max_body_bytes=_MAX_CONTROL_BODY_BYTES)
+            await (await stack.enter_async_context(second)).listen(control)
+        yield
+
+
+def bind(host: str, port: int, flag: str) -> socket.socket:
+    """A TCP socket bound to the address; InvalidRequest names the `flag` that chooses another."""
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except (OSError, OverflowError) as error:
+        sock.close()
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidRequest(f"cannot listen on {host}:{port}: {reason}; choose another with {flag}") from error
+    return sock

@@ -1,0 +1,1 @@
+"""Import paths that published code relies on; re-exports only."""

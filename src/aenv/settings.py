@@ -1,0 +1,115 @@
+"""Environment variables to frozen dataclasses: the only place that reads `os.environ`.
+
+Each process reads its settings once and hands them down; the SDK reads its own whenever an
+`Environment` is constructed, because users set variables just before.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+logger = logging.getLogger("aenv.settings")
+
+KNOWN = {
+    "AENV_SYSTEM_URL": "address of a gateway; chooses remote mode",
+    "AENV_API_KEY": "token for the gateway's control port",
+    "AENV_HOME": "folder for everything aenv keeps (default ~/.aenv)",
+    "AENV_ALLOW_UNISOLATED": "1 allows instances without isolation where the kernel offers none",
+    "AENV_INSTANCE_ID": "inside an instance: its id",
+    "AENV_WORKSPACE": "inside an instance: its working folder",
+    "AENV_ENVIRONMENT": "inside an instance: name@version of its environment",
+    "AENV_CALL_TIMEOUT": "inside an instance: seconds a call may take",
+    "AENV_TEST_SHARED": "tests only: the folder with shared test data",
+}
+DIRECT_MODE_VARIABLE = "DUMMY_INSTANCE_IP"
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """What the SDK and the CLI read."""
+
+    system_url: str | None = None
+    direct_address: str | None = None
+    api_key: str | None = None
+    home: Path = Path("~/.aenv")
+    allow_unisolated: bool = False
+
+
+@dataclass(frozen=True)
+class RuntimeSettings:
+    """What the program inside an instance reads."""
+
+    instance_id: str = "local"
+    environment: str | None = None
+    workspace: Path | None = None
+    call_timeout: float | None = None
+
+
+@dataclass(frozen=True)
+class GatewaySettings:
+    """Every knob of the gateway. Read once by `aenv serve`; passed down, never looked up."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    data_port: int = 8081
+    socket: Path | None = None
+    projects: tuple[Path, ...] = ()
+    home: Path = Path("~/.aenv")
+    engine: str = "process"
+    start_timeout: float = 60.0
+    max_body_bytes: int = 64 << 20
+    insecure: bool = False
+    idle_exit: float | None = None
+    """Seconds without instances after which an embedded platform ends; None = never."""
+
+
+def client_settings(environ: Mapping[str, str] | None = None) -> ClientSettings:
+    env = _checked(environ)
+    return ClientSettings(
+        system_url=env.get("AENV_SYSTEM_URL") or None,
+        direct_address=env.get(DIRECT_MODE_VARIABLE) or None,
+        api_key=env.get("AENV_API_KEY") or None,
+        home=home(env),
+        allow_unisolated=env.get("AENV_ALLOW_UNISOLATED") == "1",
+    )
+
+
+def runtime_settings(environ: Mapping[str, str] | None = None) -> RuntimeSettings:
+    env = _checked(environ)
+    timeout = env.get("AENV_CALL_TIMEOUT")
+    return RuntimeSettings(
+        instance_id=env.get("AENV_INSTANCE_ID") or "local",
+        environment=env.get("AENV_ENVIRONMENT") or None,
+        workspace=Path(env["AENV_WORKSPACE"]) if env.get("AENV_WORKSPACE") else None,
+        call_timeout=float(timeout) if timeout else None,
+    )
+
+
+def home(environ: Mapping[str, str] | None = None) -> Path:
+    """The folder for everything aenv keeps."""
+    env = os.environ if environ is None else environ
+    return Path(env.get("AENV_HOME") or "~/.aenv").expanduser()
+
+
+def variables() -> Mapping[str, str]:
+    """The variables of this process, for the author's code (`Context.variables`) and for child processes."""
+    return os.environ
+
+
+_warned: set[str] = set()
+
+
+def _checked(environ: Mapping[str, str] | None) -> Mapping[str, str]:
+    env = os.environ if environ is None else environ
+    for name in env:
+        if name.startswith("AENV_") and name not in KNOWN and name not in _warned:
+            _warned.add(name)
+            near = difflib.get_close_matches(name, KNOWN, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            logger.warning("unknown variable %s%s", name, hint)
+    return env

@@ -1,0 +1,64 @@
+"""Fixtures that every test may use: a real runtime as a child process, and the shared test data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.running import Runtime, running_runtime
+
+REPOSITORY = Path(__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What the developer's shell has set must not reach the tests, nor the tests the developer's files."""
+    for name in ("AENV_SYSTEM_URL", "DUMMY_INSTANCE_IP", "AENV_API_KEY", "AENV_ALLOW_UNISOLATED"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AENV_HOME", str(tmp_path / "aenv-home"))
+
+
+@pytest.fixture
+def shared() -> Path:
+    """The folder with shared test data."""
+    folder = Path(os.environ.get("AENV_TEST_SHARED") or REPOSITORY.parent / "shared")
+    if not folder.is_dir():
+        message = f"no shared test data at {folder}; set AENV_TEST_SHARED"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """`project(code)` makes a folder with an environment that consists of this code."""
+    made = 0
+
+    def make(code: str) -> Path:
+        nonlocal made
+        made += 1
+        folder = tmp_path / f"project{made}"
+        (folder / "src").mkdir(parents=True)
+        (folder / "src" / "custom_env.py").write_text(code)
+        (folder / "config.json").write_text(
+            f'{{"name": "env{made}", "version": "1.0.0", "buildConfig": {{}}, "deployConfig": {{}}}}'
+        )
+        return folder
+
+    yield make
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Callable[..., object]]:
+    """`await start(path, *options)` gives a running runtime; all are ended with the test."""
+    async with AsyncExitStack() as stack:
+
+        async def start_one(path: Path, *options: str, **variables: str) -> Runtime:
+            return await stack.enter_async_context(running_runtime(path, *options, variables=variables))
+
+        yield start_one
