@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def shared() -> Path:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+def project(tmp_path: Path) -> Callable[[str], Path]:
     """`project(code)` makes a folder with an environment that consists of this code."""
     made = 0
 
@@ -50,7 +50,7 @@ def project(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
         )
         return folder
 
-    yield make
+    return make
 
 
 @pytest.fixture

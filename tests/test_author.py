@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import socket
+import subprocess
+import sys
 from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
+from pydantic_core import ValidationError
 
 from aenv import (
     Blob,
@@ -23,7 +26,7 @@ from aenv import (
     register_reward,
     register_tool,
 )
-from aenv.author import Registry, collecting
+from aenv.author import Registry, collecting, pydantic_shapes, shapes
 from aenv.author.content import UnserialisableResult, to_output
 from aenv.author.signature import Signature
 from aenv.errors import InvalidRequest, RegistrationError
@@ -178,7 +181,7 @@ def test_a_duplicate_name_is_an_error_that_says_who_has_it(registry):
 def test_a_type_that_cannot_come_from_json_is_refused_by_name():
     def tool(connection: socket.socket): ...
 
-    with pytest.raises(RegistrationError, match="parameter 'connection' of 'tool'"):
+    with pytest.raises(RegistrationError, match="'tool' cannot be called from JSON: parameter 'connection'"):
         Signature(tool)
 
 
@@ -316,7 +319,7 @@ def test_structured_content_matches_the_output_schema():
 def test_a_result_that_breaks_its_annotation_is_an_error_that_says_where():
     def tool() -> dict[str, int]: ...
 
-    with pytest.raises(UnserialisableResult, match="'tool' returned something else .* at a: "):
+    with pytest.raises(UnserialisableResult, match=r"'tool' returned something else .* at a: "):
         Signature(tool).structure({"a": "x"})
 
 
@@ -327,3 +330,38 @@ def test_a_result_without_a_json_form_is_a_clear_error():
 
 def output_of(value):
     return to_output(value, lambda value: None)
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        *(str, int, float, bool, Any, list, dict, list[str], list[list[int]], dict[str, Any], dict[str, int]),
+        *(str | None, list[int] | None, dict[str, list[bool]]),
+    ],
+)
+def test_simple_types_have_the_same_shape_with_and_without_pydantic(hint):
+    arguments = {"a_name": shapes.Argument(hint, True, "told"), "other": shapes.Argument(hint, False)}
+    plain = shapes.of_arguments(arguments, extra=False)
+    full = pydantic_shapes.of_arguments(arguments, extra=False)
+    assert plain.schema == full.schema
+    result = pydantic_shapes.of_result(hint)
+    assert result and shapes.of_result(hint).schema == result.schema
+    for value in ("text", 3, 2.5, True, None, [1], ["a"], {"a": 1}, {"a": [True]}, {1: 2}, [[1]], object()):
+        assert outcome(plain, {"a_name": value}) == outcome(full, {"a_name": value})
+
+
+def outcome(shape, value):
+    try:
+        return shape.validate(value)
+    except ValidationError as error:
+        return error.errors(include_url=False)
+
+
+def test_a_simple_environment_does_not_load_pydantic():
+    code = (
+        "import sys\nfrom aenv import register_tool\n@register_tool\n"
+        "def tool(a: str, b: list[int] | None = None) -> dict: ...\n"
+        "import aenv.runtime.program\nprint('pydantic' in sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout == "False\n"

@@ -154,9 +154,9 @@ async def test_the_default_health_answer_has_the_published_shape(project, start)
 
 
 async def test_a_registered_health_check_replaces_the_default(project, start):
-    code = "from aenv import *\n@register_health\ndef h(deep: bool = False): return {'status': 'healthy', 'deep': deep}"
+    code = "from aenv import *\n@register_health\ndef h(deep: bool = False): return {'status': 'ok', 'deep': deep}"
     runtime = await start(project(code))
-    assert (await runtime.call("GET", "/health?deep=true"))[1]["data"] == {"status": "healthy", "deep": True}
+    assert (await runtime.call("GET", "/health?deep=true"))[1]["data"] == {"status": "ok", "deep": True}
     failing = await start(project("from aenv import *\n@register_health\ndef h(): raise OSError('disk')"))
     assert (await failing.call("GET", "/health"))[1]["data"]["status"] == "error"
 
@@ -358,7 +358,9 @@ async def test_lazy_imports_inside_tools_work_and_shared_modules_run_once(projec
         "from aenv import *\nimport shared_code\n"
         "@register_tool\ndef late() -> str:\n    import only_later\n    return only_later.VALUE"
     )
-    (path / "src" / "shared_code.py").write_text("from aenv import *\n@register_tool\ndef common() -> str: return 'c'")
+    (path / "src" / "shared_code.py").write_text(
+        "from aenv import *\n@register_tool\ndef common() -> str: return 'c'"
+    )
     (path / "src" / "only_later.py").write_text("VALUE = 'later'")
     (path / "src" / "types.py").write_text("from aenv import *\n@register_tool\ndef typed() -> str: return 't'")
     runtime = await start(path)
@@ -368,7 +370,15 @@ async def test_lazy_imports_inside_tools_work_and_shared_modules_run_once(projec
 
 async def test_tests_hidden_files_and_virtual_environments_are_not_executed(project, start):
     path = project("from aenv import *\n@register_tool\ndef tool() -> str: return 't'")
-    for name in ("test_x.py", "x_test.py", "conftest.py", "_private.py", ".hidden.py", "tests/deep.py", "env/x.py"):
+    for name in (
+        "test_x.py",
+        "x_test.py",
+        "conftest.py",
+        "_private.py",
+        ".hidden.py",
+        "tests/deep.py",
+        "env/x.py",
+    ):
         file = path / "src" / name
         file.parent.mkdir(exist_ok=True)
         file.write_text("raise SystemExit('executed')")
@@ -425,7 +435,9 @@ async def test_a_port_in_use_is_one_clear_line(project):
         )
         _, stderr = await process.communicate()
     assert process.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{port}: Address already in use; choose another with --port" in stderr.decode()
+    assert (
+        f"cannot listen on 127.0.0.1:{port}: Address already in use; choose another with --port" in stderr.decode()
+    )
 
 
 async def test_log_dir_holds_the_log(project, start, tmp_path):

@@ -16,7 +16,6 @@ INSTANCE_HEADER = "AEnvCore-EnvInstance-ID"
 PROXY_URL_HEADER = "AEnvCore-MCPProxy-URL"  # sent by published clients; never dialled
 
 DEFAULT_TTL = "30m"
-MAX_BODY_BYTES = 64 << 20
 
 _ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 

@@ -9,10 +9,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from .. import mcp, origins, wire
+from pydantic_core import PydanticSerializationError
+
+from .. import mcp, origins
 from ..author.content import UnserialisableResult, to_jsonable
 from ..author.registry import FunctionDefinition, Registry
 from ..errors import AEnvError, InvalidRequest, MethodNotAllowed, NotFound
+from ..limits import MAX_BODY_BYTES
 from .calls import CallFailed, Calls
 from .mcp_http import McpEndpoint
 from .messages import Reply, Request, Stream, json_reply, refuse, too_large
@@ -63,13 +66,13 @@ class App:
         try:
             reply = json_reply({"success": True, "data": await self._dispatch(path, request)})
             size = len(reply.body)
-            return reply if size <= wire.MAX_BODY_BYTES else refuse(413, too_large(size))
+            return reply if size <= MAX_BODY_BYTES else refuse(413, too_large(size))
         except MethodNotAllowed as error:
             return refuse(405, error.message, (("allow", ", ".join(error.allowed)),))
         except AEnvError as error:
             return refuse(error.status, error.message)
-        except UnserialisableResult as error:
-            return refuse(500, str(error))
+        except (UnserialisableResult, UnicodeEncodeError, PydanticSerializationError) as error:
+            return refuse(500, f"the result has no JSON form: {error}")
 
     async def _dispatch(self, path: str, request: Request) -> Any:
         path = path.rstrip("/") or "/"

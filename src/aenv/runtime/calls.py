@@ -121,6 +121,12 @@ class Calls:
             raise CallFailed(f"{definition.name!r} called sys.exit({exit.code!r})") from None
         except AEnvError:
             raise
-        except Exception as error:  # boundary: author's code
+        except BaseException as error:  # boundary: author's code; KeyboardInterrupt would end the server
             logger.debug("%s raised", definition.name, exc_info=True)
-            raise CallFailed(str(error) or type(error).__name__) from error
+            raise CallFailed(_said(error)) from error
+
+
+def _said(error: BaseException) -> str:
+    """What an exception says, as text that can be sent."""
+    text = str(error) or type(error).__name__
+    return text.encode("utf-8", "backslashreplace").decode()

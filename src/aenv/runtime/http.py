@@ -15,6 +15,7 @@ from http import HTTPStatus
 
 import httptools
 
+from ..limits import spell_bytes
 from .messages import Handler, Reply, Request, Stream, refuse
 
 logger = logging.getLogger("aenv.runtime.http")
@@ -160,8 +161,7 @@ class Connection(asyncio.Protocol):
 
     def _check_body(self, size: int) -> None:
         if size > self._max_body_bytes:
-            limit = self._max_body_bytes
-            self._reject(refuse(413, f"the body is larger than the limit of {limit} bytes ({limit >> 20} MiB)"))
+            self._reject(refuse(413, f"the body is larger than the limit of {spell_bytes(self._max_body_bytes)}"))
 
     def _too_slow(self) -> None:
         self._reject(refuse(408, "the request did not arrive in time"))

@@ -12,11 +12,10 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from .. import mcp, wire
-from ..author.content import failure
+from .. import mcp
 from .calls import Report, on_loop
-from .mcp_methods import Methods
-from .messages import Reply, Request, Stream, json_reply, refuse, too_large
+from .mcp_methods import Methods, encode_result
+from .messages import Reply, Request, Stream, json_reply, refuse
 
 _HTTP_STATUS = {
     mcp.PARSE_ERROR: 400,
@@ -78,9 +77,7 @@ class McpEndpoint:
                 stream.finish(mcp.sse_event(mcp.dumps(mcp.error(id, error.code, error.message, error.data))))
                 return None
             return _failed(id, error)
-        body = mcp.dumps(mcp.result(id, result))
-        if len(body) > wire.MAX_BODY_BYTES:
-            body = mcp.dumps(mcp.result(id, failure(too_large(len(body))).as_result()))
+        body = encode_result(id, result)
         if stream.started:
             stream.finish(mcp.sse_event(body))
             return None

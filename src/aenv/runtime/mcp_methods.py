@@ -11,11 +11,25 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from .. import mcp
+from ..author.content import failure
 from ..errors import AEnvError
+from ..limits import MAX_BODY_BYTES
 from .calls import Report
+from .messages import too_large
 from .surface import Surface
 
 _LIST_TTL_MS = 300_000  # what an instance offers does not change while it lives
+
+
+def encode_result(id: str | int, result: dict[str, Any]) -> bytes:
+    """The reply on the wire; a result that cannot go there becomes a tool's failure that says why."""
+    try:
+        body = mcp.dumps(mcp.result(id, result))
+    except ValueError as error:  # text with a lone surrogate has no UTF-8 form
+        return mcp.dumps(mcp.result(id, failure(f"the result has no JSON form: {error}").as_result()))
+    if len(body) > MAX_BODY_BYTES:
+        return mcp.dumps(mcp.result(id, failure(too_large(len(body))).as_result()))
+    return body
 
 
 class Methods:

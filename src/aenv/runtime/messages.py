@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from .. import mcp, wire
+from .. import mcp
+from ..limits import MAX_BODY_BYTES, spell_bytes
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ def refuse(status: int, message: str, headers: tuple[tuple[str, str], ...] = ())
 
 def too_large(size: int) -> str:
     """What is said instead of a result above the limit."""
-    return f"the result has {size} bytes, more than the limit of {wire.MAX_BODY_BYTES >> 20} MiB; return less"
+    return f"the result has {size} bytes, more than the limit of {spell_bytes(MAX_BODY_BYTES)}; return less"
 
 
 class StreamWriter(Protocol):

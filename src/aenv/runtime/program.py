@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -84,6 +85,9 @@ async def _run(options: argparse.Namespace) -> None:
         arguments=tuple(options.arguments),
         variables=settings.variables(),
     )
+    # What is loaded now lives as long as the instance: the collector need not look at it again.
+    gc.freeze()
+    gc.enable()
     stop = _stop_on_signals()
     timeout = options.call_timeout or known.call_timeout
     async with offered(registry, modules, context, timeout=timeout, name=options.name) as offer:
@@ -95,8 +99,8 @@ async def _run(options: argparse.Namespace) -> None:
         if options.control_port is not None:
             control = bind(options.host, options.control_port, "--control-port")
         async with served(offer, data, control):
-            _announce(options.ready_fd, _ready_line(options.name, data, offer.tools))
             logger.info("serving %d tools at %s", len(offer.tools), _spell(data))
+            _announce(options.ready_fd, _ready_line(options.name, data, offer.tools))
             await stop.wait()
 
 

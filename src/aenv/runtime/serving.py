@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from .. import __version__, origins, wire
+from .. import __version__, origins
 from ..author.inject import Context
 from ..author.registry import Registry
 from ..errors import InvalidRequest
+from ..limits import MAX_BODY_BYTES
 from .app import App
 from .calls import Calls
-from .control import ControlApp
 from .fastmcp import FastMcpSurface, find_server
 from .http import Listener
 from .mcp_http import McpEndpoint
@@ -58,11 +58,13 @@ async def served(offer: Offer, data: socket.socket, control: socket.socket | Non
     loopback_only = not is_unix and origins.is_loopback(data.getsockname()[0])
     app = App(offer.registry, offer.surface, offer.calls, McpEndpoint(offer.methods), loopback_only=loopback_only)
     async with (
-        Listener(app.handle, max_body_bytes=wire.MAX_BODY_BYTES) as listener,
+        Listener(app.handle, max_body_bytes=MAX_BODY_BYTES) as listener,
         AsyncExitStack() as stack,
     ):
         await listener.listen(data)
         if control:
+            from .control import ControlApp  # its models cost 30 ms that an ordinary instance does not need
+
             environment = offer.calls.context.environment
             routes = ControlApp(environment, offer.tools, listener.port, loopback_only=loopback_only)
             second = Listener(routes.handle, max_body_bytes=_MAX_CONTROL_BODY_BYTES)

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import mcp
 from .calls import Report, on_loop
-from .mcp_methods import Methods
+from .mcp_methods import Methods, encode_result
 
 _LAST_ANSWERS = 10.0  # seconds
 
@@ -73,7 +73,7 @@ class Stdio:
             result = await self._methods.call(
                 message["method"], params, stateless=stateless, report=self._reporter(meta)
             )
-            self._send(mcp.result(id, result))
+            self._write(encode_result(id, result))
         except mcp.RpcError as error:
             self._send(mcp.error(id, error.code, error.message, error.data))
         finally:
@@ -91,7 +91,10 @@ class Stdio:
         return on_loop(send)
 
     def _send(self, message: dict[str, Any]) -> None:
-        data = memoryview(mcp.dumps(message) + b"\n")
+        self._write(mcp.dumps(message))
+
+    def _write(self, message: bytes) -> None:
+        data = memoryview(message + b"\n")
         while data:
             data = data[os.write(self._out, data) :]
 
