@@ -56,13 +56,13 @@ class Runtime:
 
 @asynccontextmanager
 async def running_runtime(
-    path: Path, *options: str, variables: Mapping[str, str] | None = None
+    path: Path, *options: str, variables: Mapping[str, str] | None = None, python: str = sys.executable
 ) -> AsyncIterator[Runtime]:
     """Start the runtime on a free port; yield it when it is ready; end it. DidNotStart carries its own words."""
     own, given = _split(options)
     ready_read, ready_write = os.pipe()
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
+        python,
         *("-m", "aenv.main", str(path), "--host", "127.0.0.1", "--port", "0"),
         *("--ready-fd", str(ready_write), *own, *given),
         pass_fds=(ready_write,),

@@ -7,6 +7,7 @@ that name in Host, and an Origin that is no address of ours.
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 
@@ -25,6 +26,7 @@ def host_of(authority: str) -> str:
     return (urlsplit(f"//{authority}").hostname or "") if authority else ""
 
 
+@lru_cache(maxsize=256)  # the same few hosts call again and again, and parsing them is a tenth of a tool call
 def refusal(host: str | None, origin: str | None, *, loopback_only: bool) -> str | None:
     """Why a request with these headers is refused, or None when it may pass.
 

@@ -87,6 +87,7 @@ class Environment:
         self._set_published_urls(aenv_url or self.dummy_instance_ip or known.system_url or "http://localhost")
         self._launched: Launched | None = None
         self._tools: list[dict[str, Any]] | None = None
+        self._names = ToolNames(env_name, None)
         self._breaker = Breaker()
         self._initialized = False
         self._starting = asyncio.Lock()
@@ -113,7 +114,9 @@ class Environment:
         async with self._starting:
             if not self._initialized:
                 self._launched = await self._launch()
-                self._tools = self._launched.instance.tools
+                instance = self._launched.instance
+                self._tools = instance.tools
+                self._names = ToolNames(self.env_name, instance.env.version if instance.env else None)
                 self.proxy_headers = dict(self._launched.headers)
                 self._initialized = True
                 logger.info("instance %s is ready", self.instance_id)
@@ -279,14 +282,10 @@ class Environment:
         return self._tools
 
     async def _resolve(self, tool_name: str) -> str:
-        names = ToolNames(self.env_name, self._resolved_version())
+        names = self._names
         # In direct mode the list is not known yet, and a call should not cost a request for it.
         tools = await self._known_tools() if names.needs_list(tool_name) else self._tools or []
         return names.resolve(tool_name, [tool["name"] for tool in tools])
-
-    def _resolved_version(self) -> str | None:
-        env = self._instance.env if self._instance else None
-        return env.version if env else self._ref.version
 
     # Functions, rewards, health.
 

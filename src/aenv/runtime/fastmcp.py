@@ -7,11 +7,12 @@ calls and health work as for any other environment. fastmcp is imported only whe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from types import ModuleType
 from typing import Any
 
 from .. import mcp
+from ..errors import StartFailed
 from .calls import Report
 from .surface import RegistrySurface
 
@@ -38,8 +39,13 @@ class FastMcpSurface:
         self._client: Any = None
 
     async def __aenter__(self) -> FastMcpSurface:
-        from fastmcp import Client  # seconds of import that other environments do not pay
-
+        try:
+            from fastmcp import Client  # seconds of import that other environments do not pay
+        except ImportError as error:
+            raise StartFailed(
+                "the environment holds a FastMCP server, and fastmcp is not installed; "
+                "install it with: pip install 'aenvironment[fastmcp]'"
+            ) from error
         self._client = await self._stack.enter_async_context(Client(self._server))
         return self
 
@@ -73,6 +79,8 @@ class FastMcpSurface:
         )
 
     async def read_resource(self, uri: str) -> dict[str, Any]:
+        with suppress(mcp.RpcError):
+            return await self._own.read_resource(uri)
         try:
             return _one(await self._client.read_resource_mcp(uri))
         except Exception as error:  # boundary: FastMCP's own errors
@@ -82,6 +90,8 @@ class FastMcpSurface:
         return [*await self._own.prompts(), *_plain(await self._client.list_prompts())]
 
     async def get_prompt(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        if name in (prompt["name"] for prompt in await self._own.prompts()):
+            return await self._own.get_prompt(name, arguments)
         try:
             return _one(await self._client.get_prompt_mcp(name, dict(arguments)))
         except Exception as error:  # boundary: FastMCP's own errors

@@ -46,6 +46,8 @@ class Connection(asyncio.Protocol):
         self._body_bytes = 0
         self._head_bytes = 0
         self._in_head = False
+        self._receiving = False
+        self._body_timeout = BODY_TIMEOUT
         self._waiting: deque[Request | Reply] = deque()
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -77,6 +79,11 @@ class Connection(asyncio.Protocol):
         if self._in_head:
             # httptools gathers a header's value before it tells us: without this, one could grow forever.
             self._count_head(len(data))
+        if self._receiving and self._deadline is None and not self._refusing:
+            # Only now: a request that came whole, as most do, needs no timer.
+            self._deadline = self._loop.call_later(
+                HEAD_TIMEOUT if self._in_head else self._body_timeout, self._too_slow
+            )
 
     def eof_received(self) -> bool:
         if self._task is None and not self._waiting:
@@ -87,7 +94,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._open.discard(self)
         self._waiting.clear()
-        self._stop_timers()
+        self._stop_deadline()
+        if self._gone:
+            self._gone.cancel()
         self.resume_writing()
         if self._task:
             self._task.cancel()
@@ -106,8 +115,7 @@ class Connection(asyncio.Protocol):
         self._request = Request()
         self._target, self._body = b"", []
         self._body_bytes = self._head_bytes = 0
-        self._in_head = True
-        self._deadline = self._loop.call_later(HEAD_TIMEOUT, self._too_slow)
+        self._in_head = self._receiving = True
 
     def on_url(self, url: bytes) -> None:
         self._target += url
@@ -124,9 +132,8 @@ class Connection(asyncio.Protocol):
         length = headers.get("content-length", "")
         announced = int(length) if length.isdecimal() else 0
         self._check_body(announced)
-        if self._deadline:
-            self._deadline.cancel()
-        self._deadline = self._loop.call_later(BODY_TIMEOUT + announced / SLOWEST_BODY, self._too_slow)
+        self._body_timeout = BODY_TIMEOUT + announced / SLOWEST_BODY
+        self._stop_deadline()
         if headers.get("expect", "").lower() == "100-continue" and not self._refusing:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -137,9 +144,8 @@ class Connection(asyncio.Protocol):
             self._body.append(body)
 
     def on_message_complete(self) -> None:
-        if self._deadline:
-            self._deadline.cancel()
-            self._deadline = None
+        self._receiving = False
+        self._stop_deadline()
         if self._refusing:
             return
         request = self._request
@@ -170,15 +176,14 @@ class Connection(asyncio.Protocol):
         """Answer in turn, then close: the rest of what the client sends is not looked at."""
         if not self._refusing:
             self._refusing = True
-            self._stop_timers()
+            self._stop_deadline()
             self._body = []
             self._enqueue(reply)
 
-    def _stop_timers(self) -> None:
-        for timer in (self._deadline, self._gone):
-            if timer:
-                timer.cancel()
-        self._deadline = None
+    def _stop_deadline(self) -> None:
+        if self._deadline:
+            self._deadline.cancel()
+            self._deadline = None
 
     # Answering.
 

@@ -68,7 +68,8 @@ class Methods:
         return self._stateless(method, result) if stateless else result
 
     def _stateless(self, method: str, result: dict[str, Any]) -> dict[str, Any]:
-        extra: dict[str, Any] = {"resultType": "complete", "_meta": {mcp.SERVER_INFO_META: self._server_info}}
+        meta = {**result.get("_meta", {}), mcp.SERVER_INFO_META: self._server_info}
+        extra: dict[str, Any] = {"resultType": "complete", "_meta": meta}
         if method.endswith("/list") or method in ("server/discover", "resources/read"):
             cached = 0 if method == "resources/read" else _LIST_TTL_MS
             extra |= {"ttlMs": cached, "cacheScope": "private"}

@@ -1,0 +1,86 @@
+"""The documentation is true: its snippets are files that run, and nothing public is left out."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from aenv import errors, settings
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md"])
+SOURCES = ROOT / "docs" / "src"
+SNIPPET = re.compile(r"<!-- file: (\S+) -->\n```python\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_snippet_is_its_file(page):
+    for name, text in SNIPPET.findall(page.read_text()):
+        assert text == (ROOT / name).read_text(), f"{page.name} differs from {name}; run scripts/fix"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+async def run(*command: str, **variables: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *command,
+        cwd=SOURCES,
+        env={**os.environ, **variables},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    stdout, stderr = await process.communicate()
+    assert process.returncode == 0, stderr.decode()
+    return stdout.decode()
+
+
+async def test_the_notes_environment_works_as_the_pages_show(start, tmp_path):
+    runtime = await start(SOURCES / "notes_env.py", AENV_WORKSPACE=str(tmp_path))
+    said = await run("use_notes.py", DUMMY_INSTANCE_IP=runtime.url)
+    assert said.splitlines() == [
+        "notes@1.0.0/write_note - Write a note, or replace it.",
+        "notes@1.0.0/read_notes - All notes, by their titles.",
+        "notes@1.0.0/export - Export the notes, and say how far it is.",
+        "wrote 'today' False",
+        "{'today': 'it rains'}",
+        "Progress(progress=0, total=2, message='copy 0')",
+        "Progress(progress=1, total=2, message='copy 1')",
+        "ToolResult(content=[{'type': 'text', 'text': '2'}], is_error=False)",
+        "1",
+        f"1.0 {1 / 9}",
+        "{'seed': 1}",
+        "{'success': True, 'data': {'status': 'healthy'}}",
+    ]
+    assert await run("use_notes_sync.py", DUMMY_INSTANCE_IP=runtime.url) == "{'today': 'it rains'}\n"
+
+
+async def test_the_unit_test_of_the_pages_passes():
+    assert "1 passed" in await run("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_notes_env.py")
+
+
+def test_every_setting_is_documented():
+    page = (ROOT / "docs" / "settings.md").read_text()
+    assert [name for name in (*settings.KNOWN, settings.DIRECT_MODE_VARIABLE) if f"`{name}`" not in page] == []
+
+
+def test_every_error_is_drawn_in_the_tree():
+    kinds = [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.AEnvError)
+    ]
+    missing = [
+        kind.__name__
+        for kind in kinds
+        if not re.search(rf"{kind.__name__}\b.*{kind.status}  {kind.code}\n", errors.__doc__)
+    ]
+    assert missing == []
