@@ -8,6 +8,7 @@ proxies, compression; our servers need none of them.
 from __future__ import annotations
 
 import asyncio
+import os
 import select
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
@@ -184,7 +185,10 @@ class Pool:
             tls = self._tls_context() if origin.tls else None
             return (await loop.create_connection(make, origin.host, origin.port, ssl=tls))[1]
         except OSError as error:
-            raise ConnectFailed(f"cannot connect to {origin}: {error.strerror or error}") from error
+            # The system's own words: asyncio puts "Connect call failed" and the address into `strerror`.
+            number = error.errno or 0
+            reason = os.strerror(number) if number > 0 else error.strerror or error
+            raise ConnectFailed(f"cannot connect to {origin}: {reason}") from error
 
     def _tls_context(self) -> ssl.SSLContext:
         if self._tls is None:

@@ -19,7 +19,7 @@ from ..author.inject import Context
 from ..errors import AEnvError, InvalidRequest
 from .loader import load
 from .serving import bind, offered, served
-from .stdio import Stdio
+from .stdio import Stdio, take_stdout
 
 logger = logging.getLogger("aenv.runtime")
 
@@ -77,6 +77,7 @@ def _open_log(folder: Path | None) -> Any:
 
 async def _run(options: argparse.Namespace) -> None:
     known = settings.runtime_settings()
+    out = take_stdout() if options.stdio else None
     registry, modules = load(options.path, lenient=options.lenient)
     context = Context(
         id=known.instance_id,
@@ -91,8 +92,8 @@ async def _run(options: argparse.Namespace) -> None:
     stop = _stop_on_signals()
     timeout = options.call_timeout or known.call_timeout
     async with offered(registry, modules, context, timeout=timeout, name=options.name) as offer:
-        if options.stdio:
-            await _first(stop.wait(), Stdio(offer.methods).serve())
+        if out is not None:
+            await _first(stop.wait(), Stdio(offer.methods, out).serve())
             return
         data = _listening_socket(options)
         control = None

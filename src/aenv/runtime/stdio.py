@@ -16,15 +16,23 @@ from .mcp_methods import Methods, encode_result
 _LAST_ANSWERS = 10.0  # seconds
 
 
-class Stdio:
-    """Serves `methods` until standard input ends. What the author's code prints goes to standard error."""
+def take_stdout() -> int:
+    """The real standard output, for the protocol alone; from now on what anybody prints goes to standard error.
 
-    def __init__(self, methods: Methods) -> None:
+    To be called before the author's code is loaded, since that may print too.
+    """
+    out = os.dup(1)
+    os.dup2(2, 1)
+    return out
+
+
+class Stdio:
+    """Serves `methods` on standard input and `out` until the input ends."""
+
+    def __init__(self, methods: Methods, out: int) -> None:
         self._methods = methods
         self._running: dict[str | int, asyncio.Task[None]] = {}
-        # The protocol keeps the real stdout for itself; descriptor 1 becomes stderr, also for child processes.
-        self._out = os.dup(1)
-        os.dup2(2, 1)
+        self._out = out
 
     async def serve(self) -> None:
         lines: asyncio.Queue[bytes | None] = asyncio.Queue()

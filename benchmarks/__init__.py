@@ -1,0 +1,1 @@
+"""Our speed against the published package's, measured side by side. See docs/performance.md."""

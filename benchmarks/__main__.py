@@ -1,0 +1,71 @@
+"""Measure our speed against the published package's and print the table."""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.netns import namespace
+from tests.venvs import create
+
+from .measures import Bench
+from .processes import ROOT
+from .report import Row, as_json, table
+
+NAMES = ("import", "enter", "tool", "function", "reward", "concurrent", "gateway", "start", "idle")
+
+
+def main() -> int:
+    options = _options()
+    published = create("published")
+    # Both sides start from compiled bytecode; an editable install has none until somebody imports it.
+    compileall.compile_dir(ROOT / "src" / "aenv", quiet=1)
+    if not options.inside and os.geteuid() == 0 and shutil.which("ip"):
+        # The published client dials port 8081 whatever it is told; in a namespace of our own it is free.
+        with namespace() as space:
+            command = space.command(sys.executable, "-m", "benchmarks", *sys.argv[1:], "--inside")
+            return subprocess.run(command).returncode
+    rows = _measure(Bench(published), options.names or list(NAMES))
+    print(table(rows))
+    if options.json:
+        options.json.write_text(json.dumps(as_json(rows), indent=2) + "\n")
+    return exit_code(rows, check=options.check)
+
+
+def exit_code(rows: list[Row], *, check: bool) -> int:
+    return 1 if check and any(row.met is False for row in rows) else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    # The empty list is a choice too: Python 3.11 checks the default of "*" against the choices.
+    parser.add_argument("names", nargs="*", choices=[*NAMES, []], metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _measure(bench: Bench, names: list[str]) -> list[Row]:
+    measures = {
+        "import": bench.imports,
+        "concurrent": bench.concurrent,
+        "gateway": bench.through_gateway,
+        "start": bench.starts,
+        "idle": bench.idle,
+    }
+    rows: list[Row] = []
+    for name in names:
+        print(f"measuring {name}", file=sys.stderr)
+        rows += measures[name]() if name in measures else bench.calls(name)
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())

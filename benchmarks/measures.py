@@ -1,0 +1,161 @@
+"""What is measured, and how: a batch of theirs, a batch of ours, in turns, so that both see the same machine.
+
+Every number is a median. The published runtime has port 8081, since its health check works on no other.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+from .processes import (
+    PROJECT,
+    Worker,
+    cold_start,
+    context_switches,
+    gateway,
+    ours,
+    server,
+    worker,
+)
+from .report import Row, at_most
+
+THEIR_PORT = 8081
+OUR_PORT = 18081
+GATEWAY_PORT = 18080
+GATEWAY_DATA_PORT = 18082
+
+ROUNDS = 7
+IDLE_SECONDS = 10
+
+_IMPORT = "import time; t = time.process_time(); {}; print(time.process_time() - t)"
+
+
+class Bench:
+    """Everything that runs while the client measurements are taken; an `ExitStack` ends it."""
+
+    def __init__(self, published: Path) -> None:
+        self.published = published
+
+    def theirs(self, port: int) -> list[str]:
+        return [str(self.published), "-W", "ignore", "-m", "aenv.main", str(PROJECT), "--port", str(port)]
+
+    def imports(self) -> list[Row]:
+        rows = []
+        for statement, judged in (("import aenv", True), ("from aenv import Environment", False)):
+            theirs, mine = self._in_turns(
+                lambda s=statement: [_cpu_seconds(self.published, s)],
+                lambda s=statement: [_cpu_seconds(sys.executable, s)],
+            )
+            target, met = at_most(10, theirs, mine) if judged else ("–", None)
+            rows.append(Row(f"`{statement}`, CPU time", "ms", theirs * 1e3, mine * 1e3, target, met))
+        return rows
+
+    def starts(self) -> list[Row]:
+        theirs, mine = self._in_turns(
+            lambda: [cold_start(self.theirs(THEIR_PORT), THEIR_PORT)],
+            lambda: [cold_start(ours("--port", str(OUR_PORT)), OUR_PORT)],
+        )
+        target, met = at_most(8, theirs, mine)
+        return [Row("runtime start to first answer", "ms", theirs * 1e3, mine * 1e3, target, met)]
+
+    def calls(self, what: str) -> list[Row]:
+        """Measurements of a client on a runtime, directly."""
+        names = {
+            "enter": ("enter the context, direct", 3, 10),
+            "tool": ("tool call P50, direct", 100, 8),
+            "function": ("function call P50, direct", 30, 20),
+            "reward": ("reward call P50, direct", 30, 20),
+        }
+        title, count, fraction = names[what]
+        with ExitStack() as stack:
+            their_worker, our_worker = self._direct_workers(stack)
+            theirs, mine = self._in_turns(
+                lambda: their_worker.measure(what, count), lambda: our_worker.measure(what, count)
+            )
+        target, met = at_most(fraction, theirs, mine)
+        return [Row(title, "ms", theirs * 1e3, mine * 1e3, target, met)]
+
+    def concurrent(self) -> list[Row]:
+        with ExitStack() as stack:
+            their_worker, our_worker = self._direct_workers(stack)
+            theirs, mine = self._in_turns(
+                lambda: their_worker.measure("concurrent", 2), lambda: our_worker.measure("concurrent", 2)
+            )
+        return [Row("tool calls, 32 at once", "/s", theirs, mine, "≥ 20 ×", mine >= 20 * theirs)]
+
+    def through_gateway(self) -> list[Row]:
+        """Ours directly and ours through our gateway, in turns: there is nothing published to compare."""
+        with ExitStack() as stack:
+            stack.enter_context(server(ours("--port", str(OUR_PORT)), OUR_PORT))
+            stack.enter_context(server(gateway(GATEWAY_PORT, GATEWAY_DATA_PORT), GATEWAY_PORT))
+            direct_worker = stack.enter_context(
+                worker(sys.executable, {"DUMMY_INSTANCE_IP": f"127.0.0.1:{OUR_PORT}"})
+            )
+            gateway_worker = stack.enter_context(
+                worker(sys.executable, {"AENV_SYSTEM_URL": f"http://127.0.0.1:{GATEWAY_PORT}"})
+            )
+            direct, through = self._in_turns(
+                lambda: direct_worker.measure("tool", 200), lambda: gateway_worker.measure("tool", 200)
+            )
+        bound = max(1.6 * direct, direct + 0.6e-3)
+        target = f"≤ {bound * 1e3:.2f} ms (direct {direct * 1e3:.2f} ms)"
+        return [Row("tool call P50, through our gateway", "ms", None, through * 1e3, target, through <= bound)]
+
+    def idle(self) -> list[Row]:
+        """Context switches of runtimes that nobody calls: without a connection, and with one kept alive."""
+        with ExitStack() as stack:
+            their_pid = stack.enter_context(server(self.theirs(THEIR_PORT), THEIR_PORT))
+            alone = stack.enter_context(server(ours("--port", str(OUR_PORT)), OUR_PORT))
+            connected = stack.enter_context(server(ours("--port", str(OUR_PORT + 2)), OUR_PORT + 2))
+            stack.enter_context(_kept_alive(OUR_PORT + 2))
+            pids = (their_pid, alone, connected)
+            time.sleep(1)  # the last work of the start is over
+            before = [context_switches(pid) for pid in pids]
+            time.sleep(IDLE_SECONDS)
+            theirs, mine, with_connection = (
+                context_switches(pid) - count for pid, count in zip(pids, before, strict=True)
+            )
+        what = f"idle runtime, wake-ups in {IDLE_SECONDS} s"
+        return [
+            Row(what, "", theirs, mine, "0", mine == 0),
+            Row(f"{what}, with an open connection", "", None, with_connection, "0", with_connection == 0),
+        ]
+
+    def _direct_workers(self, stack: ExitStack) -> tuple[Worker, Worker]:
+        stack.enter_context(server(self.theirs(THEIR_PORT), THEIR_PORT))
+        stack.enter_context(server(ours("--port", str(OUR_PORT)), OUR_PORT))
+        return (
+            stack.enter_context(worker(self.published, {"DUMMY_INSTANCE_IP": "127.0.0.1"})),
+            stack.enter_context(worker(sys.executable, {"DUMMY_INSTANCE_IP": f"127.0.0.1:{OUR_PORT}"})),
+        )
+
+    @staticmethod
+    def _in_turns(first: Callable[[], list[float]], second: Callable[[], list[float]]) -> tuple[float, float]:
+        """The medians of both after some rounds in turns; a first round warms both up and is thrown away."""
+        first()
+        second()
+        samples: tuple[list[float], list[float]] = ([], [])
+        for _ in range(ROUNDS):
+            samples[0].extend(first())
+            samples[1].extend(second())
+        return median(samples[0]), median(samples[1])
+
+
+def _cpu_seconds(python: Path | str, statement: str) -> float:
+    command = [str(python), "-W", "ignore", "-c", _IMPORT.format(statement)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd="/")
+    return float(done.stdout.split()[-1])
+
+
+def _kept_alive(port: int) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.sendall(b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+    assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+    return connection

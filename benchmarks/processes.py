@@ -1,0 +1,148 @@
+"""The processes of a benchmark: servers that answer, workers that measure, and what /proc says of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = ROOT / "tests" / "environments" / "portable"
+
+START_SECONDS = 120
+
+
+@contextmanager
+def server(command: list[str], port: int, variables: Mapping[str, str] | None = None) -> Iterator[int]:
+    """The pid of `command`, once it answers on `port`. Its output is thrown away."""
+    _check_free(port)
+    process = _start(command, variables)
+    try:
+        until_it_answers(process, port)
+        yield process.pid
+    finally:
+        _end(process)
+
+
+def cold_start(command: list[str], port: int) -> float:
+    """Seconds from the start of `command` to its first HTTP answer on `port`."""
+    _check_free(port)
+    begin = time.perf_counter()
+    process = _start(command)
+    try:
+        until_it_answers(process, port)
+        return time.perf_counter() - begin
+    finally:
+        _end(process)
+
+
+def until_it_answers(process: subprocess.Popen[bytes], port: int) -> None:
+    """Return at the first answer. Asks every millisecond: the published runtime has no way to tell."""
+    deadline = time.monotonic() + START_SECONDS
+    while not _answers(port):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"{process.args!r} does not answer on port {port}")
+        time.sleep(0.001)
+
+
+def _check_free(port: int) -> None:
+    if _answers(port):
+        raise RuntimeError(f"port {port} is taken, and the published client knows no other; run it as root")
+
+
+def _answers(port: int) -> bool:
+    # A route of the runtimes; the gateway answers 404, which is an answer too.
+    request = b"GET /functions/list HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            connection.sendall(request)
+            return connection.recv(64).startswith(b"HTTP/1.1 ")
+    except ConnectionError:
+        return False
+
+
+class Worker:
+    """`worker.py` with some Python, alive for many measurements."""
+
+    def __init__(self, process: subprocess.Popen[bytes], complaints: BinaryIO) -> None:
+        self._process = process
+        self._complaints = complaints
+
+    def measure(self, what: str, count: int) -> list[float]:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps({"do": what, "count": count}).encode() + b"\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            self._complaints.seek(0)
+            said = self._complaints.read().decode(errors="replace")
+            raise RuntimeError(f"the worker {self._process.args!r} ended while it measured {what!r}: {said}")
+        return list(json.loads(answer))
+
+
+@contextmanager
+def worker(python: Path | str, variables: Mapping[str, str]) -> Iterator[Worker]:
+    with tempfile.TemporaryFile() as complaints:
+        process = subprocess.Popen(
+            [str(python), "-W", "ignore", str(Path(__file__).with_name("worker.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            env=_variables(variables),
+        )
+        try:
+            yield Worker(process, complaints)
+        finally:
+            process.communicate()  # the end of its input ends it
+
+
+def context_switches(pid: int) -> int:
+    """How often the threads of `pid` came to a processor or left it: the count of a sleeper stands still."""
+    total = 0
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        lines = status.read_text().splitlines()
+        total += sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
+    return total
+
+
+def ours(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "aenv.main", str(PROJECT), "--host", "127.0.0.1", *arguments]
+
+
+def gateway(port: int, data_port: int) -> list[str]:
+    ports = ["--port", str(port), "--data-port", str(data_port)]
+    return [sys.executable, "-m", "aenv.cli", "serve", "--engine", "process", *ports, str(PROJECT)]
+
+
+def _start(command: list[str], variables: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=_variables(variables or {}),
+    )
+
+
+def _variables(more: Mapping[str, str]) -> dict[str, str]:
+    unset = ("PYTHONDONTWRITEBYTECODE", "DUMMY_INSTANCE_IP", "AENV_SYSTEM_URL")
+    return {**{name: value for name, value in os.environ.items() if name not in unset}, **more}
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(20)
+    finally:
+        process.kill()  # does nothing to a process that has ended
+        process.wait()

@@ -1,0 +1,66 @@
+"""House rules that a search of the text can check. Run as `python scripts/lib/house.py [ROOT]`."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A pattern that no line of `src/aenv/<inside>` may match, except in one file."""
+
+    pattern: re.Pattern[str]
+    why: str
+    inside: str = ""
+    except_in: str = ""
+
+
+RULES = (
+    Rule(re.compile(r"\b(TODO|FIXME|XXX)\b"), "finish it, or open an issue"),
+    Rule(re.compile(r"\bNotImplementedError\b"), "nothing is shipped half made"),
+    Rule(
+        re.compile(r"\bos\.(environ|getenv|putenv)\b"),
+        "variables are read in settings.py, and handed down",
+        except_in="settings.py",
+    ),
+    Rule(
+        re.compile(r"(?<![\w.])print\(|\bclick\.s?echo\("),
+        "only cli/output.py prints",
+        inside="cli/",
+        except_in="cli/output.py",
+    ),
+    Rule(
+        re.compile(r"except .*\bException\b(?!.*# boundary: \w)"),
+        "catch what you can handle; at foreign code, say '# boundary: whose code'",
+    ),
+    Rule(re.compile(r"\bshell=True\b|\bos\.system\("), "start programs by argument list"),
+)
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "managers"}
+
+
+def violations(root: Path) -> Iterator[str]:
+    """Every broken rule below `root`, in words."""
+    source = root / "src" / "aenv"
+    for path in sorted(source.rglob("*.py")):
+        inside = path.relative_to(source).as_posix()
+        if VAGUE_NAMES & {path.stem, *Path(inside).parts}:
+            yield f"{path.relative_to(root)}: a module is named after what it holds"
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for rule in RULES:
+                applies = inside.startswith(rule.inside) and inside != rule.except_in
+                if applies and rule.pattern.search(line):
+                    yield f"{path.relative_to(root)}:{number}: {line.strip()}: {rule.why}"
+    for path in sorted(p for folder in ("scripts", ".ci") for p in (root / folder).rglob("*") if p.is_file()):
+        if path.read_bytes().startswith(b"#!") != os.access(path, os.X_OK):
+            yield f"{path.relative_to(root)}: executable if, and only if, it begins with '#!'"
+
+
+if __name__ == "__main__":
+    found = list(violations(Path(sys.argv[1] if len(sys.argv) > 1 else ".")))
+    print("\n".join(found) or "house: every rule is kept")
+    sys.exit(bool(found))

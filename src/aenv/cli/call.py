@@ -1,0 +1,114 @@
+"""`aenv call`: one call to a runtime or an instance, from a shell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .. import settings
+from ..errors import ConnectFailed
+from . import output, parameters
+
+if TYPE_CHECKING:
+    from ..client.environment import Environment
+    from ..client.result import ToolResult
+    from .arguments import Given
+
+_RUN_ADDRESS = "http://127.0.0.1:8081"
+
+
+@click.command("call")
+@click.argument("name", metavar="TOOL")
+@click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option(
+    "--args", "json_arguments", metavar="JSON", help="Arguments as a JSON object; KEY=VALUE adds to them."
+)
+@click.option("--url", help=f"The runtime; with --instance, the gateway.  [default: {_RUN_ADDRESS}]")
+@click.option("--instance", metavar="ID", help="Call a running instance, through its gateway.")
+@click.option("--function", "kind", flag_value="function", help="TOOL is the name of a function.")
+@click.option("--reward", "kind", flag_value="reward", help="TOOL is the name of a reward.")
+@click.option(
+    "--timeout",
+    callback=parameters.seconds,
+    metavar="DURATION",
+    default="60s",
+    show_default=True,
+    help="How long to wait.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
+def command(
+    name: str,
+    pairs: tuple[str, ...],
+    json_arguments: str | None,
+    url: str | None,
+    instance: str | None,
+    kind: str | None,
+    timeout: float,
+    as_json: bool,
+) -> int:
+    """Call TOOL with the given arguments and print its answer. The exit code is 1 when the tool failed.
+
+    A value is read as JSON where the tool's schema allows that (n=3, flags='["a"]'), and as text otherwise.
+    The runtime is the one at --url, else at $DUMMY_INSTANCE_IP, else that of `aenv run` on this machine;
+    with --instance, the gateway is at --url or $AENV_SYSTEM_URL.
+    """
+    import asyncio
+
+    from .arguments import split
+
+    given = split(pairs, json_arguments)
+    env = _environment(name, url, instance, timeout)
+    try:
+        return asyncio.run(_call(env, name, kind or "tool", given, as_json))
+    except ConnectFailed as error:
+        raise output.Failure(error.message, hint="aenv run, in another terminal; or --url") from error
+
+
+def _environment(name: str, url: str | None, instance: str | None, timeout: float) -> Environment:
+    """What to call: an instance through its gateway, or a runtime directly."""
+    from . import target
+
+    prefix, slash, _ = name.partition("/")
+    full_name = prefix if slash and "@" in prefix else "local"
+    known = settings.client_settings()
+    if instance:
+        return target.behind_gateway(full_name, url or known.system_url, timeout, instance)
+    return target.runtime(full_name, url or known.direct_address or _RUN_ADDRESS, timeout)
+
+
+async def _call(env: Environment, name: str, kind: str, given: Given, as_json: bool) -> int:
+    async with env:
+        if kind == "tool":
+            tools = await env.list_tools() if given.pairs else []
+            schemas = {tool["name"].partition("/")[2]: tool["inputSchema"] for tool in tools}
+            short = name.removeprefix(f"{env.env_name}/")
+            result = await env.call_tool(name, given.typed(schemas.get(short, {})), timeout=env.timeout)
+            _print_result(result, as_json)
+            return int(result.is_error)
+        answer = await _function(env, name, kind, given)
+    if as_json or not isinstance(answer, str):
+        output.json(answer)
+    else:
+        output.data(answer)
+    return 0
+
+
+async def _function(env: Environment, name: str, kind: str, given: Given) -> Any:
+    listed = await env.list_functions() if given.pairs else {}
+    known = {entry["name"]: entry for entry in listed.get("reward" if kind == "reward" else "functions", [])}
+    arguments = given.typed({"properties": known.get(name, {}).get("parameters", {})})
+    if kind == "reward":
+        return await env.call_reward(arguments, name=name)
+    return await env.call_function(name, arguments)
+
+
+def _print_result(result: ToolResult, as_json: bool) -> None:
+    if as_json:
+        output.json({"content": result.content, "is_error": result.is_error, "structured": result.structured})
+        return
+    for part in result.content:
+        if part["type"] == "text":
+            output.data(part["text"])
+        else:
+            output.talk(f"({part.get('mimeType', part['type'])}; --json prints it)")

@@ -1,0 +1,107 @@
+"""The entry point: finds a command by name, runs it, and turns what goes wrong into a line and an exit code.
+
+0    done
+1    failed
+2    misused
+3    a configuration file or variable is wrong (published)
+130  interrupted
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from ..errors import AEnvError
+from . import output
+
+# Commands are modules of this package, loaded when they are run: the CLI starts as fast as its command does.
+COMMANDS = ("init", "run", "call", "serve", "demo", "version", "completion")
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are the function `command` of the module of their name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f".{cmd_name}", __package__).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and name not in COMMANDS:
+            import difflib
+
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
+            raise output.Failure(
+                f"no command {name!r}{f'; did you mean {near[0]!r}?' if near else ''}",
+                hint="aenv --help",
+                exit_code=2,
+            )
+        return super().resolve_command(ctx, args)
+
+
+def _print_version(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    if asked:
+        from aenv import __version__
+
+        output.data(__version__)
+        ctx.exit()
+
+
+@click.command("aenv", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version number.",
+)
+def cli() -> None:
+    """Write Python functions, serve them to agents and trainers over MCP, and call them."""
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code. What a user can cause is printed, not raised."""
+    try:
+        code = cli.main(list(arguments), prog_name="aenv", standalone_mode=False)
+    except (KeyboardInterrupt, click.Abort):
+        return 130
+    except output.Failure as failure:
+        output.error(failure.message, failure.hint)
+        return failure.exit_code
+    except click.UsageError as misuse:
+        command = misuse.ctx.command_path if misuse.ctx else "aenv"
+        output.error(_decapitalised(misuse.format_message()), f"{command} --help")
+        return misuse.exit_code
+    except click.ClickException as failed:
+        output.error(_decapitalised(failed.format_message()))
+        return failed.exit_code
+    except AEnvError as failed:
+        output.error(failed.message, failed.details.get("hint"))
+        return 1
+    except OSError as failed:
+        where = f"'{failed.filename}': " if failed.filename else ""
+        output.error(f"{where}{(failed.strerror or str(failed)).lower()}")
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _decapitalised(message: str) -> str:
+    """click's messages, in our spelling: lower case, no full stop."""
+    return (message[:1].lower() + message[1:]).rstrip(".")

@@ -1,0 +1,164 @@
+"""`aenv run`: serve an environment on this machine, for its author."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .. import settings
+from . import output, parameters, project
+
+if TYPE_CHECKING:
+    from .supervise import Plan, Ready
+
+
+class _WithArguments(click.Command):
+    """A command that keeps what follows `--`, which click would take for its own positional arguments."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        after = args.index("--") if "--" in args else len(args)
+        ctx.meta["arguments"] = tuple(args[after + 1 :])
+        return super().parse_args(ctx, args[:after])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- ARGUMENT...]"]
+
+
+@click.command("run", cls=_WithArguments)
+@click.argument("path", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "-w",
+    "--work-dir",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    default=Path("."),
+    help="Work in this folder; PATH is relative to it.  [default: the current folder]",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=parameters.PORT,
+    default=8081,
+    show_default=True,
+    help="Port for tools; 0 takes a free one.",
+)
+@click.option(
+    "--control-port",
+    type=parameters.PORT,
+    default=8080,
+    show_default=True,
+    help="Port of the control API; 0 turns it off.",
+)
+@click.option("--name", help="What the server calls itself.  [default: the name in config.json]")
+@click.option("-q", "--quiet", is_flag=True, help="Print warnings and errors alone.")
+@click.option("--inspector-port", type=parameters.PORT, help="Open MCP Inspector on this port, through npx.")
+@click.option("--stdio", is_flag=True, help="Speak MCP on stdin and stdout, for desktop clients; opens no port.")
+@click.option("--reload", "reloads", is_flag=True, help="Start again whenever a source file changes.")
+@click.option("--lenient", is_flag=True, help="Leave out files that fail to load, with a warning.")
+@click.option("--log-level", type=parameters.LOG_LEVEL, help="How much to log.  [default: INFO]")
+@click.pass_context
+def command(ctx: click.Context, /, **values: Any) -> int:
+    """Serve the environment at PATH (a folder or a file; the work directory unless given).
+
+    Arguments after -- are the environment's own: its sys.argv[1:] and Context.arguments.
+    """
+    options = Options(**values)
+    plan = _plan(options, ctx.meta["arguments"])
+    if options.stdio:
+        argv = plan.command("--stdio")
+        os.chdir(plan.folder)
+        os.execve(argv[0], argv, dict(plan.variables))
+    import asyncio
+
+    with _listen(options.host, options.port, "--port") as listener:
+        if options.control_port:
+            _listen(options.host, options.control_port, "--control-port").close()
+        return asyncio.run(_serve(options, plan, listener))
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line of `aenv run`, as click read it."""
+
+    path: Path | None
+    work_dir: Path
+    host: str
+    port: int
+    control_port: int
+    name: str | None
+    quiet: bool
+    inspector_port: int | None
+    stdio: bool
+    reloads: bool
+    lenient: bool
+    log_level: str | None
+
+
+def _plan(options: Options, arguments: tuple[str, ...]) -> Plan:
+    from .supervise import Plan
+
+    folder = options.work_dir.resolve()
+    path = (folder / (options.path or ".")).resolve()
+    if not path.exists():
+        raise output.Failure(f"no such file or folder: '{path}'", hint="aenv init NAME, for a new environment")
+    found = project.around(path)
+    name = options.name or (found.name if found else "aenv-server")
+    level = options.log_level or ("WARNING" if options.quiet else "INFO")
+    flags = ["--name", name, "--log-level", level.upper(), *(["--lenient"] if options.lenient else [])]
+    if not options.stdio:
+        flags += ["--host", options.host]
+        flags += ["--control-port", str(options.control_port)] if options.control_port else []
+    ours = {"AENV_ENVIRONMENT": str(found.ref)} if found else {}
+    return Plan(path, flags, arguments, folder, {**settings.variables(), **ours})
+
+
+def _listen(host: str, port: int, flag: str) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        raise output.Failure(
+            f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}",
+            hint=f"{flag} 0, {'for a free one' if flag == '--port' else 'to do without'}, or another number",
+        ) from error
+    return listener
+
+
+async def _serve(options: Options, plan: Plan, listener: socket.socket) -> int:
+    from . import inspector
+    from .supervise import supervise
+    from .watch import watching
+
+    url = _url(options.host, listener.getsockname()[1])
+    async with AsyncExitStack() as stack:
+        watcher = await stack.enter_async_context(watching(plan.path)) if options.reloads else None
+        if options.inspector_port is not None:
+            await stack.enter_async_context(inspector.running(options.inspector_port, f"{url}/mcp"))
+        return await supervise(plan, listener, lambda ready: _announce(options, url, ready), watcher)
+
+
+def _announce(options: Options, url: str, ready: Ready) -> None:
+    """What an author wants to know once the environment serves."""
+    if options.quiet:
+        return
+    tools = [(tool["name"], (tool.get("description") or "").partition("\n")[0]) for tool in ready["tools"]]
+    if tools:
+        output.table(("TOOL", "DESCRIPTION"), tools)
+    lines = ["", f"mcp      {url}/mcp", f"health   {url}/health"]
+    if options.control_port:
+        lines.append(f"control  {_url(options.host, options.control_port)}")
+    output.data("\n".join([*lines, "", f"export DUMMY_INSTANCE_IP={url}"]))
+
+
+def _url(host: str, port: int) -> str:
+    """Where to reach a server on this machine that listens on `host`."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,149 @@
+"""A runtime as a child process: start it, tell when it serves, restart it when its source changes, end it.
+
+The listening socket is ours and is handed down, so that no client is refused while the runtime restarts. The
+child has a session of its own: Ctrl-C reaches us alone, and we end the child in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+from asyncio.subprocess import Process
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import output
+from .watch import Watcher
+
+_GRACE = 10.0  # seconds that a runtime gets to close what it holds
+_LINE_LIMIT = 64 << 20  # bytes of the ready line: it carries every tool's schema
+
+Ready = Mapping[str, Any]
+"""What a runtime says on its ready line: `ready`, and then `tools` or `error`."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to start the runtime."""
+
+    path: Path
+    options: Sequence[str]
+    arguments: Sequence[str]
+    folder: Path
+    variables: Mapping[str, str]
+
+    def command(self, *options: str) -> list[str]:
+        """The command line; `options` are those that only the caller knows, such as descriptors."""
+        after_dashes = ["--", *self.arguments] if self.arguments else []
+        return [sys.executable, "-m", "aenv.main", str(self.path), *self.options, *options, *after_dashes]
+
+
+async def supervise(
+    plan: Plan, listener: socket.socket, announce: Callable[[Ready], None], watcher: Watcher | None = None
+) -> int:
+    """Serve until a signal asks us to stop, or the runtime ends by itself; returns the exit code.
+
+    With a watcher the runtime is started again after every change, also when it had failed to load.
+    """
+    with stop_signals() as stop:
+        while True:
+            changes = {"change": watcher.changed()} if watcher else {}
+            first, code = await _first(stop=stop.wait(), **changes, runtime=_run_once(plan, listener, announce))
+            if first == "runtime" and watcher:
+                output.talk("aenv: waiting for a change")
+                first, _ = await _first(stop=stop.wait(), change=watcher.changed())
+            if first == "stop":
+                return 0
+            if first == "runtime":
+                return 1 if code else 0
+            output.talk("aenv: the source has changed; starting again")
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[asyncio.Event]:
+    """An event that SIGINT, SIGTERM and a closing terminal set, in place of ending this process at once."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in signals:
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield stop
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+async def end(process: Process) -> None:
+    """Ask a child and what it started to end, and see to it: `process` must lead a session of its own."""
+    if process.returncode is None:
+        os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE):
+                await process.wait()
+    with contextlib.suppress(ProcessLookupError):  # the usual case: nobody is left
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
+
+
+async def _run_once(plan: Plan, listener: socket.socket, announce: Callable[[Ready], None]) -> int:
+    """The life of one runtime; its exit code. Cancelling ends it."""
+    reading, writing = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *plan.command("--fd", str(listener.fileno()), "--ready-fd", str(writing)),
+            cwd=plan.folder,
+            env=plan.variables,
+            pass_fds=(listener.fileno(), writing),
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)  # ours, so that the child's exit reads as end-of-file
+    try:
+        ready = await read_ready(reading)
+        if ready.get("ready"):
+            announce(ready)
+        code = await process.wait()
+        if code and ready.get("ready", True):  # otherwise it has said why itself
+            how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
+            output.error(f"the runtime of {str(plan.path)!r} ended with {how}")
+        return code
+    finally:
+        await end(process)
+
+
+async def read_ready(descriptor: int) -> Ready:
+    """The one JSON line that a child writes to the pipe, which is closed; empty when it ended without."""
+    reader = asyncio.StreamReader(limit=_LINE_LIMIT)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", buffering=0)
+    )
+    try:
+        line = await reader.readline()
+    finally:
+        transport.close()
+    ready: Ready = json.loads(line) if line else {}
+    return ready
+
+
+async def _first(**waits: Coroutine[Any, Any, Any]) -> tuple[str, Any]:
+    """The name and result of what finishes first, the earlier named winning a tie; the rest is cancelled."""
+    tasks = {asyncio.ensure_future(wait): name for name, wait in waits.items()}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    winner = next(task for task in tasks if task in done)
+    return tasks[winner], winner.result()

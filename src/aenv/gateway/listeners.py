@@ -1,0 +1,186 @@
+"""Listening sockets, and an ASGI application on them: uvicorn's HTTP, without its server.
+
+`uvicorn.Server` wakes ten times a second and owns the process's signals; its protocol class needs neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Iterable, Iterator
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from ..errors import Conflict
+
+logger = logging.getLogger("aenv.gateway")
+
+_BACKLOG = 2048
+_KEEP_ALIVE = 300  # seconds; longer than clients keep theirs, so that it is they who close
+_HEAD_TIMEOUT = 15.0
+_GONE_GRACE = 0.5  # a client that closed its side may still read; one that left looks the same
+_STOP_GRACE = 5.0
+_MAX_HEAD_BYTES = 64 << 10  # beyond what came with its first bytes
+
+
+def bind_tcp(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one."""
+    with _or_say_why(f"{host}:{port}", "choose another port"):
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        with _closed_on_failure(listener):
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+        return listener
+
+
+def bind_unix(path: Path) -> socket.socket:
+    """A listening socket that only this user can connect to; a dead one at the same path is replaced."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _or_say_why(str(path), "another gateway may be there"):
+        if path.is_socket() and not _answers(path):
+            path.unlink()
+        listener = socket.socket(socket.AF_UNIX)
+        before = os.umask(0o177)
+        try:
+            with _closed_on_failure(listener):
+                listener.bind(str(path))
+                listener.listen(_BACKLOG)
+        finally:
+            os.umask(before)
+        return listener
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        return True
+
+
+@contextlib.contextmanager
+def _or_say_why(where: str, hint: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, OverflowError) as error:
+        raise Conflict(f"cannot listen on {where!r}: {error}; {hint}") from None
+
+
+@contextlib.contextmanager
+def _closed_on_failure(listener: socket.socket) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        listener.close()
+        raise
+
+
+@contextlib.asynccontextmanager
+async def serving(app: ASGIApp, sockets: Iterable[socket.socket]) -> AsyncIterator[None]:
+    """Answer requests on `sockets` with `app`. At the end, what is being answered may take a moment more."""
+    loop = asyncio.get_running_loop()
+    config = uvicorn.Config(
+        _reporting(app),
+        http=_Connection,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        log_level="critical",  # it reports every response that is broken off; bugs we report ourselves
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=_KEEP_ALIVE,
+    )
+    config.load()
+    state = ServerState()
+    servers = [
+        await (loop.create_unix_server if listener.family == socket.AF_UNIX else loop.create_server)(
+            lambda: _Connection(config, state, {}, loop), sock=listener
+        )
+        for listener in sockets
+    ]
+    try:
+        yield
+    finally:
+        for server in servers:
+            server.close()
+        for connection in list(state.connections):
+            connection.shutdown()
+        if state.tasks:
+            _, late = await asyncio.wait(state.tasks, timeout=_STOP_GRACE)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+
+def _reporting(app: ASGIApp) -> ASGIApp:
+    async def reporting(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+        except Exception:  # boundary: whatever an application forgot
+            logger.exception("a request failed")
+            raise  # the connection answers with 500, or ends
+
+    return reporting
+
+
+class _Connection(HttpToolsProtocol):
+    """uvicorn's connection, with limits for clients that are slow, silent, endless or half gone."""
+
+    _deadline: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(_HEAD_TIMEOUT, self.timeout_keep_alive_handler)
+
+    def data_received(self, data: bytes) -> None:
+        if self._deadline:  # in the middle of a head
+            self._head_bytes += len(data)
+            if self._head_bytes > _MAX_HEAD_BYTES:
+                self._refuse(b"431 Request Header Fields Too Large")
+                return
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = 0
+        self._deadline = self.loop.call_later(_HEAD_TIMEOUT, self._refuse, b"408 Request Timeout")
+
+    def on_headers_complete(self) -> None:
+        self._stop_deadline()
+        super().on_headers_complete()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        if self.cycle is None or self.cycle.response_complete:
+            return False
+        self.cycle.keep_alive = False
+        self._deadline = self.loop.call_later(_GONE_GRACE, self.transport.close)
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_deadline()
+        super().connection_lost(exc)
+
+    def _refuse(self, status: bytes) -> None:
+        """Answer and close; only close when the answer to the request before is still being written."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.write(b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
+        self.transport.close()
+
+    def _stop_deadline(self) -> None:
+        if self._deadline:
+            self._deadline.cancel()
+            self._deadline = None

@@ -1,0 +1,78 @@
+"""Drives the installed `aenv`, as a user does: one command to its end, or a server for the time of a block."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+AENV = Path(sys.executable).with_name("aenv")
+
+
+def environ(**changes: str) -> dict[str, str]:
+    """The variables of this process without those that choose a mode, and with `changes`."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("AENV_", "DUMMY_"))}
+    return {**ours, **changes}
+
+
+def aenv(
+    *arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        [AENV, *arguments], cwd=cwd, env=env or environ(), input=stdin, capture_output=True, text=True
+    )
+
+
+class Server:
+    """An `aenv` command that serves; its output is read line by line."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def until(self, text: str, *, on: str = "stdout") -> list[str]:
+        """The lines up to the one that contains `text`, which the last is. Fails when the output ends before."""
+        stream = self.process.stdout if on == "stdout" else self.process.stderr
+        assert stream
+        lines = []
+        for line in stream:
+            lines.append(line.rstrip("\n"))
+            if text in line:
+                return lines
+        raise AssertionError(f"the output ended before {text!r}: {lines}")
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal and wait for the end; the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait()
+
+    def wait(self) -> tuple[int, str]:
+        """The exit code and what stood on stderr, once the command has ended by itself."""
+        _, stderr = self.process.communicate()
+        return self.process.returncode, stderr
+
+
+@contextmanager
+def serving(
+    *arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> Iterator[Server]:
+    """A command that runs until told to stop; it has ended when the block ends."""
+    with subprocess.Popen(
+        [AENV, *arguments],
+        cwd=cwd,
+        env=env or environ(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield Server(process)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()

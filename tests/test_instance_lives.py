@@ -1,0 +1,198 @@
+"""The lives of instances: whom they wait for, how they end, and for how long they are remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from aenv.config import load_project
+from aenv.engines import proc
+from aenv.engines.process import ProcessEngine
+from aenv.errors import NotFound
+from aenv.gateway.catalog import Catalog
+from aenv.gateway.instances import REMEMBERED, Instances
+from aenv.gateway.sweeper import Sweeper
+from aenv.wire import CreateInstance
+from conformance.engine import NEVER_READY, opened
+from tests.gateways import (
+    ECHO,
+    Gateway,
+    instance_processes,
+    leftovers,
+    make_project,
+    new_id,
+    running_gateway,
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    """Opened by an instance of `slow` when its code runs; that instance never becomes ready."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    return path
+
+
+@pytest.fixture
+async def gateway(home: Path, tmp_path: Path, pipe: Path) -> AsyncIterator[Gateway]:
+    slow = make_project(tmp_path, "slow", code=NEVER_READY.format(pipe=str(pipe)))
+    projects = make_project(tmp_path), make_project(tmp_path, version="1.10.0", ttl="2h"), slow
+    async with running_gateway(home, *projects) as gateway:
+        yield gateway
+
+
+# Clients that go away
+
+
+async def test_a_client_that_leaves_takes_its_creation_along(gateway: Gateway, pipe: Path) -> None:
+    id = new_id()
+    asking = asyncio.create_task(gateway.create("slow", id=id))
+    await opened(pipe)
+    (process,) = instance_processes(gateway.home)
+    asking.cancel()
+    await proc.ended(process.pid)  # nobody else asked for its end
+    await gateway.ask("DELETE", f"/env-instance/{id}")  # answered when what is being undone is undone
+    assert gateway.leftovers() == []
+    status, reply = await gateway.ask("GET", f"/env-instance/{id}")
+    assert status == 404
+    assert "not found" in reply["message"]
+
+
+async def test_a_creation_goes_on_while_somebody_waits_for_it(home: Path, tmp_path: Path, pipe: Path) -> None:
+    # Opening a pipe waits for its reader: ready as soon as the test wants it.
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    code = ECHO + "".join(f"os.close(os.open({str(path)!r}, os.O_WRONLY))\n" for path in (pipe, go))
+    async with running_gateway(home, make_project(tmp_path, code=code)) as gateway:
+        id = new_id()
+        _, writer = await asyncio.open_connection("127.0.0.1", gateway.address.port)
+        body = b'{"envName": "echo@1.0.0"}'
+        head = f"PUT /env-instance/{id} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        await opened(pipe)
+        second = asyncio.create_task(gateway.create(id=id))
+        assert (await gateway.ask("GET", f"/env-instance/{id}"))[1]["data"]["status"] == "Creating"
+        # Reset, not closed: nobody can take it for a client that still reads.
+        linger = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.transport.abort()
+        await gateway.ask("GET", "/health")
+        await opened(go)
+        assert (await second)["status"] == "Running"
+
+
+async def test_a_client_whose_connection_broke_can_ask_again(home: Path, tmp_path: Path, pipe: Path) -> None:
+    code = f"from pathlib import Path\nif not Path({str(tmp_path / 'again')!r}).exists():\n"
+    code += "".join(f"    {line}\n" for line in NEVER_READY.format(pipe=str(pipe)).split("\n"))
+    async with running_gateway(home, make_project(tmp_path, code=code + ECHO)) as gateway:
+        id = new_id()
+        asking = asyncio.create_task(gateway.create(id=id))
+        await opened(pipe)
+        (tmp_path / "again").touch()
+        (process,) = instance_processes(home)
+        asking.cancel()
+        await proc.ended(process.pid)  # its end has begun: the first attempt is given up
+        instance = await gateway.create(id=id)
+        assert await gateway.call(instance["id"], "echo", text="again") == "again"
+
+
+async def test_an_instance_can_be_deleted_while_it_starts(gateway: Gateway, pipe: Path) -> None:
+    id = new_id()
+    asking = asyncio.create_task(gateway.ask("PUT", f"/env-instance/{id}", {"envName": "slow"}))
+    await opened(pipe)
+    status, reply = await gateway.ask("POST", "/mcp", {}, [("AEnvCore-EnvInstance-ID", id)], gateway.data)
+    assert (status, reply["error"]) == (503, "unavailable")
+    assert (await gateway.ask("DELETE", f"/env-instance/{id}"))[0] == 200
+    status, reply = await asking
+    assert (status, reply["error"]) == (409, "conflict")
+    assert gateway.leftovers() == []
+
+
+# Ending
+
+
+async def test_delete_answers_when_the_instance_is_gone(gateway: Gateway) -> None:
+    instance = await gateway.create()
+    status, reply = await gateway.ask("DELETE", f"/env-instance/{instance['id']}")
+    assert (status, reply["data"]) == (200, "Deleted successfully")
+    assert gateway.leftovers() == []
+    assert (await gateway.ask("DELETE", f"/env-instance/{instance['id']}"))[0] == 200
+    shown = (await gateway.ask("GET", f"/env-instance/{instance['id']}"))[1]["data"]
+    assert (shown["status"], shown["reason"]) == ("Terminated", "deleted")
+    assert (shown["token"], shown["mcp_url"], shown["tools"]) == (None, None, None)
+
+
+async def test_an_instance_ends_when_its_time_to_live_is_over(gateway: Gateway) -> None:
+    instance = await gateway.create(ttl="300ms")
+    # A call that never returns by itself: it breaks off when the instance ends.
+    status, reply = await gateway.ask("POST", f"/instances/{instance['id']}/tools/hang", {}, origin=gateway.data)
+    assert (status, reply["error"]) == (502, "tool_server")
+    await gateway.ask("DELETE", f"/env-instance/{instance['id']}")  # answered when its end is complete
+    shown = (await gateway.ask("GET", f"/env-instance/{instance['id']}"))[1]["data"]
+    assert (shown["status"], shown["reason"]) == ("Terminated", "its time to live of 0.3 s was over")
+    assert gateway.leftovers() == []
+
+
+async def test_the_environments_own_ttl_counts_unless_the_request_has_one(gateway: Gateway) -> None:
+    assert (await gateway.create("echo@1.0.0"))["ttl"] == "30m"
+    assert (await gateway.create("echo@1.10.0"))["ttl"] == "2h"
+    assert (await gateway.create("echo@1.10.0", ttl="90s"))["ttl"] == "1m30s"
+
+
+async def test_an_instance_that_crashes_is_shown_as_failed(gateway: Gateway) -> None:
+    instance = await gateway.create()
+    (process,) = instance_processes(gateway.home)
+    status, _ = await gateway.ask("POST", f"/instances/{instance['id']}/tools/die", {}, origin=gateway.data)
+    assert status == 502
+    await proc.ended(process.pid)
+    other = await gateway.create()
+    shown = (await gateway.ask("GET", f"/env-instance/{instance['id']}"))[1]["data"]
+    assert (shown["status"], shown["reason"]) == ("Failed", "its process was killed by signal 9")
+    assert (await gateway.ask("GET", f"/env-instance/{other['id']}"))[1]["data"]["status"] == "Running"
+
+
+async def test_ended_instances_are_remembered_for_an_hour(home: Path, tmp_path: Path) -> None:
+    now = 1000.0
+    sweeper = Sweeper(lambda: now)
+    catalog = Catalog([load_project(make_project(tmp_path))])
+    async with Instances(ProcessEngine(home), catalog, sweeper, start_timeout=30) as instances:
+        record = await instances.create(CreateInstance(env_name="echo", ttl="10m"))
+        now += 599
+        instances.check(record.id)
+        assert record.status == "Running"
+        now += 1
+        instances.check(record.id)
+        assert record.status == "Terminated"
+        await record.ended.wait()
+        assert leftovers(home) == []
+        now += REMEMBERED - 1
+        instances.check(record.id)
+        assert instances.get(record.id) is record
+        now += 1
+        instances.check(record.id)
+        with pytest.raises(NotFound, match="not found"):
+            instances.get(record.id)
+
+
+async def test_the_sweeper_wakes_for_the_next_deadline_even_when_it_is_added_last() -> None:
+    sweeper = Sweeper()
+    checked: asyncio.Queue[str] = asyncio.Queue()
+    sweeping = asyncio.create_task(sweeper.run(checked.put_nowait))
+    sweeper.add(sweeper.now() + 3600, "later")
+    await asyncio.sleep(0)
+    sweeper.add(sweeper.now() + 0.02, "second")
+    sweeper.add(sweeper.now() + 0.01, "first")
+    assert [await checked.get(), await checked.get()] == ["first", "second"]
+    sweeping.cancel()
+    await asyncio.wait({sweeping})

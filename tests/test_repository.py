@@ -1,0 +1,125 @@
+"""The repository as a whole: complete pages, links that lead somewhere, one version, and a start from nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import click
+import pytest
+
+import aenv
+from aenv import settings
+from aenv.cli.main import COMMANDS, cli
+from tests.command_line import environ
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+# What is made by tools, and what git ignores.
+MADE = shutil.ignore_patterns(".venv", ".venvs", ".git", ".bench", "__pycache__", ".*_cache", ".hypothesis")
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+class TestPages:
+    @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+    def test_every_link_leads_to_a_file(self, path: Path) -> None:
+        text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+        links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+        assert [link for link in links if link and not (path.parent / link).exists()] == []
+
+    def test_the_index_has_every_page(self) -> None:
+        names = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
+        assert names - set(re.findall(r"\(([\w-]+\.md)\)", page("docs/index.md"))) == set()
+
+    def test_the_readme_begins_with_its_two_commands(self) -> None:
+        block = re.findall(r"```sh\n(.*?)```", page("README.md"), flags=re.DOTALL)[0]
+        commands = [line.split()[0] for line in block.splitlines()]
+        assert commands == ["./scripts/demo", "./scripts/test"]
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_every_command_is_documented_with_all_its_options(self, name: str) -> None:
+        command = cli.get_command(click.Context(cli), name)
+        assert command
+        section = page("docs/cli.md").split(f"## aenv {name}\n")[1].split("\n## ")[0]
+        options = [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
+        missing = [flag for option in options for flag in option.opts if f"`{flag}`" not in section]
+        assert missing == []
+
+    def test_every_variable_is_documented(self) -> None:
+        documented = page("docs/settings.md")
+        names = [*settings.KNOWN, settings.DIRECT_MODE_VARIABLE]
+        assert [name for name in names if f"`{name}`" not in documented] == []
+
+    def test_the_changelog_tells_of_this_version(self) -> None:
+        assert f"## [{aenv.__version__}]" in page("CHANGELOG.md")
+
+
+class TestProject:
+    def test_the_version_is_the_same_everywhere(self) -> None:
+        assert tomllib.loads(page("pyproject.toml"))["project"]["version"] == aenv.__version__
+
+    def test_no_lock_file_is_kept(self) -> None:
+        kept = {path.name for path in ROOT.iterdir()} & {
+            "poetry.lock",
+            "Pipfile.lock",
+            "requirements.lock",
+            "pdm.lock",
+        }
+        assert kept == set()
+        assert "uv.lock" in page(".gitignore").split()
+
+    def test_hooks_are_local(self) -> None:
+        assert re.findall(r"repo: (\S+)", page(".pre-commit-config.yaml")) == ["local"]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the repository as git would give it, in a place of its own."""
+    shutil.copytree(ROOT, tmp_path / "checkout", ignore=MADE)
+    return tmp_path / "checkout"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+class TestFresh:
+    def test_the_demo_runs_from_nothing_with_an_empty_home(self, checkout: Path, tmp_path: Path) -> None:
+        home = tmp_path / "home"
+        home.mkdir()
+        # The real home's package index, if it has one of its own: an index is part of the machine.
+        known = Path(os.environ.get("PIP_CONFIG_FILE") or Path.home() / ".config" / "pip" / "pip.conf")
+        variables = environ(HOME=str(home), **({"PIP_CONFIG_FILE": str(known)} if known.exists() else {}))
+        variables["PATH"] = os.pathsep.join(
+            folder for folder in variables["PATH"].split(os.pathsep) if not folder.startswith(sys.prefix)
+        )
+        done = subprocess.run(
+            [checkout / "scripts" / "demo"], cwd=tmp_path, env=variables, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.endswith("done; nothing is left behind\n")
+        again = subprocess.run([checkout / "scripts" / "setup"], env=variables, capture_output=True, text=True)
+        assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+
+    def test_the_wheel_holds_the_templates_and_nothing_else_than_the_package(
+        self, checkout: Path, tmp_path: Path
+    ) -> None:
+        build = [sys.executable, "-m", "uv", "build", "--quiet", "--wheel", "-o", tmp_path / "dist", checkout]
+        subprocess.run(build, check=True)
+        (wheel,) = (tmp_path / "dist").glob("aenvironment-*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            names = archive.namelist()
+        templates = {
+            path.relative_to(ROOT / "src").as_posix()
+            for path in (ROOT / "src" / "aenv" / "cli" / "templates").rglob("*.tmpl")
+        }
+        assert templates
+        assert templates <= set(names)
+        assert {name.partition("/")[0] for name in names} == {"aenv", f"aenvironment-{aenv.__version__}.dist-info"}
