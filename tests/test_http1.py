@@ -178,6 +178,37 @@ async def test_a_body_of_unknown_length_is_sent_in_chunks():
     assert received.endswith(b"transfer-encoding: chunked\r\n\r\n3\r\none\r\n5\r\nthree\r\n0\r\n\r\n")
 
 
+async def test_an_answer_before_the_end_of_a_stalled_upload_is_heard():
+    async def refuse(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n")
+        await reader.read()
+
+    async def stalled():
+        yield b"begin"
+        await asyncio.Event().wait()
+
+    async with server(refuse) as (origin, clients), Pool() as pool:
+        response = await pool.request(origin, "PUT", "/", (), stalled())
+        assert (response.status, await response.read()) == (413, b"")
+        # The rest of the body was never sent, so this connection is of no use any more.
+        await (await pool.request(origin, "GET", "/")).read()
+    assert len(clients) == 2
+
+
+async def test_an_upload_that_fails_says_why_and_hangs_up():
+    async def wait(reader, writer):
+        await reader.read()
+
+    async def broken():
+        yield b"begin"
+        raise OSError("disk")
+
+    async with server(wait) as (origin, _), Pool() as pool:
+        with pytest.raises(OSError, match="disk"):
+            await pool.request(origin, "PUT", "/", (), broken())
+
+
 async def test_a_response_above_the_limit_is_refused():
     async with server(answer_each) as (origin, _), Pool() as pool:
         with pytest.raises(TooLarge, match="larger than 1 bytes"):

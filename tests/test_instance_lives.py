@@ -18,7 +18,7 @@ from aenv.errors import NotFound
 from aenv.gateway.catalog import Catalog
 from aenv.gateway.instances import REMEMBERED, Instances
 from aenv.gateway.sweeper import Sweeper
-from aenv.wire import CreateInstance
+from aenv.models import CreateInstance
 from conformance.engine import NEVER_READY, opened
 from tests.gateways import (
     ECHO,

@@ -21,7 +21,7 @@ from aenv.gateway.proxy import Proxy
 from aenv.gateway.sweeper import Sweeper
 from aenv.gateway.tokens import Tokens
 from aenv.http1 import Origin, Pool
-from aenv.wire import CreateInstance
+from aenv.models import CreateInstance
 from tests.gateways import Gateway, make_project
 
 MEBI = 1 << 20

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from .client.sync import SyncEnvironment
     from .errors import AEnvError, EnvironmentError, ToolError, UnrecoverableEnvironmentError
     from .logs import setup_logging
-    from .wire import EnvInstance, EnvStatus
+    from .models import EnvInstance
+    from .wire import EnvStatus
 
 # name → the module that holds it. Importing them here would cost every process what only some need.
 _HOMES = {
@@ -59,7 +60,7 @@ _HOMES = {
     "ToolError": "errors",
     "UnrecoverableEnvironmentError": "errors",
     "setup_logging": "logs",
-    "EnvInstance": "wire",
+    "EnvInstance": "models",
     "EnvStatus": "wire",
 }
 

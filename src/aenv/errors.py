@@ -15,6 +15,7 @@
     │   ├── TooLarge                        413  too_large
     │   ├── TooManyRequests                 429  too_many_requests
     │   ├── StartFailed                     500  start_failed
+    │   ├── Unsupported                     501  unsupported
     │   └── Unavailable                     503  unavailable
     ├── NetworkError                        503  network
     │   └── ConnectFailed                   503  connect_failed
@@ -173,6 +174,13 @@ class StartFailed(EnvironmentError):
     code = "start_failed"
 
 
+class Unsupported(EnvironmentError):
+    """This engine cannot do it; another may."""
+
+    status = 501
+    code = "unsupported"
+
+
 class Unavailable(EnvironmentError):
     """Something we depend on does not answer now; try again after `retry_after` seconds."""
 
@@ -236,5 +244,6 @@ _BY_STATUS: dict[int, type[AEnvError]] = {
         Conflict,
         TooLarge,
         TooManyRequests,
+        Unsupported,
     )
 }

@@ -13,7 +13,7 @@ import select
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -246,14 +246,27 @@ class _Connection(asyncio.Protocol):
         else:
             lines.append("transfer-encoding: chunked")
             self._transport.write(_head_bytes(lines))
-            await self._send_chunks(body)
+            await self._send_until_answered(body, self._head)
         return await self._head
+
+    async def _send_until_answered(self, body: AsyncIterable[bytes], head: asyncio.Future[Response]) -> None:
+        """Send the body. An answer that comes before its end, an error as a rule, makes the rest unwanted."""
+        sending = self.loop.create_task(self._send_chunks(body))
+        try:
+            either: list[asyncio.Future[Any]] = [sending, head]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not sending.done():
+                sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+        if not sending.cancelled():
+            sending.result()
 
     async def _send_chunks(self, body: AsyncIterable[bytes]) -> None:
         self._sent_all = False
         async for chunk in body:
-            if self.closed or (self._head and self._head.done()):
-                return  # answered early, with an error: the server does not want the rest
+            if self.closed:
+                return
             if chunk:
                 self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
             if self._writable:

@@ -55,9 +55,11 @@ class GatewaySettings:
     """Every knob of the gateway. Read once by `aenv serve`; passed down, never looked up."""
 
     host: str = "127.0.0.1"
-    port: int = 8080
-    data_port: int = 8081
+    port: int | None = 8080
+    data_port: int | None = 8081
+    """Control and data; 0 takes a free port, None none."""
     socket: Path | None = None
+    """A unix socket for control and data, which only this user can open."""
     projects: tuple[Path, ...] = ()
     home: Path = Path("~/.aenv")
     engine: str = "process"

@@ -73,7 +73,7 @@ def _environment(name: str, url: str | None, instance: str | None, timeout: floa
     full_name = prefix if slash and "@" in prefix else "local"
     known = settings.client_settings()
     if instance:
-        return target.behind_gateway(full_name, url or known.system_url, timeout, instance)
+        return target.behind_gateway(full_name, url or known.system_url, timeout, instance=instance)
     return target.runtime(full_name, url or known.direct_address or _RUN_ADDRESS, timeout)
 
 

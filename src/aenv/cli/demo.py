@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..client.environment import Environment
 
 _NAME, _VERSION = "demo", "1.0.0"
+_LIFE = "1m"  # of what a demo that is killed leaves behind
 
 
 @click.command("demo")
@@ -41,7 +42,7 @@ async def _demo(folder: Path) -> None:
         from . import target
 
     async with _gateway(project, folder / "home") as url:
-        env = target.behind_gateway(f"{_NAME}@{_VERSION}", url)
+        env = target.behind_gateway(f"{_NAME}@{_VERSION}", url, ttl=_LIFE)
         try:
             with _step("started an instance") as say:
                 await env.initialize()
@@ -87,6 +88,7 @@ async def _gateway(project: Path, home: Path) -> AsyncIterator[str]:
     log = home.with_suffix(".log")
     command = [sys.executable, "-m", "aenv.cli", "serve", str(project), "--home", str(home)]
     command += ["--port", "0", "--data-port", "0", "--log-level", "WARNING", "--ready-fd", str(writing)]
+    command += ["--idle-exit", _LIFE]
     async with AsyncExitStack() as stack:
         with _step("started a gateway") as say, log.open("wb") as stderr:
             process = await asyncio.create_subprocess_exec(

@@ -53,6 +53,17 @@ if TYPE_CHECKING:
     help="How long an instance may take to become ready.",
 )
 @click.option("--log-level", type=parameters.LOG_LEVEL, default="INFO", show_default=True, help="How much to log.")
+@click.option(
+    "--socket",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Listen on this unix socket, for this user alone, and on no port.",
+)
+@click.option(
+    "--idle-exit",
+    callback=parameters.seconds,
+    metavar="DURATION",
+    help="End after so long without an instance.  [default: never]",
+)
 @click.option("--ready-fd", type=int, hidden=True, help="Write the addresses here, as one JSON line, once ready.")
 def command(
     paths: tuple[Path, ...],
@@ -64,6 +75,8 @@ def command(
     insecure: bool,
     start_timeout: float,
     log_level: str,
+    socket: Path | None,
+    idle_exit: float | None,
     ready_fd: int | None,
 ) -> None:
     """Run a gateway that makes instances of the environments at PATH, and of those in its home folder."""
@@ -75,23 +88,30 @@ def command(
     app.run(
         settings.GatewaySettings(
             host=host,
-            port=port,
-            data_port=data_port,
+            port=None if socket else port,
+            data_port=None if socket else data_port,
+            socket=socket,
             projects=paths,
             home=home or settings.home(),
             engine=engine,
             start_timeout=start_timeout,
             insecure=insecure,
+            idle_exit=idle_exit,
         ),
         lambda address: _announce(address, engine, ready_fd),
     )
 
 
 def _announce(address: GatewayAddress, engine: str, ready_fd: int | None) -> None:
-    data_url = address.url.rpartition(":")[0] + f":{address.data_port}"
-    output.talk(f"control  {address.url}\ndata     {data_url}\n\nexport AENV_SYSTEM_URL={address.url}")
+    if address.socket:
+        output.talk(f"socket   {address.socket}")
+    else:
+        output.talk(f"control  {address.url}\ndata     {address.data_url}\n\nexport AENV_SYSTEM_URL={address.url}")
     if engine == "process":
         output.talk("this engine does not isolate instances: serve code that you trust")
     if ready_fd is not None:
+        ready = {"url": address.url, "data_url": address.data_url}
+        if address.socket:
+            ready = {"socket": str(address.socket)}
         with os.fdopen(ready_fd, "w") as pipe:
-            pipe.write(json.dumps({"url": address.url, "data_url": data_url}) + "\n")
+            pipe.write(json.dumps(ready) + "\n")

@@ -1,4 +1,7 @@
-"""What a command talks to: an `Environment` at the address that the command line gave."""
+"""What a command talks to: an `Environment` at the address that the command line gave.
+
+Its address wins over $DUMMY_INSTANCE_IP, and nothing is retried: a person at a shell wants to know at once.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,18 @@ from ..client.environment import Environment
 
 def runtime(name: str, address: str, timeout: float) -> Environment:
     """The environment that a runtime serves at `address`."""
-    env = Environment(name, timeout=timeout, max_retries=0)
-    env.dummy_instance_ip = address
-    return env
+    return Environment(name, runtime_url=address, timeout=timeout, max_retries=0)
 
 
 def behind_gateway(
-    name: str, gateway: str | None, timeout: float = 60.0, instance: str | None = None
+    name: str,
+    gateway: str | None,
+    timeout: float = 60.0,
+    *,
+    instance: str | None = None,
+    ttl: str | None = None,
 ) -> Environment:
     """An instance behind a gateway: a new one, or `instance`, which is not ended when it is released."""
-    env = Environment(name, aenv_url=gateway, attach=instance, timeout=timeout, max_retries=0)
-    env.dummy_instance_ip = None  # a command's own address wins over $DUMMY_INSTANCE_IP
-    return env
+    return Environment(
+        name, ttl=ttl, aenv_url=gateway, runtime_url="", attach=instance, timeout=timeout, max_retries=0
+    )

@@ -103,6 +103,12 @@ class Api:
         with suppress(errors.NotFound):
             await self.call("DELETE", f"/env-instance/{quote(id, safe='')}")
 
+    async def presign_url(self, id: str, port: int, minutes: float) -> str:
+        """A URL of a port inside the instance, which works for so many minutes."""
+        path = f"/env-instance/{quote(id, safe='')}/presign-url"
+        data = await self.call("POST", path, {"port": port, "expiration_time_in_minutes": minutes})
+        return str(data["url"])
+
     async def call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> Any:
@@ -112,13 +118,15 @@ class Api:
             try:
                 return await self._once(method, path, body, timeout or self._timeout)
             except (NetworkError, TooManyRequests, Unavailable) as error:
-                repeatable = method != "POST" or not isinstance(error, NetworkError)
-                if isinstance(error, errors.ConnectFailed):
-                    repeatable = True
-                if not repeatable or attempt >= self._max_retries:
+                if not self._may_repeat(method, error) or attempt >= self._max_retries:
                     raise
                 await asyncio.sleep(_backoff(attempt, error))
                 attempt += 1
+
+    def _may_repeat(self, method: str, error: AEnvError) -> bool:
+        if isinstance(error, errors.ConnectFailed):
+            return self.origin.socket is None  # nobody brings a unix socket back while we wait
+        return method != "POST" or not isinstance(error, NetworkError)
 
     async def _once(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float) -> Any:
         headers = [("accept", "application/json"), ("content-type", "application/json")]

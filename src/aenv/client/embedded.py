@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -19,6 +20,15 @@ from ..http1 import Origin
 from ..settings import ClientSettings
 
 _IDLE_EXIT = "10m"
+# Forks before it starts the platform, so that the platform is no child of the user's program: nobody has to wait
+# for it, and no signal to the program's process group reaches it.
+_DETACH = """
+import os, sys
+if os.fork():
+    os._exit(0)
+os.setsid()
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
 
 
 async def platform(settings: ClientSettings, timeout: float) -> Origin:
@@ -52,17 +62,17 @@ def _start(home: Path, path: Path, timeout: float) -> None:
         if _answers(path):
             return
         ready, ready_child = os.pipe()
-        command = [sys.executable, "-m", "aenv.cli", "serve", "--socket", str(path), "--home", str(home)]
-        command += ["--idle-exit", _IDLE_EXIT, "--ready-fd", str(ready_child), "--engine", "process"]
+        command = ["-m", "aenv.cli", "serve", "--socket", str(path), "--home", str(home), "--engine", "process"]
+        command += ["--idle-exit", _IDLE_EXIT, "--ready-fd", str(ready_child)]
         with (path.parent / "platform.log").open("ab") as log:
             try:
-                subprocess.Popen(
-                    command,
+                subprocess.run(
+                    [sys.executable, "-c", _DETACH, *command],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     pass_fds=(ready_child,),
-                    start_new_session=True,
+                    check=True,
                 )
             finally:
                 os.close(ready_child)  # ours, so that the child's end reads as end-of-file
@@ -70,8 +80,6 @@ def _start(home: Path, path: Path, timeout: float) -> None:
 
 
 def _wait(ready: int, path: Path, timeout: float) -> None:
-    import select
-
     with os.fdopen(ready, "rb") as pipe:
         readable, _, _ = select.select([pipe], [], [], timeout)
         if not readable or not pipe.readline():

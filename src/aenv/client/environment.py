@@ -15,14 +15,14 @@ from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
 from .. import mcp, quantities, refs, settings, wire
-from ..errors import AEnvError, EnvironmentError, NetworkError, ToolError, ToolTimeoutError
+from ..errors import AEnvError, ConnectFailed, EnvironmentError, NetworkError, ToolError, ToolTimeoutError
+from ..http1 import Origin
 from . import address, formats, launch
 from .breaker import THRESHOLD, Breaker
 from .embedded import platform
-from .launch import Launched, Limits
+from .launch import Instance, Launched, Limits
 from .names import ToolNames
 from .result import Progress, ToolResult, from_mcp
-from .scheduler_client import presign
 from .session import OnProgress, Session
 
 logger = logging.getLogger("aenv.client.environment")
@@ -116,7 +116,7 @@ class Environment:
                 self._launched = await self._launch()
                 instance = self._launched.instance
                 self._tools = instance.tools
-                self._names = ToolNames(self.env_name, instance.env.version if instance.env else None)
+                self._names = ToolNames(self.env_name, instance.version)
                 self.proxy_headers = dict(self._launched.headers)
                 self._initialized = True
                 logger.info("instance %s is ready", self.instance_id)
@@ -129,28 +129,33 @@ class Environment:
             return await launch.direct(origin, limits, self._attach, probe=self.enable_data_plane)
         url = self._aenv_url or self._settings.system_url
         if url:
-            control = address.control_origin(url)
-        else:
-            control = await platform(self._settings, self._startup_timeout)
+            return await self._launch_at(address.control_origin(url), limits)
+        try:
+            return await self._launch_at(await platform(self._settings, self._startup_timeout), limits)
+        except ConnectFailed:
+            # It ended between our look and our request: because it was idle, say. Start it again.
+            return await self._launch_at(await platform(self._settings, self._startup_timeout), limits)
+
+    async def _launch_at(self, control: Origin, limits: Limits) -> Launched:
         if self._attach:
             return await launch.attach(control, self.api_key, limits, self._attach)
         id = wire.new_instance_id(self._ref.name)
         return await launch.create(control, self.api_key, limits, id, self._create_body())
 
     def _create_body(self) -> dict[str, Any]:
-        body = wire.CreateInstance(
-            env_name=str(self._ref),
-            datasource=self.datasource,
-            ttl=self.ttl,
-            environment_variables=self.environment_variables,
-            arguments=self.arguments,
-            owner=self.owner,
-            labels=self.labels or {},
-            mount_points=self.mount_points,
-            init_command=self.init_command,
-            resources=self.resources,
-        )
-        return body.model_dump(by_alias=True, exclude_none=True)
+        body = {
+            "envName": str(self._ref),
+            "datasource": self.datasource,
+            "ttl": self.ttl,
+            "environment_variables": self.environment_variables,
+            "arguments": self.arguments,
+            "owner": self.owner,
+            "labels": self.labels,
+            "mount_points": self.mount_points,
+            "init_command": self.init_command,
+            "resources": self.resources,
+        }
+        return {name: value for name, value in body.items() if value is not None}
 
     async def release(self) -> None:
         """Give the instance back. Failures are logged, not raised: the TTL ends what cannot be reached."""
@@ -174,7 +179,7 @@ class Environment:
         return self._instance.id if self._instance else None
 
     @property
-    def _instance(self) -> wire.EnvInstance | None:
+    def _instance(self) -> Instance | None:
         return self._launched.instance if self._launched else None
 
     async def get_env_info(self) -> dict[str, Any]:
@@ -195,7 +200,7 @@ class Environment:
             )
         try:
             id = self._launched.instance.id
-            return await presign(self._launched.api, id, port, expiration_time_in_minutes)
+            return await self._launched.api.presign_url(id, port, expiration_time_in_minutes)
         except AEnvError as error:
             raise EnvironmentError(f"presign_url failed: {error.message}", self.env_name) from error
 

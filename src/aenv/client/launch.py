@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from .. import wire
@@ -37,12 +37,45 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Instance:
+    """What the client keeps of a create or get reply. (`models.EnvInstance` would cost the import of pydantic.)"""
+
+    id: str
+    status: str
+    created_at: str = ""
+    updated_at: str = ""
+    ip: str | None = None
+    version: str | None = None
+    tools: list[dict[str, Any]] | None = None
+    mcp_url: str | None = None
+    token: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def read(cls, data: Any) -> Instance:
+        """From a reply's `data`. EnvironmentError when that is no instance."""
+        if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in ("id", "status")):
+            raise EnvironmentError(f"the gateway's reply describes no instance: {str(data)[:200]!r}")
+        env = data.get("env")
+        return cls(
+            id=data["id"],
+            status=data["status"],
+            created_at=data.get("created_at") or "",
+            updated_at=data.get("updated_at") or "",
+            ip=data.get("ip"),
+            version=env.get("version") if isinstance(env, dict) else None,
+            tools=data.get("tools"),
+            mcp_url=data.get("mcp_url"),
+            token=data.get("token"),
+        )
+
+
+@dataclass(frozen=True)
 class Launched:
     """A ready instance and the ways to it."""
 
     api: Api
     session: Session
-    instance: wire.EnvInstance
+    instance: Instance
     headers: tuple[tuple[str, str], ...] = ()
     owned: bool = False
 
@@ -64,7 +97,7 @@ async def direct(origin: Origin, limits: Limits, id: str | None, *, probe: bool)
             raise EnvironmentError(f"{origin} is no runtime that we can use: {error}") from error
         raise
     now = wire.timestamp()
-    instance = wire.EnvInstance(
+    instance = Instance(
         id=id or "test", status=wire.EnvStatus.RUNNING, created_at=now, updated_at=now, ip=origin.host
     )
     return Launched(api, session, instance)
@@ -74,7 +107,7 @@ async def attach(control: Origin, api_key: str | None, limits: Limits, id: str) 
     """An instance that exists already; releasing it leaves it running."""
     api = Api(control, api_key=api_key, timeout=limits.timeout, max_retries=limits.max_retries)
     try:
-        instance = wire.EnvInstance.model_validate(await api.get_instance(id))
+        instance = Instance.read(await api.get_instance(id))
     except BaseException:
         await api.close()
         raise
@@ -88,7 +121,7 @@ async def create(
     api = Api(control, api_key=api_key, timeout=limits.timeout, max_retries=limits.max_retries)
     try:
         data = await api.create_instance(id, body, timeout=limits.startup_timeout)
-        return _launched(api, control, wire.EnvInstance.model_validate(data), limits, owned=True)
+        return _launched(api, control, Instance.read(data), limits, owned=True)
     except (NotFound, MethodNotAllowed) as error:
         if not error.details.get("foreign"):
             await _give_back(api, None)
@@ -99,7 +132,7 @@ async def create(
     return await _create_published(api, control, limits, body)
 
 
-def _launched(api: Api, control: Origin, instance: wire.EnvInstance, limits: Limits, *, owned: bool) -> Launched:
+def _launched(api: Api, control: Origin, instance: Instance, limits: Limits, *, owned: bool) -> Launched:
     headers = _routing_headers(instance, control)
     token = [("authorization", f"Bearer {instance.token}")] if instance.token else []
     url = instance.mcp_url or f"/instances/{instance.id}/mcp"
@@ -113,13 +146,13 @@ async def _create_published(api: Api, control: Origin, limits: Limits, body: Map
     id: str | None = None
     try:
         async with asyncio.timeout(limits.startup_timeout):
-            instance = wire.EnvInstance.model_validate(await api.call("POST", "/env-instance", body))
+            instance = Instance.read(await api.call("POST", "/env-instance", body))
             id = instance.id
             while instance.status != wire.EnvStatus.RUNNING or not instance.ip:
                 if instance.status == wire.EnvStatus.FAILED:
                     raise EnvironmentError(f"instance {id!r} failed to start")
                 await asyncio.sleep(_PUBLISHED_POLL)
-                instance = wire.EnvInstance.model_validate(await api.get_instance(id))
+                instance = Instance.read(await api.get_instance(id))
             headers = _routing_headers(instance, control)
             data = Origin(control.host, DATA_PORT)
             session = Session(api.pool, data, "", list(headers), limits.timeout)
@@ -132,7 +165,7 @@ async def _create_published(api: Api, control: Origin, limits: Limits, body: Map
     return Launched(api, session, instance, headers, owned=True)
 
 
-def _routing_headers(instance: wire.EnvInstance, control: Origin) -> tuple[tuple[str, str], ...]:
+def _routing_headers(instance: Instance, control: Origin) -> tuple[tuple[str, str], ...]:
     """The headers by which published gateways route a data request."""
     host = instance.ip or control.host
     return (wire.INSTANCE_HEADER, instance.id), (wire.PROXY_URL_HEADER, f"http://{host}:{DATA_PORT}")

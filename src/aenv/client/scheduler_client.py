@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 from urllib.parse import quote
 
-from .. import wire
+from .. import models, wire
 from ..errors import EnvironmentError, NetworkError
 from .address import control_origin
 from .api import Api
@@ -55,8 +55,8 @@ class AEnvSchedulerClient:
         owner: str | None = None,
         labels: dict[str, str] | None = None,
         mount_points: list[dict[str, Any]] | None = None,
-    ) -> wire.EnvInstance:
-        body = wire.CreateInstance(
+    ) -> models.EnvInstance:
+        body = models.CreateInstance(
             env_name=name,
             datasource=datasource,
             ttl=ttl or None,
@@ -66,17 +66,17 @@ class AEnvSchedulerClient:
             labels=labels or {},
             mount_points=mount_points,
         ).model_dump(by_alias=True, exclude_none=True)
-        return wire.EnvInstance.model_validate(await self._connected().call("POST", "/env-instance", body))
+        return models.EnvInstance.model_validate(await self._connected().call("POST", "/env-instance", body))
 
-    async def get_env_instance(self, instance_id: str) -> wire.EnvInstance:
-        return wire.EnvInstance.model_validate(await self._connected().get_instance(instance_id))
+    async def get_env_instance(self, instance_id: str) -> models.EnvInstance:
+        return models.EnvInstance.model_validate(await self._connected().get_instance(instance_id))
 
     async def list_env_instances(
         self, pool_name: str | None = None, status: wire.EnvStatus | None = None
-    ) -> list[wire.EnvInstance]:
+    ) -> list[models.EnvInstance]:
         """The instances of one environment (`pool_name`), or all; only those with `status` if given."""
         listed = await self._connected().list_instances(pool_name or "*")
-        instances = [wire.EnvInstance.model_validate(item) for item in listed]
+        instances = [models.EnvInstance.model_validate(item) for item in listed]
         return [instance for instance in instances if status is None or instance.status == status]
 
     async def delete_env_instance(self, instance_id: str) -> bool:
@@ -85,7 +85,7 @@ class AEnvSchedulerClient:
 
     async def presign_url(self, instance_id: str, port: int, expiration_time_in_minutes: float = 5) -> str:
         """A short-lived URL of a port inside the instance, where the engine can open one."""
-        return await presign(self._connected(), instance_id, port, expiration_time_in_minutes)
+        return await self._connected().presign_url(instance_id, port, expiration_time_in_minutes)
 
     async def wait_for_status(
         self,
@@ -93,7 +93,7 @@ class AEnvSchedulerClient:
         target_status: wire.EnvStatus,
         timeout: float = 300.0,
         check_interval: float = 2.0,
-    ) -> wire.EnvInstance:
+    ) -> models.EnvInstance:
         """Look every `check_interval` seconds until the instance has the status. (The published way: it polls.)"""
         async with asyncio.timeout(timeout):
             while True:
@@ -123,8 +123,8 @@ class AEnvSchedulerClient:
         memory_limit: str | None = None,
         ephemeral_storage_request: str | None = None,
         ephemeral_storage_limit: str | None = None,
-    ) -> wire.EnvService:
-        body = wire.CreateService(
+    ) -> models.EnvService:
+        body = models.CreateService(
             env_name=name,
             service_name=service_name,
             replicas=replicas,
@@ -141,14 +141,14 @@ class AEnvSchedulerClient:
             ephemeral_storage_request=ephemeral_storage_request,
             ephemeral_storage_limit=ephemeral_storage_limit,
         ).model_dump(by_alias=True, exclude_none=True)
-        return wire.EnvService.model_validate(await self._connected().call("POST", "/env-service", body))
+        return models.EnvService.model_validate(await self._connected().call("POST", "/env-service", body))
 
-    async def get_env_service(self, service_id: str) -> wire.EnvService:
-        return wire.EnvService.model_validate(await self._connected().call("GET", _service(service_id)))
+    async def get_env_service(self, service_id: str) -> models.EnvService:
+        return models.EnvService.model_validate(await self._connected().call("GET", _service(service_id)))
 
-    async def list_env_services(self, env_name: str | None = None) -> list[wire.EnvService]:
+    async def list_env_services(self, env_name: str | None = None) -> list[models.EnvService]:
         listed = await self._connected().call("GET", f"{_service(env_name or '*')}/list")
-        return [wire.EnvService.model_validate(item) for item in listed or ()]
+        return [models.EnvService.model_validate(item) for item in listed or ()]
 
     async def delete_env_service(self, service_id: str, delete_storage: bool = False) -> bool:
         query = "?deleteStorage=true" if delete_storage else ""
@@ -161,17 +161,11 @@ class AEnvSchedulerClient:
         replicas: int | None = None,
         image: str | None = None,
         environment_variables: dict[str, str] | None = None,
-    ) -> wire.EnvService:
-        update = wire.UpdateService(
+    ) -> models.EnvService:
+        update = models.UpdateService(
             replicas=replicas, image=image, environment_variables=environment_variables
         ).model_dump(exclude_none=True)
-        return wire.EnvService.model_validate(await self._connected().call("PUT", _service(service_id), update))
-
-
-async def presign(api: Api, instance_id: str, port: int, minutes: float) -> str:
-    path = f"/env-instance/{quote(instance_id, safe='')}/presign-url"
-    data = await api.call("POST", path, {"port": port, "expiration_time_in_minutes": minutes})
-    return str(data["url"])
+        return models.EnvService.model_validate(await self._connected().call("PUT", _service(service_id), update))
 
 
 def _service(id: str) -> str:

@@ -1,6 +1,6 @@
 """The published import path; re-exports only."""
 
-from ..wire import (
+from ..models import (
     Address,
     APIError,
     APIResponse,
@@ -9,12 +9,11 @@ from ..wire import (
     EnvInstanceListResponse,
     EnvService,
     EnvServiceListResponse,
-    EnvStatus,
-    ServiceStatus,
 )
-from ..wire import CreateInstance as EnvInstanceCreateRequest
-from ..wire import CreateService as EnvServiceCreateRequest
-from ..wire import UpdateService as EnvServiceUpdateRequest
+from ..models import CreateInstance as EnvInstanceCreateRequest
+from ..models import CreateService as EnvServiceCreateRequest
+from ..models import UpdateService as EnvServiceUpdateRequest
+from ..wire import EnvStatus, ServiceStatus
 
 __all__ = [
     "APIError",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ..http1 import Origin
 
@@ -52,4 +52,13 @@ class Engine(Protocol):
 
     async def running(self) -> dict[str, Address]:
         """The instances that live now, also those made by an engine object before this one."""
+        ...
+
+
+@runtime_checkable
+class NoticesEnds(Protocol):
+    """An engine that can tell when an instance ends by itself."""
+
+    async def ended(self, id: str) -> str:
+        """Return, with the reason, once the instance has ended."""
         ...

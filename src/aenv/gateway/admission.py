@@ -11,7 +11,8 @@ from .. import mcp, quantities
 from ..config import Project
 from ..engines.base import InstanceSpec
 from ..errors import InvalidRequest
-from ..wire import DEFAULT_TTL, CreateInstance
+from ..models import CreateInstance
+from ..wire import DEFAULT_TTL
 
 logger = logging.getLogger("aenv.gateway.admission")
 
@@ -70,7 +71,13 @@ def spec_for(id: str, request: CreateInstance, project: Project, start_timeout: 
         id=id,
         environment=str(project.ref),
         project=project.path,
-        environment_variables={**project.environment_variables, **request.environment_variables},
+        environment_variables={
+            # Published clients set these two; environments that read them must not depend on the client.
+            "envNAME": project.name,
+            "envversion": project.version,
+            **project.environment_variables,
+            **request.environment_variables,
+        },
         arguments=tuple(request.arguments),
         start_timeout=start_timeout,
         call_timeout=project.call_timeout,

@@ -34,8 +34,8 @@ class GatewayAddress:
     """Where a gateway listens: the ports that it really has."""
 
     host: str
-    port: int
-    data_port: int
+    port: int | None
+    data_port: int | None
     socket: Path | None = None
 
     @property
@@ -48,7 +48,7 @@ class GatewayAddress:
         """The data address, for clients that do not take it from an instance's `mcp_url`."""
         return self._at(self.data_port)
 
-    def _at(self, port: int) -> str:
+    def _at(self, port: int | None) -> str:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{port}"
 
 
@@ -68,16 +68,21 @@ async def serve(settings: GatewaySettings, ready: Ready | None = None) -> None:
 
     `ready` is called with the address once requests are answered there.
     """
-    async with gateway(settings) as address:
+    async with gateway(settings) as (address, instances), asyncio.TaskGroup() as tasks:
         with _stop_signals() as stop:
-            logger.info("listening on %s, data on %s", address.url, address.data_url)
+            logger.info("listening on %s, data on %s", address.socket or address.url, address.data_url)
             if ready:
                 ready(address)
+            if settings.idle_exit is not None:
+                idle = tasks.create_task(instances.idle(settings.idle_exit))
+                idle.add_done_callback(lambda _: stop.set())
+                await stop.wait()
+                idle.cancel()
             await stop.wait()
 
 
 @contextlib.asynccontextmanager
-async def gateway(settings: GatewaySettings) -> AsyncIterator[GatewayAddress]:
+async def gateway(settings: GatewaySettings) -> AsyncIterator[tuple[GatewayAddress, Instances]]:
     """A gateway that answers requests inside the `async with`."""
     if not origins.is_loopback(settings.host) and not settings.insecure:
         raise Forbidden(
@@ -89,7 +94,7 @@ async def gateway(settings: GatewaySettings) -> AsyncIterator[GatewayAddress]:
     engine = _engine(settings)
     tokens = Tokens()
     sweeper = Sweeper()
-    with _sockets(settings) as (control, data, local):
+    with _sockets(settings) as (control, data):
         address = GatewayAddress(settings.host, _port(control), _port(data), settings.socket)
         async with (
             home.shared(folder, engine),
@@ -106,12 +111,12 @@ async def gateway(settings: GatewaySettings) -> AsyncIterator[GatewayAddress]:
             app = _with_data(routes.app(), proxy)
             async with (
                 asyncio.TaskGroup() as tasks,
-                listeners.serving(app, [control, *local]),
-                listeners.serving(proxy, [data]),
+                listeners.serving(app, control),
+                listeners.serving(proxy, data),
             ):
                 sweeping = tasks.create_task(sweeper.run(instances.check))
                 try:
-                    yield address
+                    yield address, instances
                 finally:
                     sweeping.cancel()
                     # Before the listeners close: streams from instances end only with them.
@@ -137,19 +142,23 @@ def _with_data(control: ASGIApp, proxy: Proxy) -> ASGIApp:
 
 
 @contextlib.contextmanager
-def _sockets(settings: GatewaySettings) -> Iterator[tuple[socket.socket, socket.socket, list[socket.socket]]]:
+def _sockets(settings: GatewaySettings) -> Iterator[tuple[list[socket.socket], list[socket.socket]]]:
+    """The listening sockets for control and for data: TCP first, where there is one."""
+    control: list[socket.socket] = []
+    data: list[socket.socket] = []
     with contextlib.ExitStack() as stack:
-        control = stack.enter_context(listeners.bind_tcp(settings.host, settings.port))
-        data = stack.enter_context(listeners.bind_tcp(settings.host, settings.data_port))
-        local = []
+        for port, listening in ((settings.port, control), (settings.data_port, data)):
+            if port is not None:
+                listening.append(stack.enter_context(listeners.bind_tcp(settings.host, port)))
         if settings.socket:
-            local.append(stack.enter_context(listeners.bind_unix(settings.socket)))
+            control.append(stack.enter_context(listeners.bind_unix(settings.socket)))
             stack.callback(settings.socket.unlink, missing_ok=True)
-        yield control, data, local
+        yield control, data
 
 
-def _port(listener: socket.socket) -> int:
-    return int(listener.getsockname()[1])
+def _port(listening: list[socket.socket]) -> int | None:
+    tcp = [listener for listener in listening if listener.family != socket.AF_UNIX]
+    return int(tcp[0].getsockname()[1]) if tcp else None
 
 
 @contextlib.contextmanager

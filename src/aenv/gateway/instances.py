@@ -9,12 +9,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
-from typing import Protocol, runtime_checkable
 
 from .. import logs, refs, wire
-from ..engines.base import Address, Engine, InstanceSpec
+from ..engines.base import Address, Engine, InstanceSpec, NoticesEnds
 from ..errors import AEnvError, Conflict, NotFound, StartFailed, Unavailable
-from ..wire import CreateInstance, EnvStatus
+from ..models import CreateInstance
+from ..wire import EnvStatus
 from . import admission
 from .catalog import Catalog
 from .records import Record
@@ -23,15 +23,6 @@ from .sweeper import Sweeper
 logger = logging.getLogger("aenv.gateway.instances")
 
 REMEMBERED = 3600.0  # seconds for which an instance that has ended can still be asked about
-
-
-@runtime_checkable
-class NoticesEnds(Protocol):
-    """An engine that can tell when an instance ends by itself."""
-
-    async def ended(self, id: str) -> str:
-        """Return, with the reason, once the instance has ended."""
-        ...
 
 
 class Instances:
@@ -46,6 +37,7 @@ class Instances:
         self._by_key: dict[str, Record] = {}
         self._tasks = asyncio.TaskGroup()
         self._closed = False
+        self._changed = asyncio.Event()
 
     async def __aenter__(self) -> Instances:
         await self._tasks.__aenter__()
@@ -59,6 +51,16 @@ class Instances:
         """End every instance and refuse new ones."""
         self._closed = True
         await asyncio.gather(*(self._end(record, "the gateway stopped") for record in self._live()))
+
+    async def idle(self, seconds: float) -> None:
+        """Return when there has been no instance for so long."""
+        while True:
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(None if self._live() else seconds):
+                    await self._changed.wait()
+            except TimeoutError:
+                return
 
     # What routes and proxy ask
 
@@ -136,6 +138,7 @@ class Instances:
         record = Record(id, request, project, admission.ttl_of(request, project), key=key)
         spec = admission.spec_for(id, request, project, self._start_timeout)
         self._records[id] = record
+        self._changed.set()
         if key:
             self._by_key[key] = record
         record.creation = self._tasks.create_task(self._create(record, spec))
@@ -202,6 +205,7 @@ class Instances:
 
     def _gone(self, record: Record) -> None:
         record.ended.set()
+        self._changed.set()
         if record.abandoned:
             self._forget(record)
         else:

@@ -12,7 +12,8 @@ from .. import quantities
 from ..config import Project
 from ..engines.base import Address
 from ..errors import AEnvError
-from ..wire import CreateInstance, Env, EnvInstance, EnvStatus, timestamp
+from ..models import CreateInstance, Env, EnvInstance
+from ..wire import EnvStatus, timestamp
 
 _MASK = "***"
 

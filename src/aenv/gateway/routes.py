@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from .. import origins, refs
-from ..errors import AEnvError, Forbidden, InvalidRequest, MethodNotAllowed, NotFound
+from ..errors import AEnvError, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, Unsupported
 from ..wire import EnvStatus
 from . import admission, envelope
 from .clients import Client
@@ -29,7 +29,9 @@ _Handler = Callable[[Request], Awaitable[Response]]
 class Routes:
     """The handlers; `app()` is the ASGI application."""
 
-    def __init__(self, instances: Instances, tokens: Tokens, *, data_port: int, loopback_only: bool) -> None:
+    def __init__(
+        self, instances: Instances, tokens: Tokens, *, data_port: int | None, loopback_only: bool
+    ) -> None:
         self._instances = instances
         self._tokens = tokens
         self._data_port = data_port
@@ -41,6 +43,7 @@ class Routes:
             "/env-instance": {"POST": self._post},
             "/env-instance/{id}": {"GET": self._get, "PUT": self._put, "DELETE": self._delete},
             "/env-instance/{id}/list": {"GET": self._list},
+            "/env-instance/{id}/presign-url": {"POST": self._presign},
         }
         routes = [
             # Without a redirect: published clients send both forms, and a redirected POST loses its body.
@@ -102,6 +105,11 @@ class Routes:
         host = self._host(request)
         found = [describe(record, host=host).model_dump(mode="json") for record in self._instances.matching(ref)]
         return envelope.success(found)
+
+    async def _presign(self, request: Request) -> Response:
+        self._instances.get(request.path_params["id"])
+        engine = self._instances.engine.name
+        raise Unsupported(f"not supported on this engine ({engine}): URLs of an instance's ports")
 
     # Showing an instance to the client who asked
 

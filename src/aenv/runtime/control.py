@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import mcp, origins, refs, wire
 from ..errors import AEnvError, InvalidRequest, MethodNotAllowed, NotFound
+from ..models import EnvInstance
 from .messages import Reply, Request, Stream, json_reply
 
 logger = logging.getLogger("aenv.runtime.control")
@@ -76,7 +77,7 @@ class ControlApp:
     def _instance(self, request: Request, id: str) -> dict[str, Any]:
         host = origins.host_of(request.headers.get("host", "")) or "127.0.0.1"
         authority = f"[{host}]" if ":" in host else host
-        instance = wire.EnvInstance(
+        instance = EnvInstance(
             id=id,
             status=wire.EnvStatus.RUNNING,
             created_at=self._since,
