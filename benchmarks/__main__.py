@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def exit_code(rows: list[Row], *, check: bool) -> int:
-    return 1 if check and any(row.met is False for row in rows) else 0
+    return 1 if check and not all(row.met for row in rows) else 0
 
 
 def _options() -> argparse.Namespace:

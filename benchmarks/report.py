@@ -14,7 +14,7 @@ class Row:
     published: float | None
     ours: float
     target: str
-    met: bool | None  # None: shown for information
+    met: bool
 
     @property
     def ratio(self) -> str:
@@ -47,7 +47,7 @@ def as_json(rows: list[Row]) -> list[dict[str, object]]:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    verdict = {True: "met", False: "MISSED", None: "–"}[row.met]
+    verdict = "met" if row.met else "MISSED"
     published = "–" if row.published is None else _number(row.published, row.unit)
     return (row.what, published, _number(row.ours, row.unit), row.ratio, row.target, verdict)
 

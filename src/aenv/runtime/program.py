@@ -100,7 +100,8 @@ async def _run(options: argparse.Namespace) -> None:
         if options.control_port is not None:
             control = bind(options.host, options.control_port, "--control-port")
         async with served(offer, data, control):
-            logger.info("serving %d tools at %s", len(offer.tools), _spell(data))
+            count = len(offer.tools)
+            logger.info("serving %d %s at %s", count, "tool" if count == 1 else "tools", _spell(data))
             _announce(options.ready_fd, _ready_line(options.name, data, offer.tools))
             await stop.wait()
 
