@@ -6,15 +6,16 @@ that name in Host, and an Origin that is no address of ours.
 
 from __future__ import annotations
 
-import ipaddress
 from functools import lru_cache
 from urllib.parse import urlsplit
 
 
 def is_loopback(host: str) -> bool:
     """Whether `host` (without port) is this machine's own: localhost, 127.0.0.0/8, ::1."""
-    if host == "localhost" or host.endswith(".localhost"):
+    if host in ("localhost", "127.0.0.1", "::1") or host.endswith(".localhost"):
         return True
+    import ipaddress  # not needed for the usual names, and an instance's start counts every millisecond
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -46,6 +47,8 @@ def refusal(host: str | None, origin: str | None, *, loopback_only: bool) -> str
 
 
 def _is_address(host: str) -> bool:
+    import ipaddress
+
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -6,7 +6,6 @@ Each process reads its settings once and hands them down; the SDK reads its own 
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 from collections.abc import Mapping
@@ -110,6 +109,8 @@ def _checked(environ: Mapping[str, str] | None) -> Mapping[str, str]:
     env = os.environ if environ is None else environ
     for name in env:
         if name.startswith("AENV_") and name not in KNOWN and name not in _warned:
+            import difflib  # only for this message
+
             _warned.add(name)
             near = difflib.get_close_matches(name, KNOWN, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""

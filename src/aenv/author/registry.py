@@ -16,7 +16,7 @@ from ..errors import RegistrationError
 from .signature import Signature
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Definition:
     """A registered function under its public name."""
 
@@ -29,7 +29,7 @@ class Definition:
         return self.signature.function
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ToolDefinition(Definition):
     """A function that agents call over MCP."""
 
@@ -54,7 +54,7 @@ class ToolDefinition(Definition):
         }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class FunctionDefinition(Definition):
     """A function behind an HTTP endpoint: also rewards, health and reset."""
 
@@ -63,7 +63,7 @@ class FunctionDefinition(Definition):
     timeout: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ResourceDefinition(Definition):
     """Something to read over MCP, by its URI; `{placeholders}` in the URI are the function's parameters."""
 
@@ -71,12 +71,12 @@ class ResourceDefinition(Definition):
     mime_type: str = "text/plain"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class PromptDefinition(Definition):
     """A prompt that MCP clients offer to their users."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Registry:
     """What one environment offers."""
 

@@ -6,7 +6,6 @@ whose type cannot come from JSON is an error when the module is imported, not at
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import typing
 from collections.abc import Callable, Mapping
@@ -130,6 +129,8 @@ class Signature:
             case "missing":
                 return f"{where!r} is required"
             case "extra_forbidden":
+                import difflib  # only for this message
+
                 near = difflib.get_close_matches(where, self.input_schema["properties"], n=1)
                 return f"unknown argument {where!r}" + (f", did you mean {near[0]!r}?" if near else "")
         given = repr(item["input"])

@@ -12,6 +12,7 @@ import logging
 import socket
 from collections import deque
 from http import HTTPStatus
+from typing import cast
 
 import httptools
 
@@ -63,8 +64,7 @@ class Connection(asyncio.Protocol):
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         self._open.add(self)
 
     def data_received(self, data: bytes) -> None:
