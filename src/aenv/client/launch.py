@@ -133,12 +133,12 @@ async def create(
 
 
 def _launched(api: Api, control: Origin, instance: Instance, limits: Limits, *, owned: bool) -> Launched:
-    headers = _routing_headers(instance, control)
     token = [("authorization", f"Bearer {instance.token}")] if instance.token else []
     url = instance.mcp_url or f"/instances/{instance.id}/mcp"
     origin, target = (control, url) if url.startswith("/") else parse_url(url)
-    session = Session(api.pool, origin, target.removesuffix("/mcp"), [*headers, *token], limits.timeout)
-    return Launched(api, session, instance, headers, owned)
+    # The path names the instance; published gateways, which need headers for that, have no such path.
+    session = Session(api.pool, origin, target.removesuffix("/mcp"), token, limits.timeout)
+    return Launched(api, session, instance, _routing_headers(instance, control), owned)
 
 
 async def _create_published(api: Api, control: Origin, limits: Limits, body: Mapping[str, Any]) -> Launched:
