@@ -218,6 +218,15 @@ async def test_an_unreachable_runtime_is_told_when_entering(monkeypatch, unused_
             pass
 
 
+async def test_skip_for_healthy_leaves_out_the_probe_and_the_first_call_makes_up_for_it(runtime, monkeypatch):
+    async with Environment("e@1", skip_for_healthy=True) as env:
+        assert (await env.call_tool("empty")).is_error is False
+    monkeypatch.setenv("DUMMY_INSTANCE_IP", "127.0.0.1:1")
+    async with Environment("e@1", skip_for_healthy=True) as env:
+        with pytest.raises(errors.ToolError, match="cannot connect"):
+            await env.call_tool("empty")
+
+
 async def test_a_runtime_that_dies_opens_the_breaker_after_five_failures(runtime):
     async with Environment("e@1") as env:
         runtime.process.kill()

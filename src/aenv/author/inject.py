@@ -132,8 +132,7 @@ class Resources:
     async def _make(
         self, make: Callable[..., Any], context: Context, owner: AsyncExitStack, call: AsyncExitStack
     ) -> Any:
-        hints = inspect.get_annotations(make, eval_str=True) if inspect.isroutine(make) else {}
-        wanted = injections(make, hints)
+        wanted = injections(make, _readable_hints(make))
         given = {name: await self._value(mark, context, call) for name, mark in wanted.items()}
         if inspect.isasyncgenfunction(make):
             return await owner.enter_async_context(asynccontextmanager(make)(**given))
@@ -151,3 +150,16 @@ class Resources:
             yield value
         finally:
             await self._run_sync(lambda: manager.__exit__(None, None, None))
+
+
+def _readable_hints(make: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a maker, without those that cannot be read now, such as names imported for types only."""
+    hints = {}
+    for name, hint in getattr(make, "__annotations__", {}).items():
+        if isinstance(hint, str):
+            try:
+                hint = eval(hint, getattr(make, "__globals__", {}))
+            except Exception:  # boundary: author's annotations
+                continue
+        hints[name] = hint
+    return hints

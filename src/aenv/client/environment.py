@@ -126,7 +126,8 @@ class Environment:
         limits = Limits(self.timeout, self._startup_timeout, self.max_retries)
         if self.dummy_instance_ip:
             origin = address.direct_origin(self.dummy_instance_ip)
-            return await launch.direct(origin, limits, self._attach, probe=self.enable_data_plane)
+            probe = self.enable_data_plane and not self.skip_for_healthy
+            return await launch.direct(origin, limits, self._attach, probe=probe)
         url = self._aenv_url or self._settings.system_url
         if url:
             return await self._launch_at(address.control_origin(url), limits)

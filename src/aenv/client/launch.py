@@ -137,7 +137,7 @@ def _launched(api: Api, control: Origin, instance: Instance, limits: Limits, *, 
     url = instance.mcp_url or f"/instances/{instance.id}/mcp"
     origin, target = (control, url) if url.startswith("/") else parse_url(url)
     # The path names the instance; published gateways, which need headers for that, have no such path.
-    session = Session(api.pool, origin, target.removesuffix("/mcp"), token, limits.timeout)
+    session = Session(api.pool, origin, target.removesuffix("/mcp"), token, limits.timeout, era_known=True)
     return Launched(api, session, instance, _routing_headers(instance, control), owned)
 
 

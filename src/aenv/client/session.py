@@ -26,7 +26,10 @@ _JSON = ("content-type", "application/json")
 
 
 class Session:
-    """Talks to the runtime of one instance, below `base` on `origin`."""
+    """Talks to the runtime of one instance, below `base` on `origin`.
+
+    `era_known` says that the server is one of ours, which speak stateless MCP; others have to be asked.
+    """
 
     def __init__(
         self,
@@ -35,6 +38,8 @@ class Session:
         base: str,
         headers: list[tuple[str, str]],
         timeout: float,
+        *,
+        era_known: bool = False,
     ) -> None:
         self.origin = origin
         self.base = base
@@ -44,9 +49,11 @@ class Session:
         self._ids = itertools.count(1)
         self._stateless = True
         self._handshake_headers: list[tuple[str, str]] = []
+        self._era_known = era_known
 
     async def open(self) -> None:
-        """Find out which era the server speaks; needed only for servers that may be other people's."""
+        """Find out which era the server speaks; the first call does so if nobody did before."""
+        self._era_known = True
         try:
             await self.rpc("server/discover", {})
             return
@@ -83,6 +90,8 @@ class Session:
         on_progress: OnProgress | None = None,
     ) -> dict[str, Any]:
         """The result of one MCP request. RpcError carries the server's error."""
+        if not self._era_known:
+            await self.open()
         timeout = self._timeout if timeout is None else timeout
         try:
             return (await self._exchange(method, params, timeout, on_progress))[1]
