@@ -185,3 +185,15 @@ async def test_an_instance_that_dies_during_a_call_is_a_bad_gateway(gateway: Gat
     status, reply = await gateway.ask("GET", f"/instances/{instance['id']}/health", origin=gateway.data)
     assert (status, reply["error"]) == (404, "not_found")
     assert "killed by signal 9" in reply["message"]
+
+
+@pytest.mark.parametrize("headers", [[("origin", "http://evil.example")], [("host", "evil.example:8081")]])
+async def test_a_web_page_cannot_reach_an_instance_even_if_it_knows_the_id(
+    gateway: Gateway, headers: list[tuple[str, str]]
+) -> None:
+    instance = await gateway.create()
+    status, reply = await gateway.ask(
+        "POST", f"/instances/{instance['id']}/tools/echo", {"text": "x"}, headers=headers, origin=gateway.data
+    )
+    assert status == 403
+    assert reply["error"] == "forbidden"

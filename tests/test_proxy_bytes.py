@@ -72,7 +72,9 @@ async def proxied(
     ):
         record = await instances.create(CreateInstance(env_name="echo"))
         listener = bind_tcp("127.0.0.1", 0)
-        async with serving(Proxy(instances, upstream.tokens, pool, limit), [listener]):
+        async with serving(
+            Proxy(instances, upstream.tokens, pool, max_body_bytes=limit, loopback_only=True), [listener]
+        ):
             address = GatewayAddress("127.0.0.1", *[listener.getsockname()[1]] * 2)
             yield Gateway(address, clients, tmp_path), f"/instances/{record.id}"
 

@@ -29,9 +29,9 @@ BUDGETS = (
     Budget("import aenv", "import typing", 1.3, ("pydantic", "asyncio", "click", *SERVERS)),
     Budget(
         "from aenv import Environment, register_tool",
-        "import asyncio; from pydantic import BaseModel, TypeAdapter; BaseModel, TypeAdapter",
-        2.0,
-        ("click", *SERVERS),
+        "import asyncio, httptools, pydantic_core",
+        1.8,
+        ("pydantic", "click", *SERVERS),
     ),
     Budget(
         "import aenv.cli.main as main; main.run(['version', '--short'])",

@@ -101,13 +101,15 @@ async def gateway(settings: GatewaySettings) -> AsyncIterator[tuple[GatewayAddre
             Pool() as pool,
             Instances(engine, known, sweeper, start_timeout=settings.start_timeout) as instances,
         ):
-            proxy = Proxy(instances, tokens, pool, settings.max_body_bytes)
-            routes = Routes(
+            loopback_only = origins.is_loopback(settings.host)
+            proxy = Proxy(
                 instances,
                 tokens,
-                data_port=address.data_port,
-                loopback_only=origins.is_loopback(settings.host),
+                pool,
+                max_body_bytes=settings.max_body_bytes,
+                loopback_only=loopback_only,
             )
+            routes = Routes(instances, tokens, data_port=address.data_port, loopback_only=loopback_only)
             app = _with_data(routes.app(), proxy)
             async with (
                 asyncio.TaskGroup() as tasks,

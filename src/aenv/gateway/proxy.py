@@ -28,16 +28,19 @@ _HEALTHY = {"success": True, "code": 0, "message": "", "data": {"status": "healt
 class Proxy:
     """Forwards each request to the instance that it names."""
 
-    def __init__(self, instances: Instances, tokens: Tokens, pool: Pool, max_body_bytes: int) -> None:
+    def __init__(
+        self, instances: Instances, tokens: Tokens, pool: Pool, *, max_body_bytes: int, loopback_only: bool
+    ) -> None:
         self._instances = instances
         self._tokens = tokens
         self._pool = pool
         self._limit = max_body_bytes
+        self._loopback_only = loopback_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with Client(receive) as client:
             try:
-                request = routing.read(scope, self._tokens)
+                request = routing.read(scope, self._tokens, loopback_only=self._loopback_only)
                 if request is None:
                     return await _without_instance(scope, receive, send)
                 with _as_replies(request.instance):

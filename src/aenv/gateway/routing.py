@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from starlette.types import Scope
 
-from ..errors import InvalidRequest
+from .. import origins
+from ..errors import Forbidden, InvalidRequest
 from ..wire import INSTANCE_HEADER, PROXY_URL_HEADER
 from .tokens import Tokens
 
@@ -40,9 +41,13 @@ class DataRequest:
     """How long the body says that it is; None when it comes in chunks, 0 when there is none."""
 
 
-def read(scope: Scope, tokens: Tokens) -> DataRequest | None:
-    """What `scope` asks of which instance; None when it names none. InvalidRequest when it names two."""
+def read(scope: Scope, tokens: Tokens, *, loopback_only: bool) -> DataRequest | None:
+    """What `scope` asks of which instance; None when it names none. InvalidRequest when it names two.
+
+    Forbidden when a web page asks; `loopback_only` as in `origins.refusal`.
+    """
     named: set[str] = set()
+    callers: dict[bytes, str] = {}
     headers: list[tuple[str, str]] = []
     length: int | None = 0
     dropped = _OURS | connection_options(scope["headers"])
@@ -52,12 +57,17 @@ def read(scope: Scope, tokens: Tokens) -> DataRequest | None:
         elif name == b"authorization" and (owner := _bearer(value, tokens)):
             named.add(owner)
             continue  # it opens this gateway, and is none of the instance's business
+        elif name in (b"host", b"origin"):
+            callers[name] = value.decode("latin-1")
         elif name == b"content-length":
             length = int(value)
         elif name == b"transfer-encoding":
             length = None
         if name not in dropped:
             headers.append((name.decode("latin-1"), value.decode("latin-1")))
+    refusal = origins.refusal(callers.get(b"host"), callers.get(b"origin"), loopback_only=loopback_only)
+    if refusal:
+        raise Forbidden(refusal)
     path: bytes = scope["raw_path"]
     if path.startswith(PREFIX):
         id, slash, rest = path[len(PREFIX) :].partition(b"/")
