@@ -90,6 +90,14 @@ class TestRun:
             assert server.process.stderr
             assert "Traceback" not in server.process.stderr.read()
 
+    def test_killing_it_leaves_no_runtime_behind(self, project: Path) -> None:
+        with serving(*RUN, cwd=project) as server:
+            address(server)
+            children = psutil.Process(server.process.pid).children(recursive=True)
+            assert children
+            server.process.kill()
+            assert psutil.wait_procs(children, timeout=20)[1] == []
+
     def test_quiet_prints_nothing(self, project: Path) -> None:
         port = free_port()
         with serving("run", "--quiet", "--port", str(port), "--control-port", "0", cwd=project) as server:

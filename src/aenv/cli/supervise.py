@@ -96,19 +96,24 @@ async def end(process: Process) -> None:
 async def _run_once(plan: Plan, listener: socket.socket, announce: Callable[[Ready], None]) -> int:
     """The life of one runtime; its exit code. Cancelling ends it."""
     reading, writing = os.pipe()
+    lifeline, held = os.pipe()  # we hold one end for as long as we live, so that a killed `aenv run` ends it too
     try:
         process = await asyncio.create_subprocess_exec(
-            *plan.command("--fd", str(listener.fileno()), "--ready-fd", str(writing)),
+            *plan.command(
+                *("--fd", str(listener.fileno())), *("--ready-fd", str(writing)), *("--lifeline-fd", str(lifeline))
+            ),
             cwd=plan.folder,
             env=plan.variables,
-            pass_fds=(listener.fileno(), writing),
+            pass_fds=(listener.fileno(), writing, lifeline),
             start_new_session=True,
         )
     except BaseException:
         os.close(reading)
+        os.close(held)
         raise
     finally:
         os.close(writing)  # ours, so that the child's exit reads as end-of-file
+        os.close(lifeline)
     try:
         ready = await read_ready(reading)
         if ready.get("ready"):
@@ -120,6 +125,7 @@ async def _run_once(plan: Plan, listener: socket.socket, announce: Callable[[Rea
         return code
     finally:
         await end(process)
+        os.close(held)
 
 
 async def read_ready(descriptor: int) -> Ready:

@@ -68,6 +68,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--lenient", action="store_true", help="leave out files that fail to load")
     parser.add_argument("--fd", type=int, help="serve on this inherited listening socket")
     parser.add_argument("--ready-fd", type=int, help="write one JSON line here once ready")
+    parser.add_argument("--lifeline-fd", type=int, help="end when the other end of this pipe is closed")
     parser.add_argument("--control-port", type=int, help="also serve the control routes here")
     parser.add_argument("--call-timeout", type=float, help="seconds a call may take (default: 3600)")
     parser.add_argument("--stdio", action="store_true", help="speak MCP on standard input and output")
@@ -99,7 +100,7 @@ async def _run(options: argparse.Namespace) -> None:
     # What is loaded now lives as long as the instance: the collector need not look at it again.
     gc.freeze()
     gc.enable()
-    stop = _stop_on_signals()
+    stop = _stop_on_signals(options.lifeline_fd)
     timeout = options.call_timeout or known.call_timeout
     async with offered(registry, modules, context, timeout=timeout, name=options.name) as offer:
         if out is not None:
@@ -127,11 +128,18 @@ async def _first(*waits: Any) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _stop_on_signals() -> asyncio.Event:
+def _stop_on_signals(lifeline: int | None) -> asyncio.Event:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if lifeline is not None:
+
+        def parent_is_gone() -> None:
+            loop.remove_reader(lifeline)  # or its end would be told again and again
+            stop.set()
+
+        loop.add_reader(lifeline, parent_is_gone)
     return stop
 
 
