@@ -119,6 +119,33 @@ async def test_a_cancelled_create_deletes_what_it_may_have_made():
     assert put.split()[1] == delete.split()[1]
 
 
+async def test_a_release_that_is_cancelled_still_deletes_and_is_then_cancelled():
+    asked, go_on = asyncio.Event(), asyncio.Event()
+    deleted = asyncio.Event()
+
+    async def control(request: Request, stream: Stream) -> Reply:
+        if request.method == "PUT":
+            return success(instance(request))
+        asked.set()
+        await go_on.wait()
+        deleted.set()
+        return success("Deleted successfully")
+
+    async with Listener(control, max_body_bytes=1 << 20) as listener:
+        await listener.listen(socket.create_server(("127.0.0.1", 0)))
+        env = Environment("e@1", aenv_url=f"http://127.0.0.1:{listener.port}")
+        await env.initialize()
+        releasing = asyncio.ensure_future(env.release())
+        await asked.wait()
+        releasing.cancel()
+        await asyncio.wait({releasing}, timeout=0)
+        assert not releasing.done()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await releasing
+        assert deleted.is_set()
+
+
 async def test_a_release_that_fails_is_logged_and_not_raised(caplog):
     def answer(request: Request) -> Reply:
         return success(instance(request)) if request.method == "PUT" else failure(500, "internal", "broken")

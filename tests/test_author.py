@@ -150,6 +150,24 @@ def test_arguments_become_the_annotated_types():
     }
 
 
+def test_a_field_brings_its_default_constraints_and_description():
+    def tool(
+        ratio: float = Field(0.5, ge=0, description="told"), items: list[int] = Field(default_factory=list)
+    ): ...
+
+    signature = Signature(tool)
+    assert signature.validate({}) == {"ratio": 0.5, "items": []}
+    assert signature.input_schema["properties"]["ratio"] == {
+        "default": 0.5,
+        "description": "told",
+        "minimum": 0,
+        "title": "Ratio",
+        "type": "number",
+    }
+    with pytest.raises(InvalidRequest, match="'ratio': input should be greater than or equal to 0"):
+        signature.validate({"ratio": -1})
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

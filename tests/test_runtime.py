@@ -368,6 +368,16 @@ async def test_lazy_imports_inside_tools_work_and_shared_modules_run_once(projec
     assert (await runtime.tool("late"))["content"][0]["text"] == "later"
 
 
+async def test_a_file_that_was_imported_by_another_name_is_not_executed_again(project, start):
+    path = project(
+        "import sys\nfrom pathlib import Path\nsys.path.insert(0, str(Path(__file__).parent / 'z'))\nimport a"
+    )
+    (path / "src" / "z").mkdir()
+    (path / "src" / "z" / "a.py").write_text("from aenv import *\n@register_tool\ndef once() -> str: return 'o'")
+    runtime = await start(path)
+    assert [tool["name"] for tool in runtime.ready["tools"]] == ["once"]
+
+
 async def test_tests_hidden_files_and_virtual_environments_are_not_executed(project, start):
     path = project("from aenv import *\n@register_tool\ndef tool() -> str: return 't'")
     for name in (

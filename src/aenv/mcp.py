@@ -105,8 +105,10 @@ class SseParser:
         self._buffer = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        self._buffer += chunk.replace(b"\r\n", b"\n")
-        *blocks, self._buffer = self._buffer.split(b"\n\n")
+        data = self._buffer + chunk
+        held = b"\r" if data.endswith(b"\r") else b""  # its line feed may be the next chunk's first byte
+        *blocks, rest = data.removesuffix(held).replace(b"\r\n", b"\n").split(b"\n\n")
+        self._buffer = rest + held
         events = (
             b"\n".join(line[5:].lstrip(b" ") for line in block.split(b"\n") if line.startswith(b"data:"))
             for block in blocks

@@ -11,7 +11,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, get_args, get_origin
 
-from pydantic_core import PydanticUndefined, ValidationError, to_jsonable_python
+from pydantic_core import ValidationError, to_jsonable_python
 
 from ..errors import InvalidRequest, RegistrationError
 from . import docstrings, shapes
@@ -31,7 +31,6 @@ class Signature:
         hints = self._hints()
         self.injected = injections(function, hints)
         self.description, described = docstrings.parse(function)
-        self._field_defaults: dict[str, Any] = {}
         self._arguments = self._shape_of_arguments(hints, described)
         self.input_schema = self._arguments.schema
         self._result = shapes.of_result(hints["return"]) if _is_structured(hints.get("return", Any)) else None
@@ -44,7 +43,7 @@ class Signature:
             valid: dict[str, Any] = self._arguments.validate(arguments)
         except ValidationError as error:
             raise InvalidRequest(f"bad arguments for {self.name!r}: {self._explain(error)}") from None
-        return {**self._field_defaults, **valid} if self._field_defaults else valid
+        return valid
 
     def structure(self, value: Any) -> Any:
         """The structured form of a result, or None where the return type has none."""
@@ -87,8 +86,8 @@ class Signature:
                 "pydantic models or dataclasses, or inject it with Depends"
             ) from error
         for name, argument in arguments.items():
-            if not argument.required:
-                default = self._field_defaults.get(name, parameters[name].default)
+            default = parameters[name].default
+            if not argument.required and not _is_field(default):
                 shape.schema["properties"][name]["default"] = to_jsonable_python(default, fallback=repr)
         return shape
 
@@ -99,14 +98,9 @@ class Signature:
                 "use ordinary parameters without '*args' or '/'"
             )
         default = parameter.default
-        if type(default).__name__ == "FieldInfo":
-            # `x: int = Field(1, ge=0)`: python would hand the FieldInfo itself to the function.
-            hint = Annotated[hint, default]
-            default = default.get_default(call_default_factory=True)
-            if default is PydanticUndefined:
-                default = parameter.empty
-            else:
-                self._field_defaults[parameter.name] = default
+        if _is_field(default):
+            # `x: int = Field(1, ge=0)`: pydantic fills in the default; python would hand over the Field itself.
+            return shapes.Argument(Annotated[hint, default], default.is_required(), description)
         return shapes.Argument(hint, default is parameter.empty, description)
 
     def _output_schema(self) -> dict[str, Any] | None:
@@ -151,6 +145,11 @@ def _is_structured(hint: Any) -> bool:
         return not any(argument in _UNSTRUCTURED[1:] or argument is Any for argument in get_args(hint))
     # A bare list or tuple may hold content parts: only the value can tell.
     return hint not in (list, tuple)
+
+
+def _is_field(default: Any) -> bool:
+    """Whether a default is a pydantic `Field(…)`, told without importing pydantic."""
+    return type(default).__name__ == "FieldInfo"
 
 
 def _lower(message: str) -> str:
