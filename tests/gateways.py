@@ -13,8 +13,9 @@ from typing import Any
 import psutil
 
 from aenv import mcp, wire
+from aenv.addresses import Origin
 from aenv.gateway.app import GatewayAddress, serve
-from aenv.http1 import Headers, Origin, Pool
+from aenv.http1 import Headers, Pool
 from aenv.settings import GatewaySettings
 
 ECHO = '''

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aenv.http1 import Origin, Pool, Response, parse_url
+from aenv.addresses import Origin, parse_url
+from aenv.http1 import Pool, Response
 
 
 class DidNotStart(Exception):

@@ -62,7 +62,7 @@ class TestFailures:
             (["call", "x", "a=1", "a=2"], 2, "aenv: argument 'a' is given twice"),
             (["call", "x", "--args", "{"], 2, "aenv: --args is not JSON"),
             (["call", "x", "--args", "[]"], 2, "aenv: --args must be a JSON object"),
-            (["call", "x", "--url", "ftp://x"], 1, "aenv: bad address 'ftp://x'"),
+            (["call", "x", "--url", "ftp://x"], 1, "aenv: bad URL 'ftp://x'"),
             (["call", "x", "--url", "http://127.0.0.1:1"], 1, "aenv: cannot connect to http://127.0.0.1:1"),
             (["call", "x", "--timeout", "soon"], 2, "aenv: invalid value for '--timeout'"),
             (["completion", "tcsh"], 2, "aenv: invalid value for '{bash|zsh|fish}'"),

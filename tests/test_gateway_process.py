@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from aenv.addresses import Origin
 from aenv.errors import AEnvError, Conflict, Forbidden, InvalidRequest, NetworkError
 from aenv.gateway.app import GatewayAddress
-from aenv.http1 import Origin, Pool
+from aenv.http1 import Pool
 from conformance.engine import NEVER_READY, opened
 from tests.gateways import (
     Gateway,

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from aenv.addresses import Origin, parse_url
 from aenv.errors import ConnectFailed, InvalidRequest, NetworkError, TooLarge
-from aenv.http1 import Origin, Pool, parse_url
+from aenv.http1 import Pool
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from aenv.addresses import Origin
 from aenv.config import load_project
 from aenv.engines.base import Address, InstanceSpec
 from aenv.errors import NetworkError
@@ -20,7 +21,7 @@ from aenv.gateway.listeners import bind_tcp, serving
 from aenv.gateway.proxy import Proxy
 from aenv.gateway.sweeper import Sweeper
 from aenv.gateway.tokens import Tokens
-from aenv.http1 import Origin, Pool
+from aenv.http1 import Pool
 from aenv.models import CreateInstance
 from tests.gateways import Gateway, make_project
 

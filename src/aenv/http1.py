@@ -12,12 +12,11 @@ import os
 import select
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
 
 import httptools
 
+from .addresses import Origin
 from .errors import ConnectFailed, InvalidRequest, NetworkError, TooLarge
 
 if TYPE_CHECKING:
@@ -26,41 +25,6 @@ if TYPE_CHECKING:
 Headers = Iterable[tuple[str, str]]
 
 _HIGH_WATER = 1 << 20  # bytes of a response held back before the socket is paused
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where requests go: a host and port, or a unix socket."""
-
-    host: str
-    port: int = 80
-    tls: bool = False
-    socket: str | None = None
-
-    @property
-    def authority(self) -> str:
-        """What the Host header says."""
-        if self.socket:
-            return "localhost"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
-
-    def __str__(self) -> str:
-        return f"unix:{self.socket}" if self.socket else f"{'https' if self.tls else 'http'}://{self.authority}"
-
-
-def parse_url(url: str) -> tuple[Origin, str]:
-    """Split a URL into its origin and its path with query."""
-    parts = urlsplit(url)
-    try:
-        port = parts.port
-    except ValueError as error:
-        raise InvalidRequest(f"bad URL {url!r}: {error}") from error
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidRequest(f"bad URL {url!r}; write it as 'http://host:port'")
-    tls = parts.scheme == "https"
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Origin(parts.hostname, port or (443 if tls else 80), tls), target
 
 
 class Response:

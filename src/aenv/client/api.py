@@ -16,8 +16,9 @@ from typing import Any
 from urllib.parse import quote
 
 from .. import errors, mcp
+from ..addresses import Origin
 from ..errors import AEnvError, NetworkError, TooManyRequests, Unavailable
-from ..http1 import Headers, Origin, Pool, Response
+from ..http1 import Headers, Pool, Response
 
 logger = logging.getLogger("aenv.client.api")
 

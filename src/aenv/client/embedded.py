@@ -15,8 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ..addresses import Origin
 from ..errors import EnvironmentError, Unavailable
-from ..http1 import Origin
 from ..settings import ClientSettings
 
 _IDLE_EXIT = "10m"

@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
 from .. import mcp, quantities, refs, settings, wire
+from ..addresses import Origin
 from ..errors import AEnvError, ConnectFailed, EnvironmentError, NetworkError, ToolError, ToolTimeoutError
-from ..http1 import Origin
 from . import address, formats, launch
 from .breaker import THRESHOLD, Breaker
 from .embedded import platform

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ..addresses import parse_url
 from ..errors import AEnvError
-from ..http1 import Pool, parse_url
+from ..http1 import Pool
 from ..mcp import RpcError
 from .session import Session
 

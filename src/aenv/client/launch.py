@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from .. import wire
+from ..addresses import Origin, parse_url
 from ..errors import AEnvError, EnvironmentError, MethodNotAllowed, NotFound
-from ..http1 import Origin, parse_url
 from ..mcp import RpcError
 from .address import DATA_PORT
 from .api import Api

@@ -13,8 +13,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from .. import __version__, mcp
+from ..addresses import Origin
 from ..errors import AEnvError, NetworkError, NotFound
-from ..http1 import Origin, Pool, Response
+from ..http1 import Pool, Response
 from .api import fetch, unwrap
 from .result import Progress
 

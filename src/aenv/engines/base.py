@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from ..http1 import Origin
+from ..addresses import Origin
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import settings
+from ..addresses import Origin
 from ..errors import Conflict, StartFailed
-from ..http1 import Origin
 from . import proc
 from .base import Address, InstanceSpec
 from .folder import InstanceFolder
