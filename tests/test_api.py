@@ -66,6 +66,15 @@ async def test_a_create_that_is_refused_for_now_is_tried_again_with_the_same_id(
     assert len(set(puts)) == 1
 
 
+async def test_the_startup_timeout_bounds_all_attempts_together():
+    refused = failure(503, "unavailable", "busy", **{"retry-after": "3600"})
+    async with gateway(lambda request: refused if request.method == "PUT" else success(None)) as (url, seen):
+        with pytest.raises(errors.EnvironmentError, match=r"did not start 'e@1' within 0.05 s"):
+            async with Environment("e@1", aenv_url=url, startup_timeout=0.05):
+                pass
+    assert [line.split()[0] for line in seen.seen] == ["PUT", "DELETE"]
+
+
 async def test_retries_end_after_max_retries_with_the_last_error():
     refused = failure(429, "too_many_requests", "quota", **{"retry-after": "0"})
     async with gateway(lambda request: refused) as (url, seen):

@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from aenv import Environment, SyncEnvironment, errors
+from aenv.client import session
 from aenv.client.breaker import HALF_OPEN_AFTER, Breaker
 from aenv.client.formats import legal_names
 from aenv.client.result import Progress
@@ -225,6 +226,20 @@ async def test_skip_for_healthy_leaves_out_the_probe_and_the_first_call_makes_up
     async with Environment("e@1", skip_for_healthy=True) as env:
         with pytest.raises(errors.ToolError, match="cannot connect"):
             await env.call_tool("empty")
+
+
+async def test_first_calls_at_once_ask_for_the_era_once(runtime, monkeypatch):
+    asked = []
+    exchange = session.Session._exchange
+
+    async def counted(self, method, *rest):
+        asked.append(method)
+        return await exchange(self, method, *rest)
+
+    monkeypatch.setattr(session.Session, "_exchange", counted)  # the only place that sees every message
+    async with Environment("e@1", skip_for_healthy=True) as env:
+        await asyncio.gather(*(env.call_tool("empty") for _ in range(3)))
+    assert sorted(asked) == ["server/discover", *["tools/call"] * 3]
 
 
 async def test_a_runtime_that_dies_opens_the_breaker_after_five_failures(runtime):

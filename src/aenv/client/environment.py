@@ -171,8 +171,13 @@ class Environment:
 
     async def wait_for_ready(self, timeout: float = 300.0) -> None:
         """Return when the instance answers; `initialize` waits for that already."""
-        async with asyncio.timeout(timeout):
-            await self.initialize()
+        try:
+            async with asyncio.timeout(timeout):
+                await self.initialize()
+        except TimeoutError:
+            raise EnvironmentError(
+                f"{self.env_name!r} was not ready within {timeout:g} s", self.env_name
+            ) from None
 
     @property
     def instance_id(self) -> str | None:

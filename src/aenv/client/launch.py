@@ -120,8 +120,14 @@ async def create(
     """A new instance called `id`, ready to be used."""
     api = Api(control, api_key=api_key, timeout=limits.timeout, max_retries=limits.max_retries)
     try:
-        data = await api.create_instance(id, body, timeout=limits.startup_timeout)
+        async with asyncio.timeout(limits.startup_timeout):  # for all attempts together
+            data = await api.create_instance(id, body, timeout=limits.startup_timeout)
         return _launched(api, control, Instance.read(data), limits, owned=True)
+    except TimeoutError:
+        await _give_back(api, id)
+        raise EnvironmentError(
+            f"{control} did not start {body['envName']!r} within {limits.startup_timeout:g} s"
+        ) from None
     except (NotFound, MethodNotAllowed) as error:
         if not error.details.get("foreign"):
             await _give_back(api, None)

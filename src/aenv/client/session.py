@@ -51,22 +51,24 @@ class Session:
         self._stateless = True
         self._handshake_headers: list[tuple[str, str]] = []
         self._era_known = era_known
+        self._opening = asyncio.Lock()
 
     async def open(self) -> None:
         """Find out which era the server speaks; the first call does so if nobody did before."""
-        self._era_known = True
-        try:
-            await self.rpc("server/discover", {})
-            return
-        except mcp.RpcError:
-            pass  # a server of the handshake era: it answers, but does not know the question
-        except AEnvError as error:
-            if isinstance(error, NetworkError):
+        async with self._opening:
+            if self._era_known:
+                return
+            try:
+                await self._exchange("server/discover", {}, self._timeout, None)
+            except NetworkError:
                 raise
-        self._stateless = False
-        await self._handshake()
+            except (mcp.RpcError, AEnvError):
+                # A server of the handshake era: it answers, but does not know the question.
+                await self._handshake()
+            self._era_known = True
 
     async def _handshake(self) -> None:
+        self._stateless = False
         self._handshake_headers = []
         params = {
             "protocolVersion": mcp.HANDSHAKE_VERSIONS[-1],
