@@ -60,6 +60,23 @@ class TestRun:
             f"export DUMMY_INSTANCE_IP={url}",
         ]
 
+    def test_the_variables_and_the_call_timeout_of_config_json_count(self, project: Path) -> None:
+        config = json.loads((project / "config.json").read_text())
+        config["deployConfig"] |= {
+            "environmentVariables": {"COLOUR": "red", "HOME": "not this"},
+            "callTimeout": "50ms",
+        }
+        (project / "config.json").write_text(json.dumps(config))
+        (project / "src" / "custom_env.py").write_text(
+            "import os, threading\nfrom aenv import register_tool\n"
+            "@register_tool\ndef seen() -> list[str]: return [os.environ['COLOUR'], os.environ['HOME']]\n"
+            "@register_tool\ndef hang(): threading.Event().wait()\n"
+        )
+        with serving(*RUN, cwd=project) as server:
+            url = address(server)
+            assert json.loads(aenv("call", "seen", "--url", url).stdout) == ["red", environ()["HOME"]]
+            assert "did not finish within 0.05 s" in aenv("call", "hang", "--url", url).stdout
+
     async def test_the_line_to_export_makes_the_sdk_use_it(
         self, url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

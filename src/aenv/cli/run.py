@@ -113,8 +113,12 @@ def _plan(options: Options, arguments: tuple[str, ...]) -> Plan:
     if not options.stdio:
         flags += ["--host", options.host]
         flags += ["--control-port", str(options.control_port)] if options.control_port else []
-    ours = {"AENV_ENVIRONMENT": str(found.ref)} if found else {}
-    return Plan(path, flags, arguments, folder, {**settings.variables(), **ours})
+    variables = dict(settings.variables())
+    if found:
+        # As in an instance, where what its creator gives wins over config.json: here the shell does.
+        variables = {**found.environment_variables, **variables, "AENV_ENVIRONMENT": str(found.ref)}
+        flags += ["--call-timeout", f"{found.call_timeout:g}"] if found.call_timeout else []
+    return Plan(path, flags, arguments, folder, variables)
 
 
 def _listen(host: str, port: int, flag: str) -> socket.socket:
