@@ -65,6 +65,20 @@ async def test_the_notes_environment_works_as_the_pages_show(start, tmp_path):
     assert await run("use_notes_sync.py", DUMMY_INSTANCE_IP=runtime.url) == "{'today': 'it rains'}\n"
 
 
+async def test_the_tour_of_the_readme_works(start, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.py").write_text("def main(): ...")
+    (tmp_path / "other.py").touch()
+    runtime = await start(SOURCES / "readme_env.py")
+    said = await run("readme_use.py", DUMMY_INSTANCE_IP=runtime.url)
+    assert said.splitlines() == [
+        "['my-env@1.0.0/search_code']",
+        '{"matches":["program.py"]} False',
+        "30",
+        "1.0",
+    ]
+
+
 async def test_the_unit_test_of_the_pages_passes():
     assert "1 passed" in await run("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_notes_env.py")
 
