@@ -14,7 +14,7 @@ import pytest
 from aenv.config import load_project
 from aenv.engines import proc
 from aenv.engines.process import ProcessEngine
-from aenv.errors import NotFound
+from aenv.errors import Conflict, NotFound
 from aenv.gateway.catalog import Catalog
 from aenv.gateway.instances import REMEMBERED, Instances
 from aenv.gateway.sweeper import Sweeper
@@ -148,6 +148,37 @@ async def test_the_environments_own_ttl_counts_unless_the_request_has_one(gatewa
     assert (await gateway.create("echo@1.0.0"))["ttl"] == "30m"
     assert (await gateway.create("echo@1.10.0"))["ttl"] == "2h"
     assert (await gateway.create("echo@1.10.0", ttl="90s"))["ttl"] == "1m30s"
+
+
+async def test_a_renewed_instance_lives_from_then_on(home: Path, tmp_path: Path) -> None:
+    now = 1000.0
+    sweeper = Sweeper(lambda: now)
+    catalog = Catalog([load_project(make_project(tmp_path))])
+    async with Instances(ProcessEngine(home), catalog, sweeper, start_timeout=30) as instances:
+        record = await instances.create(CreateInstance(env_name="echo", ttl="10m"))
+        before = record.expires_at
+        now += 500
+        assert instances.renew(record.id, 600) is record
+        assert record.expires_at > before
+        now += 599  # the first deadline is long over
+        instances.check(record.id)
+        assert record.status == "Running"
+        now += 1
+        instances.check(record.id)
+        assert record.status == "Terminated"
+        with pytest.raises(Conflict, match="terminated; only one that runs can be renewed"):
+            instances.renew(record.id, 600)
+
+
+async def test_the_route_to_renew_checks_what_it_is_given(gateway: Gateway) -> None:
+    instance = await gateway.create()
+    route = f"/env-instance/{instance['id']}/ttl"
+    status, reply = await gateway.ask("PUT", route, {"ttl": "2h"})
+    assert (status, reply["data"]["ttl"]) == (200, "2h")
+    assert reply["data"]["expires_at"] > instance["expires_at"]
+    for body in ({}, {"ttl": "soon"}, {"ttl": 5}, {"ttl": "0s"}, [], b"{"):
+        assert (await gateway.ask("PUT", route, body))[0] == 400
+    assert (await gateway.ask("PUT", "/env-instance/none/ttl", {"ttl": "1h"}))[0] == 404
 
 
 async def test_an_instance_that_crashes_is_shown_as_failed(gateway: Gateway) -> None:

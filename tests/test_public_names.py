@@ -72,7 +72,7 @@ PUBLISHED_METHODS = [
     *("initialize", "release", "list_tools", "list_openai_tools", "list_functions", "call_tool"),
     *("call_function", "call_reward", "check_health", "wait_for_ready", "get_env_info", "presign_url"),
 ]
-OUR_METHODS = ["destroy", "reset", "openai_tools", "anthropic_tools", "list_anthropic_tools"]
+OUR_METHODS = ["destroy", "renew", "reset", "openai_tools", "anthropic_tools", "list_anthropic_tools"]
 
 
 @pytest.mark.parametrize("name", [*PUBLISHED_METHODS, *OUR_METHODS])

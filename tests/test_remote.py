@@ -161,6 +161,15 @@ async def test_an_instance_that_ended_is_not_found_when_it_is_called(gateway):
             await env.call_tool("echo", {"text": "x"})
 
 
+async def test_a_long_rollout_renews_its_instance(gateway):
+    async with Environment("my-env@1.0.0", ttl="1m") as env:
+        until = await env.renew("2h")
+        shown = (await gateway.ask("GET", f"/env-instance/{env.instance_id}"))[1]["data"]
+        assert (shown["expires_at"], shown["ttl"]) == (until, "2h")
+        with pytest.raises(errors.InvalidRequest, match="bad duration 'soon'"):
+            await env.renew("soon")
+
+
 async def test_presigned_urls_are_refused_with_the_reason(gateway):
     async with Environment("my-env@1.0.0") as env:
         with pytest.raises(

@@ -104,6 +104,11 @@ class Api:
         with suppress(errors.NotFound):
             await self.call("DELETE", f"/env-instance/{quote(id, safe='')}")
 
+    async def renew_instance(self, id: str, ttl: str) -> dict[str, Any]:
+        """The instance, which lives for `ttl` from now."""
+        data: dict[str, Any] = await self.call("PUT", f"/env-instance/{quote(id, safe='')}/ttl", {"ttl": ttl})
+        return data
+
     async def presign_url(self, id: str, port: int, minutes: float) -> str:
         """A URL of a port inside the instance, which works for so many minutes."""
         path = f"/env-instance/{quote(id, safe='')}/presign-url"

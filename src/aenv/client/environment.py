@@ -196,6 +196,14 @@ class Environment:
         shown = {key: getattr(self._instance, key) for key in kept}
         return {"name": self.env_name, "instance_id": self._instance.id, **shown}
 
+    async def renew(self, ttl: str) -> str:
+        """Let the instance live for `ttl` ("1h") from now; says until when."""
+        await self.initialize()
+        assert self._launched
+        if self.dummy_instance_ip:
+            raise EnvironmentError("a runtime without a gateway has no time to live to renew", self.env_name)
+        return str((await self._launched.api.renew_instance(self._launched.instance.id, ttl))["expires_at"])
+
     async def presign_url(self, port: int, expiration_time_in_minutes: float = 5) -> str:
         """A short-lived URL of a port inside the instance, where the engine can open one."""
         await self.initialize()

@@ -84,6 +84,9 @@ class SyncEnvironment:
     def get_env_info(self) -> dict[str, Any]:
         return _background.run(self.environment.get_env_info())
 
+    def renew(self, ttl: str) -> str:
+        return _background.run(self.environment.renew(ttl))
+
     def presign_url(self, port: int, expiration_time_in_minutes: float = 5) -> str:
         return _background.run(self.environment.presign_url(port, expiration_time_in_minutes))
 

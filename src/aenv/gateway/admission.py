@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -26,12 +27,7 @@ _POD_TEMPLATES = {"default", "singlecontainer", "dualcontainer"}
 
 def parse(body: bytes) -> CreateInstance:
     """Read a body. InvalidRequest names the field that is wrong, and never repeats a value."""
-    try:
-        value = mcp.loads(body)
-    except ValueError as error:
-        raise InvalidRequest(f"the body is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise InvalidRequest("the body must be a JSON object with 'envName'")
+    value = _object(body, "envName")
     try:
         request = CreateInstance.model_validate({name: part for name, part in value.items() if part is not None})
     except ValidationError as error:
@@ -40,6 +36,16 @@ def parse(body: bytes) -> CreateInstance:
         raise InvalidRequest(f"field {field!r}: {first['msg'][:1].lower()}{first['msg'][1:]}") from None
     _check_strings(request)
     return request
+
+
+def _object(body: bytes, field: str) -> dict[str, Any]:
+    try:
+        value = mcp.loads(body)
+    except ValueError as error:
+        raise InvalidRequest(f"the body is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"the body must be a JSON object with {field!r}")
+    return value
 
 
 def check_id(id: str) -> str:
@@ -55,11 +61,23 @@ def check_id(id: str) -> str:
 def ttl_of(request: CreateInstance, project: Project) -> float:
     """Seconds: what the request says, else the environment's own, else the default."""
     if request.ttl:
-        ttl = quantities.seconds(request.ttl)
-    else:
-        ttl = project.ttl if project.ttl is not None else quantities.seconds(DEFAULT_TTL)
+        return check_ttl(request.ttl)
+    return check_ttl(project.ttl if project.ttl is not None else DEFAULT_TTL)
+
+
+def parse_ttl(body: bytes) -> float:
+    """The seconds that a request to renew asks for: `{"ttl": "1h"}`."""
+    value = _object(body, "ttl").get("ttl")
+    if not isinstance(value, str) or not value:
+        raise InvalidRequest("field 'ttl': write how long it shall live from now, as in '1h'")
+    return check_ttl(value)
+
+
+def check_ttl(value: str | float) -> float:
+    """Seconds; InvalidRequest when that is no time that an instance can live."""
+    ttl = quantities.seconds(value)
     if not 0 < ttl <= MAX_TTL:
-        raise InvalidRequest(f"field 'ttl': {request.ttl!r} is not between 1ms and {MAX_TTL / 86400:g}d")
+        raise InvalidRequest(f"field 'ttl': {value!r} is not between 1ms and {MAX_TTL / 86400:g}d")
     return ttl
 
 

@@ -109,6 +109,15 @@ class Instances:
             if ref is None or (ref.name == name and ref.version in (None, version)):
                 yield record
 
+    def renew(self, id: str, ttl: float) -> Record:
+        """Let a running instance live for `ttl` seconds from now."""
+        record = self.get(id)
+        if record.status is not EnvStatus.RUNNING:
+            raise Conflict(f"instance {id!r} is {record.status.lower()}; only one that runs can be renewed")
+        record.live_for(ttl, self._sweeper.now())
+        self._sweeper.add(record.due, record.id)
+        return record
+
     async def delete(self, id: str) -> None:
         """Return once the instance is gone; fine when it has ended before."""
         await self._end(self.get(id), "deleted")

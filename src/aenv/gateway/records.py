@@ -33,6 +33,8 @@ class Record:
     address: Address | None = None
     error: AEnvError | None = None
     """Why it could not be created."""
+    expires_at: float = 0.0
+    """When its time to live is over, in seconds since the epoch."""
     due: float = 0.0
     """On the sweeper's clock: when it expires, and after its end, when it is forgotten."""
     key: str | None = None
@@ -62,7 +64,13 @@ class Record:
         self.address = address
         self.become(EnvStatus.RUNNING)
         self.created_at = self.updated_at
-        self.due = now + self.ttl
+        self.live_for(self.ttl, now)
+
+    def live_for(self, ttl: float, now: float) -> None:
+        """Its time to live is `ttl` seconds from now."""
+        self.ttl = ttl
+        self.expires_at = time.time() + ttl
+        self.due = now + ttl
 
 
 def describe(record: Record, *, host: str) -> EnvInstance:
@@ -79,7 +87,7 @@ def describe(record: Record, *, host: str) -> EnvInstance:
         owner=record.request.owner,
         labels=record.request.labels or None,
         reason=record.reason,
-        expires_at=timestamp(record.created_at + record.ttl) if running else None,
+        expires_at=timestamp(record.expires_at) if running else None,
     )
 
 

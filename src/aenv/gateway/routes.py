@@ -43,6 +43,7 @@ class Routes:
             "/env-instance": {"POST": self._post},
             "/env-instance/{id}": {"GET": self._get, "PUT": self._put, "DELETE": self._delete},
             "/env-instance/{id}/list": {"GET": self._list},
+            "/env-instance/{id}/ttl": {"PUT": self._renew},
             "/env-instance/{id}/presign-url": {"POST": self._presign},
         }
         routes = [
@@ -105,6 +106,12 @@ class Routes:
         host = self._host(request)
         found = [describe(record, host=host).model_dump(mode="json") for record in self._instances.matching(ref)]
         return envelope.success(found)
+
+    async def _renew(self, request: Request) -> Response:
+        with Client(request.receive) as client:
+            ttl = admission.parse_ttl(await client.read(_MAX_BODY_BYTES))
+            return self._show(request, self._instances.renew(request.path_params["id"], ttl))
+        return Response()  # the client has gone; this is sent to nobody
 
     async def _presign(self, request: Request) -> Response:
         self._instances.get(request.path_params["id"])
