@@ -251,6 +251,42 @@ async def test_an_idempotency_key_makes_post_repeatable(gateway: Gateway) -> Non
 # Finding, and what cannot be found
 
 
+async def test_list_filters_by_owner_label_and_status_in_pages(gateway: Gateway) -> None:
+    async def listed(query: str) -> list[str]:
+        status, reply = await gateway.ask("GET", f"/env-instance/*/list?{query}")
+        assert status == 200, reply
+        return [instance["id"] for instance in reply["data"]]
+
+    ids = [
+        (await gateway.create(owner=owner, labels={"experiment": experiment}))["id"]
+        for owner, experiment in (("ada", "a"), ("ada", "b"), ("bob", "a"))
+    ]
+    assert await listed("") == ids
+    assert await listed("owner=ada") == ids[:2]
+    assert await listed("label=experiment%3Da") == [ids[0], ids[2]]
+    assert await listed("owner=bob&label=experiment%3Db") == []
+    assert await listed("limit=2") == ids[:2]
+    assert await listed(f"limit=2&cursor={ids[1]}") == ids[2:]
+    assert await listed("cursor=unknown") == []
+    await gateway.ask("DELETE", f"/env-instance/{ids[0]}")
+    assert await listed("status=terminated") == [ids[0]]
+    assert await listed("status=Running") == ids[1:]
+    for wrong in ("limit=0", "limit=x", "limit=1001", "status=odd", "label=a", "envName=a@b@c"):
+        assert (await gateway.ask("GET", f"/env-instance/*/list?{wrong}"))[0] == 400
+
+
+async def test_many_are_deleted_by_their_label(gateway: Gateway) -> None:
+    kept = await gateway.create(labels={"experiment": "b"})
+    for _ in range(2):
+        await gateway.create(labels={"experiment": "a"})
+    status, reply = await gateway.ask("DELETE", "/env-instances?label=experiment%3Da")
+    assert (status, reply["data"]) == (200, {"deleted": 2})
+    assert [instance["id"] for instance in (await gateway.ask("GET", "/env-instance/*/list"))[1]["data"]] == [
+        kept["id"]
+    ]
+    assert (await gateway.ask("DELETE", "/env-instances"))[0] == 400
+
+
 async def test_list_filters_by_name_and_version(gateway: Gateway) -> None:
     old = (await gateway.create("echo@1.0.0"))["id"]
     new = (await gateway.create("echo"))["id"]

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from .. import errors, mcp
 from ..addresses import Origin
@@ -94,9 +94,10 @@ class Api:
         data: dict[str, Any] = await self.call("GET", f"/env-instance/{quote(id, safe='')}")
         return data
 
-    async def list_instances(self, which: str = "*") -> list[dict[str, Any]]:
-        """The instances of "*", "name" or "name@version"."""
-        data = await self.call("GET", f"/env-instance/{quote(which, safe='*@')}/list")
+    async def list_instances(self, which: str = "*", **filters: str | int) -> list[dict[str, Any]]:
+        """The instances of "*", "name" or "name@version"; filters are owner, label, status, limit, cursor."""
+        query = f"?{urlencode(filters)}" if filters else ""
+        data = await self.call("GET", f"/env-instance/{quote(which, safe='*@')}/list{query}")
         return data or []
 
     async def delete_instance(self, id: str) -> None:

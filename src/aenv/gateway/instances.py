@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
 
 from .. import logs, refs, wire
 from ..engines.base import Address, Engine, InstanceSpec, NoticesEnds
@@ -18,6 +17,7 @@ from ..wire import EnvStatus
 from . import admission
 from .catalog import Catalog
 from .records import Record
+from .selection import Selection
 from .sweeper import Sweeper
 
 logger = logging.getLogger("aenv.gateway.instances")
@@ -102,12 +102,9 @@ class Instances:
             raise NotFound(f"instance {id!r} not found: it has ended: {record.reason}")
         return record.address
 
-    def matching(self, ref: refs.Ref | None) -> Iterator[Record]:
-        """The live instances of an environment; of any version when `ref` has none, of all without `ref`."""
-        for record in self._live():
-            name, version = record.project.name, record.project.version
-            if ref is None or (ref.name == name and ref.version in (None, version)):
-                yield record
+    def select(self, selection: Selection) -> list[Record]:
+        """The instances that `selection` is about."""
+        return selection.of(self._records.values())
 
     def renew(self, id: str, ttl: float) -> Record:
         """Let a running instance live for `ttl` seconds from now."""
@@ -121,6 +118,12 @@ class Instances:
     async def delete(self, id: str) -> None:
         """Return once the instance is gone; fine when it has ended before."""
         await self._end(self.get(id), "deleted")
+
+    async def delete_all(self, selection: Selection) -> int:
+        """Return once all of them are gone; says how many they were."""
+        chosen = self.select(selection)
+        await asyncio.gather(*(self._end(record, "deleted") for record in chosen))
+        return len(chosen)
 
     # Creating
 

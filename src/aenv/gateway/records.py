@@ -27,6 +27,8 @@ class Record:
     project: Project
     ttl: float
     status: EnvStatus = EnvStatus.CREATING
+    requested_at: float = field(default_factory=time.monotonic)
+    """For the order of lists: unlike `created_at` it never changes, and no clock jump disturbs it."""
     created_at: float = field(default_factory=time.time)
     updated_at: float = field(default_factory=time.time)
     reason: str | None = None

@@ -11,10 +11,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from .. import origins, refs
+from .. import origins
 from ..errors import AEnvError, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, Unsupported
 from ..wire import EnvStatus
-from . import admission, envelope
+from . import admission, envelope, selection
 from .clients import Client
 from .instances import Instances
 from .records import Record, describe
@@ -41,6 +41,7 @@ class Routes:
         table: dict[str, dict[str, _Handler]] = {
             "/health": {"GET": self._health},
             "/env-instance": {"POST": self._post},
+            "/env-instances": {"DELETE": self._delete_many},
             "/env-instance/{id}": {"GET": self._get, "PUT": self._put, "DELETE": self._delete},
             "/env-instance/{id}/list": {"GET": self._list},
             "/env-instance/{id}/ttl": {"PUT": self._renew},
@@ -99,12 +100,9 @@ class Routes:
         return envelope.success("Deleted successfully")
 
     async def _list(self, request: Request) -> Response:
-        which = request.path_params["id"]
-        if which == "*":
-            which = request.query_params.get("envName", "")
-        ref = refs.parse(which) if which else None
+        chosen = selection.read(request.path_params["id"], request.query_params)
         host = self._host(request)
-        found = [describe(record, host=host).model_dump(mode="json") for record in self._instances.matching(ref)]
+        found = [describe(record, host=host).model_dump(mode="json") for record in self._instances.select(chosen)]
         return envelope.success(found)
 
     async def _renew(self, request: Request) -> Response:
@@ -117,6 +115,13 @@ class Routes:
         self._instances.get(request.path_params["id"])
         engine = self._instances.engine.name
         raise Unsupported(f"not supported on this engine ({engine}): URLs of an instance's ports")
+
+    async def _delete_many(self, request: Request) -> Response:
+        label = request.query_params.get("label")
+        if not label:
+            raise InvalidRequest("field 'label': say which instances to delete, as in '?label=experiment=a'")
+        deleted = await self._instances.delete_all(selection.Selection(label=selection.read_label(label)))
+        return envelope.success({"deleted": deleted})
 
     # Showing an instance to the client who asked
 
