@@ -106,7 +106,9 @@ def test_an_unknown_field_is_kept_and_named_with_its_line(tmp_path, caplog):
         ({"deployConfig": {"pids": True}}, "deployConfig.pids must be a whole number"),
         ({"version": ""}, "lacks 'version'"),
         ({"name": "../x"}, "bad environment name"),
-        ({"deployConfig": {"ttl": "soon"}}, "bad duration 'soon'"),
+        ({"deployConfig": {"ttl": "soon"}}, "line 5: deployConfig.ttl: bad duration 'soon'"),
+        ({"deployConfig": {"memory": "2Qi"}}, "deployConfig.memory: bad size '2Qi'"),
+        ({"deployConfig": {"cpuLimit": "0"}}, "deployConfig.cpuLimit: bad cpu amount '0'"),
     ],
 )
 def test_a_wrong_field_is_an_error_with_its_line(tmp_path, fields, message):

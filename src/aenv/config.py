@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,8 +121,9 @@ def _project(path: Path, text: str, raw: Any) -> Project:
     _check(text, raw, _TOP, "")
     deploy = raw.get("deployConfig", {})
     _check(text, deploy, _DEPLOY, "deployConfig.")
+    _check_amounts(text, deploy)
     ref = refs.parse(f"{raw['name']}@{raw['version']}")
-    project = Project(
+    return Project(
         path=path,
         name=ref.name,
         version=raw["version"],
@@ -133,8 +135,6 @@ def _project(path: Path, text: str, raw: Any) -> Project:
         deploy=deploy,
         raw=raw,
     )
-    _ = project.ttl, project.call_timeout  # bad durations are found here, not at the first create
-    return project
 
 
 def _check(text: str, values: dict[str, Any], known: dict[str, Any], prefix: str) -> None:
@@ -147,6 +147,27 @@ def _check(text: str, values: dict[str, Any], known: dict[str, Any], prefix: str
             raise InvalidRequest(f"{FILE_NAME} line {_line(text, key)}: {prefix}{key} must be {kinds}")
 
 
+def _check_amounts(text: str, deploy: dict[str, Any]) -> None:
+    """A bad "2Qi" or "soon" is found when the project is read, with its line, and not at the first create."""
+    for key, value in deploy.items():
+        parse = _AMOUNTS.get(key.removesuffix("Request").removesuffix("Limit"))
+        if parse is None:
+            continue
+        try:
+            parse(value)
+        except InvalidRequest as error:
+            raise InvalidRequest(
+                f"{FILE_NAME} line {_line(text, key)}: deployConfig.{key}: {error.message}"
+            ) from None
+
+
+_AMOUNTS: dict[str, Callable[[Any], float]] = {
+    "cpu": quantities.cpus,
+    "memory": quantities.size_bytes,
+    "ephemeralStorage": quantities.size_bytes,
+    "ttl": quantities.seconds,
+    "callTimeout": quantities.seconds,
+}
 _KIND_NAMES = {
     str: "a string",
     int: "a whole number",

@@ -40,8 +40,6 @@ UNSUPPORTED_VERSION = -32022
 # The parameter whose value the Mcp-Name header repeats, by method.
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
-MAX_SSE_EVENT_BYTES = 1 << 20  # MCP 2.x clients refuse a larger event
-
 
 class RpcError(Exception):
     """A JSON-RPC error: raised by a method on the server, and from a reply on the client."""

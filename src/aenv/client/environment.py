@@ -285,7 +285,9 @@ class Environment:
                 yield report
             yield await call
         finally:
+            # Left early: the tool is stopped before the caller goes on.
             call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
 
     @property
     def _consecutive_tool_errors(self) -> int:

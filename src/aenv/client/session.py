@@ -144,13 +144,11 @@ class Session:
             message = mcp.loads(body)
         except ValueError:
             message = None
-        if isinstance(message, dict) and message.get("jsonrpc") == "2.0" and response.status != 404:
+        if isinstance(message, dict) and message.get("jsonrpc") == "2.0":
+            error = message.get("error", {})
+            if response.status == 404 and error.get("code") != mcp.METHOD_NOT_FOUND:
+                raise NotFound(str(error.get("message")))  # how a server says that it forgot the session
             return message
-        if isinstance(message, dict) and "error" in message and message.get("jsonrpc"):
-            code = message["error"].get("code")
-            if code == mcp.METHOD_NOT_FOUND:
-                return message
-            raise NotFound(str(message["error"].get("message")))
         unwrap(response, body, self.origin)
         raise NetworkError(f"{self.origin} answered {response.status} with something that is not MCP")
 

@@ -68,17 +68,23 @@ async def serve(settings: GatewaySettings, ready: Ready | None = None) -> None:
 
     `ready` is called with the address once requests are answered there.
     """
-    async with gateway(settings) as (address, instances), asyncio.TaskGroup() as tasks:
+    async with gateway(settings) as (address, instances):
         with _stop_signals() as stop:
-            logger.info("listening on %s, data on %s", address.socket or address.url, address.data_url)
+            logger.info("listening on %s", address.socket or f"{address.url}, data on {address.data_url}")
             if ready:
                 ready(address)
-            if settings.idle_exit is not None:
-                idle = tasks.create_task(instances.idle(settings.idle_exit))
-                idle.add_done_callback(lambda _: stop.set())
-                await stop.wait()
-                idle.cancel()
-            await stop.wait()
+            await _until_stopped(stop, instances, settings.idle_exit)
+
+
+async def _until_stopped(stop: asyncio.Event, instances: Instances, idle_exit: float | None) -> None:
+    """Return when told to stop, or after so many seconds without an instance."""
+    async with asyncio.TaskGroup() as tasks:
+        if idle_exit is not None:
+            idle = tasks.create_task(instances.idle(idle_exit))
+            idle.add_done_callback(lambda _: stop.set())
+        await stop.wait()
+        if idle_exit is not None:
+            idle.cancel()
 
 
 @contextlib.asynccontextmanager
