@@ -6,9 +6,11 @@ Libraries never configure logging: only the programs call `configure`, and a use
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from typing import TextIO
 
 instance_id: ContextVar[str | None] = ContextVar("aenv_instance_id", default=None)
@@ -27,9 +29,27 @@ class _Ids(logging.Filter):
         return True
 
 
-def configure(level: str = "INFO", stream: TextIO | None = None) -> None:
+class _Json(logging.Formatter):
+    """A line of JSON for each event."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            "instance": instance_id.get(),
+            "trace": request_id.get(),
+            "error": self.formatException(record.exc_info) if record.exc_info else None,
+        }
+        return json.dumps({name: value for name, value in line.items() if value is not None})
+
+
+def configure(level: str = "INFO", stream: TextIO | None = None, *, as_json: bool = False) -> None:
     """Send the log of an aenv program to `stream` (standard error unless told)."""
     handler = logging.StreamHandler(stream or sys.stderr)
+    if as_json:
+        handler.setFormatter(_Json())
     setup_logging(handler, logging.getLevelNamesMapping()[level.upper()])
 
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 from typing import Any
 
-from pydantic import ValidationError
-
-from .. import mcp, quantities
+from .. import quantities
 from ..config import Project
 from ..engines.base import InstanceSpec
 from ..errors import InvalidRequest
-from ..models import CreateInstance
+from ..models import CreateInstance, CreateInstances, Renew
+from ..serving import routes
+from ..serving.accounts import Caller
 from ..wire import DEFAULT_TTL
+from .records import Record, describe_environment
 
 logger = logging.getLogger("aenv.gateway.admission")
 
 MAX_TTL = 366 * 86400.0
+MAX_WAIT = 3600.0
 _ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 _RANDOM_PART = 20  # characters: an id is the key to its instance, so nobody may guess it
 _VARIABLE = re.compile(r"[^=\0]+\Z")
@@ -27,25 +30,23 @@ _POD_TEMPLATES = {"default", "singlecontainer", "dualcontainer"}
 
 def parse(body: bytes) -> CreateInstance:
     """Read a body. InvalidRequest names the field that is wrong, and never repeats a value."""
-    value = _object(body, "envName")
-    try:
-        request = CreateInstance.model_validate({name: part for name, part in value.items() if part is not None})
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise InvalidRequest(f"field {field!r}: {first['msg'][:1].lower()}{first['msg'][1:]}") from None
+    return _checked(routes.parse(CreateInstance, body))
+
+
+def parse_many(body: bytes) -> tuple[CreateInstance, int]:
+    """A request for several instances, and how many."""
+    request = routes.parse(CreateInstances, body)
+    _checked(request)
+    return CreateInstance.model_validate(request.model_dump(exclude={"count"})), request.count
+
+
+def _checked(request: CreateInstance) -> CreateInstance:
     _check_strings(request)
+    wait_of(request)
+    for label in request.labels:
+        if "=" in label:
+            raise InvalidRequest(f"field 'labels': {label!r} must not contain '='")
     return request
-
-
-def _object(body: bytes, field: str) -> dict[str, Any]:
-    try:
-        value = mcp.loads(body)
-    except ValueError as error:
-        raise InvalidRequest(f"the body is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise InvalidRequest(f"the body must be a JSON object with {field!r}")
-    return value
 
 
 def check_id(id: str) -> str:
@@ -67,8 +68,8 @@ def ttl_of(request: CreateInstance, project: Project) -> float:
 
 def parse_ttl(body: bytes) -> float:
     """The seconds that a request to renew asks for: `{"ttl": "1h"}`."""
-    value = _object(body, "ttl").get("ttl")
-    if not isinstance(value, str) or not value:
+    value = routes.parse(Renew, body).ttl
+    if not value:
         raise InvalidRequest("field 'ttl': write how long it shall live from now, as in '1h'")
     return check_ttl(value)
 
@@ -81,10 +82,44 @@ def check_ttl(value: str | float) -> float:
     return ttl
 
 
-def spec_for(id: str, request: CreateInstance, project: Project, start_timeout: float) -> InstanceSpec:
-    """What the engine is asked to make; InvalidRequest when the environment asks for what we do not have."""
+def wait_of(request: CreateInstance) -> float:
+    """Seconds for which a request wants to wait for room."""
+    wait = quantities.seconds(request.wait) if request.wait else 0.0
+    if wait > MAX_WAIT:
+        raise InvalidRequest(f"field 'wait': {request.wait!r} is longer than {MAX_WAIT / 60:g}m")
+    return wait
+
+
+def owner_of(request: CreateInstance, caller: Caller) -> str | None:
+    """Whose it will be: the caller's, unless an administrator, or anybody without accounts, names another."""
+    if caller.is_admin and (request.owner or caller.account is None):
+        return request.owner
+    return caller.user
+
+
+def check(request: CreateInstance, project: Project) -> None:
+    """InvalidRequest when the environment, or the request, asks for what we do not have."""
     _check_deploy(project)
+    _check_resources(request, project)
     _warn_of_unused(request)
+
+
+def complete(record: Record, request: CreateInstance, project: Project) -> None:
+    """Fill in what follows from the environment."""
+    asked = {**project.deploy, **(request.resources or {})}
+    record.environment = str(project.ref)
+    record.code = project.path.name
+    record.env = describe_environment(project)
+    record.ttl = ttl_of(request, project)
+    idle = request.idle_timeout or project.deploy.get("idleTimeout")
+    record.idle_timeout = check_ttl(idle) if idle else None
+    record.cpu_milli = round(1000 * quantities.cpus(asked["cpu"])) if asked.get("cpu") else 0
+    record.memory_bytes = quantities.size_bytes(asked["memory"]) if asked.get("memory") else 0
+    record.note("requested")
+
+
+def spec_for(id: str, request: CreateInstance, project: Project, start_timeout: float) -> InstanceSpec:
+    """What the engine is asked to make."""
     return InstanceSpec(
         id=id,
         environment=str(project.ref),
@@ -128,7 +163,23 @@ def _check_deploy(project: Project) -> None:
         raise InvalidRequest(f"environment '{project.ref}' wants podTemplate {template!r}; use {known}")
 
 
+_RESOURCES: dict[str, Callable[[Any], float]] = {
+    "cpu": quantities.cpus,
+    "memory": quantities.size_bytes,
+    "ephemeralStorage": quantities.size_bytes,
+}
+
+
+def _check_resources(request: CreateInstance, project: Project) -> None:
+    for name, amount in (request.resources or {}).items():
+        if name not in _RESOURCES:
+            raise InvalidRequest(f"field 'resources.{name}': use {', '.join(_RESOURCES)}")
+        most = project.deploy.get(name)
+        if most is not None and _RESOURCES[name](amount) > _RESOURCES[name](most):
+            raise InvalidRequest(f"field 'resources.{name}': environment '{project.ref}' allows {most!r} at most")
+
+
 def _warn_of_unused(request: CreateInstance) -> None:
-    for field in ("datasource", "mount_points", "init_command", "resources"):
+    for field in ("datasource", "mount_points", "init_command"):
         if getattr(request, field):
             logger.warning("field '%s' was accepted, and has no effect with this engine", field)

@@ -9,22 +9,20 @@ import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .. import origins
-from ..engines.base import Engine
-from ..errors import Forbidden, InvalidRequest
-from ..http1 import Pool
+from .. import __version__, origins
+from ..errors import Forbidden, Unavailable
+from ..serving import listeners, openapi
+from ..serving.routes import Route
 from ..settings import GatewaySettings
-from . import catalog, home, listeners
-from .instances import Instances
+from . import home
+from .catalog import read_folders
+from .parts import Parts, Shared, parts, shared
 from .proxy import Proxy
-from .routes import Routes
-from .sweeper import Sweeper
-from .tokens import Tokens
 
 logger = logging.getLogger("aenv.gateway")
 
@@ -55,12 +53,12 @@ class GatewayAddress:
 Ready = Callable[[GatewayAddress], None]
 
 
-def run(settings: GatewaySettings, ready: Ready | None = None) -> None:
-    """`serve` on uvloop, as the main program of a process."""
+def run(settings: GatewaySettings, ready: Ready | None = None, *, hub_only: bool = False) -> None:
+    """`serve`, or `serve_hub`, on uvloop, as the main program of a process."""
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(settings, ready))
+        runner.run((serve_hub if hub_only else serve)(settings, ready))
 
 
 async def serve(settings: GatewaySettings, ready: Ready | None = None) -> None:
@@ -68,19 +66,19 @@ async def serve(settings: GatewaySettings, ready: Ready | None = None) -> None:
 
     `ready` is called with the address once requests are answered there.
     """
-    async with gateway(settings) as (address, instances):
+    async with gateway(settings) as (address, made):
         with _stop_signals() as stop:
             logger.info("listening on %s", address.socket or f"{address.url}, data on {address.data_url}")
             if ready:
                 ready(address)
-            await _until_stopped(stop, instances, settings.idle_exit)
+            await _until_stopped(stop, made, settings.idle_exit)
 
 
-async def _until_stopped(stop: asyncio.Event, instances: Instances, idle_exit: float | None) -> None:
-    """Return when told to stop, or after so many seconds without an instance."""
+async def _until_stopped(stop: asyncio.Event, made: Parts, idle_exit: float | None) -> None:
+    """Return when told to stop, or after so many seconds without an instance or a service."""
     async with asyncio.TaskGroup() as tasks:
         if idle_exit is not None:
-            idle = tasks.create_task(instances.idle(idle_exit))
+            idle = tasks.create_task(made.idle(idle_exit))
             idle.add_done_callback(lambda _: stop.set())
         await stop.wait()
         if idle_exit is not None:
@@ -88,62 +86,69 @@ async def _until_stopped(stop: asyncio.Event, instances: Instances, idle_exit: f
 
 
 @contextlib.asynccontextmanager
-async def gateway(settings: GatewaySettings) -> AsyncIterator[tuple[GatewayAddress, Instances]]:
+async def gateway(settings: GatewaySettings) -> AsyncIterator[tuple[GatewayAddress, Parts]]:
     """A gateway that answers requests inside the `async with`."""
-    if not origins.is_loopback(settings.host) and not settings.insecure:
-        raise Forbidden(
-            f"refused to listen on {settings.host!r}: accounts are not configured, so anyone who reaches it "
-            "could start instances; bind 127.0.0.1, or accept that with --insecure"
-        )
     folder = settings.home.expanduser()
-    known = catalog.read(settings.projects, folder)
-    engine = _engine(settings)
-    tokens = Tokens()
-    sweeper = Sweeper()
+    folders = read_folders(settings.projects, folder)
     with _sockets(settings) as (control, data):
         address = GatewayAddress(settings.host, _port(control), _port(data), settings.socket)
         async with (
-            home.shared(folder, engine),
-            Pool() as pool,
-            Instances(engine, known, sweeper, start_timeout=settings.start_timeout) as instances,
+            shared(settings, folders) as base,
+            home.opened(folder) as own,
+            parts(settings, base, own) as made,
         ):
-            loopback_only = origins.is_loopback(settings.host)
-            proxy = Proxy(
-                instances,
-                tokens,
-                pool,
-                max_body_bytes=settings.max_body_bytes,
-                loopback_only=loopback_only,
-            )
-            routes = Routes(instances, tokens, data_port=address.data_port, loopback_only=loopback_only)
-            app = _with_data(routes.app(), proxy)
+            await _refuse_to_be_open(settings, base)
+            app = _with_data(_app(base, made.routes(address.data_port)), made.proxy)
             async with (
                 asyncio.TaskGroup() as tasks,
                 listeners.serving(app, control),
-                listeners.serving(proxy, data),
+                listeners.serving(made.proxy, data),
             ):
-                sweeping = tasks.create_task(sweeper.run(instances.check))
+                running = tasks.create_task(made.run())
                 try:
-                    yield address, instances
+                    await made.begun()
+                    yield address, made
                 finally:
-                    sweeping.cancel()
+                    running.cancel()
                     # Before the listeners close: streams from instances end only with them.
-                    await instances.close()
+                    await made.close()
 
 
-def _engine(settings: GatewaySettings) -> Engine:
-    if settings.engine != "process":
-        raise InvalidRequest(f"no engine {settings.engine!r}; this gateway has 'process'")
-    from ..engines.process import ProcessEngine
+async def serve_hub(settings: GatewaySettings, ready: Ready | None = None) -> None:
+    """Run the hub alone: environments, bundles and accounts, without instances."""
+    with _sockets(replace(settings, data_port=None)) as (control, _), _stop_signals() as stop:
+        address = GatewayAddress(settings.host, _port(control), None, settings.socket)
+        async with shared(settings, {}) as base:
+            await _refuse_to_be_open(settings, base)
+            async with listeners.serving(_app(base, base.routes()), control):
+                logger.info("the hub listens on %s", address.url)
+                if ready:
+                    ready(address)
+                await stop.wait()
 
-    return ProcessEngine(settings.home)
+
+def _app(base: Shared, routes: list[Route]) -> ASGIApp:
+    return base.front.app(openapi.routes(routes, __version__))
+
+
+async def _refuse_to_be_open(settings: GatewaySettings, base: Shared) -> None:
+    """Beyond this machine only with accounts, or when that was asked for."""
+    if origins.is_loopback(settings.host) or settings.insecure:
+        return
+    with contextlib.suppress(Unavailable):  # then nobody gets in either, until the store says who may
+        if await base.accounts.exist():
+            return
+        raise Forbidden(
+            f"refused to listen on {settings.host!r}: there are no accounts, so anyone who reaches it could start "
+            "instances; make one with 'aenv token create', bind 127.0.0.1, or accept that with --insecure"
+        )
 
 
 def _with_data(control: ASGIApp, proxy: Proxy) -> ASGIApp:
     """The control port also takes data, in its path form."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        chosen = proxy if scope["path"].startswith("/instances/") else control
+        chosen = proxy if scope["path"].startswith(("/instances/", "/services/", "/ports/")) else control
         await chosen(scope, receive, send)
 
     return app

@@ -1,50 +1,65 @@
-"""The environments that this gateway can start: project folders, read once when it starts."""
+"""The environments that this gateway can start: project folders, and what the hub has published."""
 
 from __future__ import annotations
 
-import difflib
+import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from .. import refs
+from .. import layers
 from ..config import Project, load_project
 from ..errors import AEnvError, NotFound
+from ..hub.checkouts import Checkouts
+from ..hub.routes import Hub
 from ..refs import Ref
+from ..serving.accounts import Caller
 
 logger = logging.getLogger("aenv.gateway.catalog")
 
+Folders = Mapping[str, Mapping[str, Project]]
+
+_UNUSED = 30 * 86400.0  # seconds for which code and packages that nobody starts are kept
+
 
 class Catalog:
-    """Projects by name and version."""
+    """Finds projects by name and version: first among the folders, then in the hub."""
 
-    def __init__(self, projects: Iterable[Project] = ()) -> None:
-        self._projects: dict[str, dict[str, Project]] = {}
-        for project in projects:
-            self._add(project)
+    def __init__(self, folders: Folders, hub: Hub, checkouts: Checkouts, home: Path) -> None:
+        self._folders = folders
+        self._hub = hub
+        self._checkouts = checkouts
+        self._home = home
 
-    def find(self, ref: Ref) -> Project:
-        """The project that `ref` names; for a name alone, its latest version."""
-        versions = self._projects.get(ref.name, {})
-        project = versions.get(ref.version or refs.latest(versions) or "")
-        if project is None:
-            raise NotFound(f"no environment {str(ref)!r}; {self._known(ref)}")
-        return project
+    async def find(self, ref: Ref, caller: Caller) -> Project:
+        """The project that `ref` names; for a name alone its latest version, for a range the latest in it.
 
-    def _add(self, project: Project) -> None:
-        first = self._projects.setdefault(project.name, {}).setdefault(project.version, project)
-        if first is not project:
-            logger.warning("left out %s: %s is registered from %s", project.path, project.ref, first.path)
+        One that the caller may not see is NotFound, like one that does not exist.
+        """
+        folders = self._folders.get(ref.name, {})
+        version = ref.pick(folders)
+        if version is not None:
+            return folders[version]
+        published = await self._hub.find(ref, caller)
+        if not published.digest:
+            raise NotFound(f"environment '{published.ref}' not found here: it has no code yet; use 'aenv push'")
+        folder = await self._checkouts.folder(published.digest)
+        return replace(load_project(folder), deploy=published.deploy_config or {})
 
-    def _known(self, ref: Ref) -> str:
-        names = [ref.name] if ref.name in self._projects else difflib.get_close_matches(ref.name, self._projects)
-        known = [f"{name}@{version}" for name in names or self._projects for version in self._projects[name]]
-        if not known:
-            return "none is registered; start the gateway with a project folder"
-        return f"this gateway has {', '.join(sorted(known)[:10])}"
+    async def layer(self, project: Project) -> Path | None:
+        """The packages that a project requires, installed once; None when it requires none."""
+        trusted = project in self._folders.get(project.name, {}).values()
+        return await layers.layer_for(project.path / "requirements.txt", self._home, trusted=trusted)
+
+    async def collect(self, keep: Collection[str]) -> None:
+        """Remove code and packages that nobody has started for long, except what instances run now."""
+        await self._hub.collect()
+        await self._checkouts.collect(_UNUSED, keep)
+        await asyncio.to_thread(layers.collect, self._home, set(keep), _UNUSED)
 
 
-def read(named: Iterable[Path], home: Path) -> Catalog:
+def read_folders(named: Iterable[Path], home: Path) -> Folders:
     """The projects that were named, which must be sound, and those below `<home>/envs` that are."""
     projects = [load_project(path) for path in named]
     for path in sorted((home / "envs").glob("*/")):
@@ -52,4 +67,9 @@ def read(named: Iterable[Path], home: Path) -> Catalog:
             projects.append(load_project(path))
         except AEnvError as error:
             logger.warning("left out %s: %s", path, error)
-    return Catalog(projects)
+    folders: dict[str, dict[str, Project]] = {}
+    for project in projects:
+        first = folders.setdefault(project.name, {}).setdefault(project.version, project)
+        if first is not project:
+            logger.warning("left out %s: %s is registered from %s", project.path, project.ref, first.path)
+    return folders

@@ -1,40 +1,49 @@
-"""The gateway's home folder: shared by the gateways of a user, and cleared of what a dead one left."""
+"""The gateway's home folder: which node it is, and whether another gateway has it open."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import fcntl
-import logging
+import secrets
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
-from ..engines.base import Engine
 
-logger = logging.getLogger("aenv.gateway.home")
+@dataclass(frozen=True)
+class Home:
+    """A share of a home folder."""
+
+    node: str
+    """Names the folder's engine to all gateways on a store, wherever they are."""
+    alone: bool
+    """Whether no other gateway has the folder open: then what runs there is nobody else's."""
+    _lock: IO[str]
+
+    def share(self) -> None:
+        """Let other gateways in: what was to be done alone is done."""
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
 
 
 @contextlib.asynccontextmanager
-async def shared(home: Path, engine: Engine) -> AsyncIterator[None]:
-    """Hold a share of `home`.
-
-    Records are in memory, so an instance that runs while no gateway does belongs to nobody: it is ended.
-    Another gateway on this home, say the one that the SDK started by itself, holds a share too, and
-    its instances are left alone.
-    """
-    run = home / "run"
+async def opened(path: Path) -> AsyncIterator[Home]:
+    """Hold the folder: alone until `share`, where nobody else has it, and else together with others."""
+    run = path / "run"
     run.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (run / "gateway.lock").open("a") as lock:
-        with contextlib.suppress(BlockingIOError):
+        try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            await _reap(engine)
-        # In a thread: it waits while another gateway that has just started reaps.
-        await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_SH)
-        yield
+            alone = True
+        except BlockingIOError:
+            # In a thread: it waits while another gateway that has just started tidies up.
+            await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_SH)
+            alone = False
+        yield Home(_node(run / "node"), alone, lock)
 
 
-async def _reap(engine: Engine) -> None:
-    leftover = await engine.running()
-    await asyncio.gather(*(engine.destroy(id) for id in leftover))
-    if leftover:
-        logger.info("reaped %d instances that an earlier gateway left", len(leftover))
+def _node(file: Path) -> str:
+    with contextlib.suppress(FileExistsError), file.open("x") as new:
+        new.write(f"node-{secrets.token_hex(8)}")
+    return file.read_text()

@@ -1,78 +1,109 @@
-"""What the gateway knows about one instance, and how it is told to clients."""
+"""What is known about one instance: kept in the store, and told to clients."""
 
 from __future__ import annotations
 
-import asyncio
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from .. import quantities
+from ..addresses import Origin
 from ..config import Project
 from ..engines.base import Address
-from ..errors import AEnvError
-from ..models import CreateInstance, Env, EnvInstance
+from ..models import Env, EnvInstance
+from ..serving.masking import masked
 from ..wire import EnvStatus, timestamp
 
-_MASK = "***"
+_MAX_EVENTS = 50
 
 
-@dataclass(eq=False)
+@dataclass
 class Record:
-    """One instance, from the request to an hour after its end."""
+    """One instance, from its admission to an hour after its end."""
 
     id: str
-    request: CreateInstance
-    project: Project
-    ttl: float
+    node: str
+    """Whose engine it runs on: only gateways of the same node can end it."""
+    gateway: str
+    """The gateway that looks after it."""
+    fingerprint: str
+    """Of the request and its owner: the same request again is the same instance."""
+    environment: str = ""
+    """name@version; empty until it is known."""
+    code: str = ""
+    """The folder that its code is in."""
+    env: dict[str, Any] = field(default_factory=dict)
+    """The environment as clients see it."""
+    owner: str | None = None
+    account: str | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    ttl: float = 0.0
+    idle_timeout: float | None = None
+    cpu_milli: int = 0
+    memory_bytes: int = 0
     status: EnvStatus = EnvStatus.CREATING
-    requested_at: float = field(default_factory=time.monotonic)
-    """For the order of lists: unlike `created_at` it never changes, and no clock jump disturbs it."""
+    requested_at: float = field(default_factory=time.time)
     created_at: float = field(default_factory=time.time)
     updated_at: float = field(default_factory=time.time)
-    reason: str | None = None
-    address: Address | None = None
-    error: AEnvError | None = None
-    """Why it could not be created."""
     expires_at: float = 0.0
     """When its time to live is over, in seconds since the epoch."""
-    due: float = 0.0
-    """On the sweeper's clock: when it expires, and after its end, when it is forgotten."""
+    reason: str | None = None
+    address: Address | None = None
     key: str | None = None
     """The Idempotency-Key of the request that made it."""
-    creation: asyncio.Task[None] | None = None
-    watcher: asyncio.Task[None] | None = None
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once nothing of it is left."""
-    waiting: int = 0
-    """Requests that wait for its creation; the last to leave takes the creation along."""
-    delivered: bool = False
-    """Whether any client has been told that it runs."""
-    abandoned: bool = False
-    """Whether it will be gone as if it had never been asked for."""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    revision: int = 0
+    """How often the store has seen it."""
 
     @property
     def is_live(self) -> bool:
         return self.status in (EnvStatus.CREATING, EnvStatus.RUNNING)
 
+    @property
+    def expiry(self) -> str:
+        """Why it ends when its time has come."""
+        return f"its time to live of {self.ttl:g} s was over"
+
+    @property
+    def name(self) -> str:
+        return self.environment.partition("@")[0]
+
     def become(self, status: EnvStatus, reason: str | None = None) -> None:
         self.status = status
         self.reason = reason
         self.updated_at = time.time()
+        self.note(status.value.lower(), reason)
 
-    def run(self, address: Address, now: float) -> None:
+    def note(self, what: str, detail: str | None = None) -> None:
+        """Add to what can be asked about its life."""
+        self.events = [*self.events[1 - _MAX_EVENTS :], {"at": timestamp(), "what": what, "detail": detail}]
+
+    def run(self, address: Address) -> None:
         """Its time to live begins."""
         self.address = address
         self.become(EnvStatus.RUNNING)
         self.created_at = self.updated_at
-        self.live_for(self.ttl, now)
+        self.expires_at = self.created_at + self.ttl
 
-    def live_for(self, ttl: float, now: float) -> None:
+    def renew(self, ttl: float) -> None:
         """Its time to live is `ttl` seconds from now."""
         self.ttl = ttl
         self.expires_at = time.time() + ttl
-        self.due = now + ttl
+        self.note("renewed", quantities.spell_seconds(ttl))
+
+    def dump(self) -> dict[str, Any]:
+        """As the store keeps it."""
+        value = asdict(self)
+        del value["revision"]
+        return value
+
+    @classmethod
+    def load(cls, value: dict[str, Any], revision: int) -> Record:
+        address = value["address"]
+        if address:
+            address = Address(Origin(**address["origin"]), address["pid"], address["tools"])
+        return cls(**{**value, "status": EnvStatus(value["status"]), "address": address}, revision=revision)
 
 
 def describe(record: Record, *, host: str) -> EnvInstance:
@@ -80,36 +111,30 @@ def describe(record: Record, *, host: str) -> EnvInstance:
     running = record.status is EnvStatus.RUNNING
     return EnvInstance(
         id=record.id,
-        env=_describe_environment(record),
+        env=Env.model_validate(record.env) if record.env else None,
         status=record.status,
         created_at=timestamp(record.created_at),
         updated_at=timestamp(record.updated_at),
         ip=host,
         ttl=quantities.spell_seconds(record.ttl),
-        owner=record.request.owner,
-        labels=record.request.labels or None,
+        owner=record.owner,
+        labels=record.labels or None,
         reason=record.reason,
         expires_at=timestamp(record.expires_at) if running else None,
     )
 
 
-def _describe_environment(record: Record) -> Env:
-    project = record.project
-    return Env(
+def describe_environment(project: Project) -> dict[str, Any]:
+    """The environment of an instance, with nothing secret in it."""
+    now = datetime.now(UTC)
+    env = Env(
         id=f"{project.name}-{project.version}",
         name=project.name,
         description=project.description,
         version=project.version,
         tags=list(project.tags),
         deploy_config=masked(project.deploy),
-        created_at=datetime.fromtimestamp(record.created_at, UTC),
-        updated_at=datetime.fromtimestamp(record.created_at, UTC),
+        created_at=now,
+        updated_at=now,
     )
-
-
-def masked(deploy: dict[str, Any]) -> dict[str, Any]:
-    """`deploy` with the values of its variables hidden."""
-    variables = deploy.get("environmentVariables")
-    if not isinstance(variables, dict):
-        return deploy
-    return {**deploy, "environmentVariables": dict.fromkeys(variables, _MASK)}
+    return env.model_dump(mode="json")

@@ -1,168 +1,175 @@
-"""The control routes: instances are created, shown, listed and deleted here."""
+"""The control routes of instances: they are created, shown, listed, renewed and deleted here."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from typing import Any
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import ASGIApp
 
-from .. import origins
-from ..errors import AEnvError, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, Unsupported
+from ..errors import InvalidRequest
+from ..models import CreateInstance, CreateInstances, EnvInstance, Renew
+from ..serving import envelope
+from ..serving.accounts import Role
+from ..serving.routes import Call, Route
 from ..wire import EnvStatus
-from . import admission, envelope, selection
-from .clients import Client
+from . import admission, selection
+from .creations import Creations
 from .instances import Instances
 from .records import Record, describe
 from .tokens import Tokens
 
-_MAX_BODY_BYTES = 1 << 20
 _MAX_KEY_LENGTH = 255
+_MAX_BODY_BYTES = 1 << 20
+_WAIT = {"wait": "how long to wait for room when a quota is used up, as in 30s"}
+_FILTERS = {
+    "envName": "name or name@version, where the path says *",
+    "owner": "whose they are",
+    "label": "name=value",
+    "status": "Creating, Running, Failed or Terminated; without it, those that live",
+    "limit": "how many at most, 1 to 1000",
+    "cursor": "the id that the page before ended with",
+}
 
-_Handler = Callable[[Request], Awaitable[Response]]
 
-
-class Routes:
-    """The handlers; `app()` is the ASGI application."""
+class InstanceRoutes:
+    """The handlers; `routes()` is the table."""
 
     def __init__(
-        self, instances: Instances, tokens: Tokens, *, data_port: int | None, loopback_only: bool
+        self, instances: Instances, creations: Creations, tokens: Tokens, *, data_port: int | None
     ) -> None:
         self._instances = instances
+        self._creations = creations
         self._tokens = tokens
         self._data_port = data_port
-        self._loopback_only = loopback_only
 
-    def app(self) -> ASGIApp:
-        table: dict[str, dict[str, _Handler]] = {
-            "/health": {"GET": self._health},
-            "/env-instance": {"POST": self._post},
-            "/env-instances": {"DELETE": self._delete_many},
-            "/env-instance/{id}": {"GET": self._get, "PUT": self._put, "DELETE": self._delete},
-            "/env-instance/{id}/list": {"GET": self._list},
-            "/env-instance/{id}/ttl": {"PUT": self._renew},
-            "/env-instance/{id}/presign-url": {"POST": self._presign},
-        }
-        routes = [
-            # Without a redirect: published clients send both forms, and a redirected POST loses its body.
-            Route(path + end, self._endpoint(by_method), methods=list(by_method))
-            for path, by_method in table.items()
-            for end in ("", "/")
+    def routes(self) -> list[Route]:
+        one, several = EnvInstance, list[EnvInstance]
+        path = "/env-instance/{id}"
+        return [
+            Route(
+                "PUT",
+                path,
+                self._put,
+                Role.USER,
+                "create an instance with this id; repeating it is the same instance",
+                body=CreateInstance,
+                reply=one,
+                query=_WAIT,
+            ),
+            Route("GET", path, self._get, Role.VIEWER, "an instance", reply=one),
+            Route("DELETE", path, self._delete, Role.USER, "end an instance", reply=str),
+            Route(
+                "POST",
+                "/env-instance",
+                self._post,
+                Role.USER,
+                "create an instance; an Idempotency-Key makes it safe to repeat",
+                body=CreateInstance,
+                reply=one,
+                query=_WAIT,
+            ),
+            Route(
+                "POST",
+                "/env-instances",
+                self._post_many,
+                Role.USER,
+                "create several instances, all or none",
+                body=CreateInstances,
+                reply=several,
+                query=_WAIT,
+            ),
+            Route(
+                "DELETE",
+                "/env-instances",
+                self._delete_many,
+                Role.USER,
+                "end all instances with a label",
+                reply=dict[str, int],
+                query={"label": "name=value"},
+            ),
+            Route(
+                "GET",
+                "/env-instance/{id}/list",
+                self._list,
+                Role.VIEWER,
+                "the instances of *, a name, or name@version",
+                reply=several,
+                query=_FILTERS,
+            ),
+            Route(
+                "PUT",
+                "/env-instance/{id}/ttl",
+                self._renew,
+                Role.USER,
+                "let an instance live for so long from now",
+                body=Renew,
+                reply=one,
+            ),
         ]
-        handlers = {AEnvError: _failure, HTTPException: _no_route, Exception: _bug}
-        app = Starlette(routes=routes, exception_handlers=handlers)  # type: ignore[arg-type]
-        app.router.redirect_slashes = False
-        return app
 
-    def _endpoint(self, by_method: dict[str, _Handler]) -> _Handler:
-        async def endpoint(request: Request) -> Response:
-            self._refuse_web_pages(request)
-            return await by_method["GET" if request.method == "HEAD" else request.method](request)
-
-        return endpoint
-
-    def _refuse_web_pages(self, request: Request) -> None:
-        host, origin = request.headers.get("host"), request.headers.get("origin")
-        refusal = origins.refusal(host, origin, loopback_only=self._loopback_only)
-        if refusal:
-            raise Forbidden(refusal)
-
-    # Handlers
-
-    async def _health(self, request: Request) -> Response:
-        return envelope.success({"status": "healthy"})
-
-    async def _post(self, request: Request) -> Response:
-        key = request.headers.get("idempotency-key")
+    async def _post(self, call: Call) -> Response:
+        key = call.request.headers.get("idempotency-key")
         if key and len(key) > _MAX_KEY_LENGTH:
             raise InvalidRequest(f"the Idempotency-Key is longer than {_MAX_KEY_LENGTH} characters")
-        return await self._create(request, key=key)
+        return await self._create(call, key=key)
 
-    async def _put(self, request: Request) -> Response:
-        return await self._create(request, id=admission.check_id(request.path_params["id"]))
+    async def _put(self, call: Call) -> Response:
+        return await self._create(call, id=admission.check_id(call.path["id"]))
 
-    async def _create(self, request: Request, *, id: str | None = None, key: str | None = None) -> Response:
-        with Client(request.receive) as client:
-            body = await client.read(_MAX_BODY_BYTES)
-            record = await self._instances.create(admission.parse(body), id=id, key=key)
-            return self._show(request, record)
-        return Response()  # the client has gone; this is sent to nobody
+    async def _create(self, call: Call, *, id: str | None = None, key: str | None = None) -> Response:
+        request = _with_wait(call, admission.parse(await call.body(_MAX_BODY_BYTES)))
+        record = await self._creations.create(request, call.caller, id=id, key=key)
+        return envelope.success(self._show(call, record))
 
-    async def _get(self, request: Request) -> Response:
-        return self._show(request, self._instances.get(request.path_params["id"]))
+    async def _post_many(self, call: Call) -> Response:
+        request, count = admission.parse_many(await call.body(_MAX_BODY_BYTES))
+        records = await self._creations.create_many(_with_wait(call, request), call.caller, count)
+        return envelope.success([self._show(call, record) for record in records])
 
-    async def _delete(self, request: Request) -> Response:
-        await self._instances.delete(request.path_params["id"])
+    async def _get(self, call: Call) -> Response:
+        return envelope.success(self._show(call, await self._instances.get(call.path["id"], call.caller)))
+
+    async def _delete(self, call: Call) -> Response:
+        await self._instances.delete(call.path["id"], call.caller)
         return envelope.success("Deleted successfully")
 
-    async def _list(self, request: Request) -> Response:
-        chosen = selection.read(request.path_params["id"], request.query_params)
-        host = self._host(request)
-        found = [describe(record, host=host).model_dump(mode="json") for record in self._instances.select(chosen)]
-        return envelope.success(found)
+    async def _list(self, call: Call) -> Response:
+        chosen = selection.read(call.path["id"], call.query)
+        records = await self._instances.list(chosen, call.caller)
+        return envelope.success([describe(record, host=call.host).model_dump(mode="json") for record in records])
 
-    async def _renew(self, request: Request) -> Response:
-        with Client(request.receive) as client:
-            ttl = admission.parse_ttl(await client.read(_MAX_BODY_BYTES))
-            return self._show(request, self._instances.renew(request.path_params["id"], ttl))
-        return Response()  # the client has gone; this is sent to nobody
+    async def _renew(self, call: Call) -> Response:
+        ttl = admission.parse_ttl(await call.body(_MAX_BODY_BYTES))
+        return envelope.success(self._show(call, await self._instances.renew(call.path["id"], ttl, call.caller)))
 
-    async def _presign(self, request: Request) -> Response:
-        self._instances.get(request.path_params["id"])
-        engine = self._instances.engine.name
-        raise Unsupported(f"not supported on this engine ({engine}): URLs of an instance's ports")
-
-    async def _delete_many(self, request: Request) -> Response:
-        label = request.query_params.get("label")
+    async def _delete_many(self, call: Call) -> Response:
+        label = call.query.get("label")
         if not label:
             raise InvalidRequest("field 'label': say which instances to delete, as in '?label=experiment=a'")
-        deleted = await self._instances.delete_all(selection.Selection(label=selection.read_label(label)))
-        return envelope.success({"deleted": deleted})
+        chosen = selection.Selection(label=selection.read_label(label))
+        return envelope.success({"deleted": await self._instances.delete_all(chosen, call.caller)})
 
-    # Showing an instance to the client who asked
-
-    def _show(self, request: Request, record: Record) -> Response:
-        """With everything that lets the client use it: whoever knows the id may."""
-        host = self._host(request)
+    def _show(self, call: Call, record: Record) -> dict[str, Any]:
+        """An instance with everything that lets its owner use it."""
+        host = call.host
         instance = describe(record, host=host)
         instance.engine = self._instances.engine.name
         instance.isolation = list(self._instances.engine.isolation)
         if record.status is EnvStatus.RUNNING and record.address:
             path = f"/instances/{record.id}/mcp"
-            shown = f"[{host}]" if ":" in host else host
-            instance.mcp_url = path if _is_local_socket(request) else f"http://{shown}:{self._data_port}{path}"
-            instance.token = self._tokens.sign(record.id)
+            instance.mcp_url = path if call.is_local_socket else f"{data_url(host, self._data_port)}{path}"
+            instance.token = self._tokens.sign(record.id, call.caller.account)
             instance.tools = record.address.tools
-        return envelope.success(instance.model_dump(mode="json"))
-
-    def _host(self, request: Request) -> str:
-        """The host under which this client reached us: data is on the same one."""
-        try:
-            return origins.host_of(request.headers.get("host", "")) or "localhost"
-        except ValueError:
-            raise InvalidRequest("the Host header is malformed") from None
+        return instance.model_dump(mode="json")
 
 
-def _is_local_socket(request: Request) -> bool:
-    server = request.scope.get("server")
-    return server is None or server[1] is None
+def data_url(host: str, port: int | None) -> str:
+    """The data port, under the name by which a client reached us."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-async def _failure(request: Request, error: AEnvError) -> Response:
-    return envelope.failure(error)
-
-
-async def _no_route(request: Request, error: HTTPException) -> Response:
-    route = f"{request.method} {request.url.path}"
-    if error.status_code == 405:
-        allowed = tuple((error.headers or {}).get("Allow", "").split(", "))
-        return envelope.failure(MethodNotAllowed(f"no route {route!r}; use {', '.join(allowed)}", allowed))
-    return envelope.failure(NotFound(f"no route {route!r}; instances are at /env-instance"))
-
-
-async def _bug(request: Request, error: Exception) -> Response:
-    return envelope.failure(AEnvError("internal error; the gateway's log says more"))
+def _with_wait(call: Call, request: CreateInstance) -> CreateInstance:
+    wait = call.query.get("wait") or request.wait
+    request = request.model_copy(update={"wait": wait})
+    admission.wait_of(request)
+    return request

@@ -1,4 +1,4 @@
-"""Which instance a data request is for: by path, else by header, else by the bearer's instance token."""
+"""Whom a data request is for: an instance by path, header or token; a service, or a signed port, by path."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from starlette.types import Scope
 
 from .. import origins
-from ..errors import Forbidden, InvalidRequest
+from ..errors import Forbidden, InvalidRequest, NotFound
+from ..serving.accounts import is_token
 from ..wire import INSTANCE_HEADER, PROXY_URL_HEADER
-from .tokens import Tokens
+from .tokens import Claim, Tokens
 
-PREFIX = b"/instances/"
+INSTANCES = b"/instances/"
+SERVICES = b"/services/"
+PORTS = b"/ports/"
 
 _INSTANCE = INSTANCE_HEADER.lower().encode()
 _HOP_BY_HOP = {
@@ -32,13 +35,23 @@ _OURS = {*_HOP_BY_HOP, b"host", b"content-length", b"expect", _INSTANCE, PROXY_U
 
 @dataclass(slots=True)
 class DataRequest:
-    """A request for an instance, as it will be forwarded."""
+    """A request for an instance or a service, as it will be forwarded."""
 
     instance: str
+    """Its id; for a service, the service's."""
+    is_service: bool
+    claim: Claim | None
+    """What the instance token says that came with it."""
+    account_token: str | None
+    """The token of an account that came with it; not forwarded."""
     target: str
     headers: list[tuple[str, str]]
     length: int | None
     """How long the body says that it is; None when it comes in chunks, 0 when there is none."""
+
+    def header(self, name: str) -> str:
+        """A header's value; empty when it was not sent."""
+        return next((value for key, value in self.headers if key == name), "")
 
 
 def read(scope: Scope, tokens: Tokens, *, loopback_only: bool) -> DataRequest | None:
@@ -47,6 +60,8 @@ def read(scope: Scope, tokens: Tokens, *, loopback_only: bool) -> DataRequest | 
     Forbidden when a web page asks; `loopback_only` as in `origins.refusal`.
     """
     named: set[str] = set()
+    claim: Claim | None = None
+    account_token: str | None = None
     callers: dict[bytes, str] = {}
     headers: list[tuple[str, str]] = []
     length: int | None = 0
@@ -54,9 +69,15 @@ def read(scope: Scope, tokens: Tokens, *, loopback_only: bool) -> DataRequest | 
     for name, value in scope["headers"]:
         if name == _INSTANCE:
             named.add(value.decode("latin-1").strip())
-        elif name == b"authorization" and (owner := _bearer(value, tokens)):
-            named.add(owner)
-            continue  # it opens this gateway, and is none of the instance's business
+        elif name == b"authorization" and (token := _bearer(value)):
+            # What opens this gateway is none of the instance's business.
+            if is_token(token):
+                account_token = token
+                continue
+            if (bearer := tokens.verify(token)) and not bearer.port:
+                claim = bearer
+                named.add(bearer.instance)
+                continue
         elif name in (b"host", b"origin"):
             callers[name] = value.decode("latin-1")
         elif name == b"content-length":
@@ -69,10 +90,15 @@ def read(scope: Scope, tokens: Tokens, *, loopback_only: bool) -> DataRequest | 
     if refusal:
         raise Forbidden(refusal)
     path: bytes = scope["raw_path"]
-    if path.startswith(PREFIX):
-        id, slash, rest = path[len(PREFIX) :].partition(b"/")
-        named.add(id.decode("latin-1"))
+    prefix = next((prefix for prefix in (INSTANCES, SERVICES, PORTS) if path.startswith(prefix)), b"")
+    if prefix:
+        id, slash, rest = path[len(prefix) :].partition(b"/")
         path = slash + rest or b"/"
+        name = id.decode("latin-1")
+        if prefix == PORTS:
+            claim = _port(name, tokens)
+            name = claim.instance
+        named.add(name)
     if not named:
         return None
     if len(named) > 1:
@@ -81,7 +107,7 @@ def read(scope: Scope, tokens: Tokens, *, loopback_only: bool) -> DataRequest | 
         )
     query = scope["query_string"]
     target = (path + b"?" + query if query else path).decode("latin-1")
-    return DataRequest(named.pop(), target, headers, length)
+    return DataRequest(named.pop(), prefix == SERVICES, claim, account_token, target, headers, length)
 
 
 def reply_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
@@ -98,6 +124,13 @@ def connection_options(headers: Iterable[tuple[bytes, bytes]]) -> set[bytes]:
     }
 
 
-def _bearer(value: bytes, tokens: Tokens) -> str | None:
+def _bearer(value: bytes) -> str:
     scheme, _, token = value.decode("latin-1").partition(" ")
-    return tokens.verify(token.strip()) if scheme.lower() == "bearer" else None
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _port(token: str, tokens: Tokens) -> Claim:
+    claim = tokens.verify(token)
+    if claim is None or claim.port is None or claim.is_over:
+        raise NotFound("this URL of a port is not valid, or no longer; ask for a new one")
+    return claim

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .. import refs
@@ -23,22 +23,24 @@ class Selection:
     status: EnvStatus | None = None
     limit: int | None = None
     cursor: str | None = None
+    """The id that the page before ended with."""
 
-    def of(self, records: Iterable[Record]) -> list[Record]:
-        """The page of matching records, oldest first; the cursor is the id that the page before ended with."""
-        found = sorted(filter(self.matches, records), key=lambda record: (record.requested_at, record.id))
-        if self.cursor:
-            ids = [record.id for record in found]
-            found = found[ids.index(self.cursor) + 1 :] if self.cursor in ids else []
-        return found[: self.limit]
+    @property
+    def term(self) -> str:
+        """The narrowest list of the ledger that has all of them."""
+        phase = "live" if self.status in (None, EnvStatus.CREATING, EnvStatus.RUNNING) else "ended"
+        if self.label:
+            return f"label={self.label[0]}={self.label[1]} {phase}"
+        if self.owner is not None:
+            return f"owner={self.owner} {phase}"
+        return f"env={self.ref.name} {phase}" if self.ref else phase
 
     def matches(self, record: Record) -> bool:
-        project, request = record.project, record.request
         return (
             (record.is_live if self.status is None else record.status is self.status)
-            and (self.ref is None or (self.ref.name, self.ref.version or project.version) == _ref(record))
-            and (self.owner is None or request.owner == self.owner)
-            and (self.label is None or request.labels.get(self.label[0]) == self.label[1])
+            and (self.ref is None or str(self.ref) in (record.name, record.environment))
+            and (self.owner is None or record.owner == self.owner)
+            and (self.label is None or record.labels.get(self.label[0]) == self.label[1])
         )
 
 
@@ -74,7 +76,3 @@ def _read_limit(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text[:9]) <= MAX_LIMIT:
         raise InvalidRequest(f"field 'limit': {text!r} is no number from 1 to {MAX_LIMIT}")
     return int(text)
-
-
-def _ref(record: Record) -> tuple[str, str]:
-    return record.project.name, record.project.version

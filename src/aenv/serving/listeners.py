@@ -20,7 +20,7 @@ from uvicorn.server import ServerState
 
 from ..errors import Conflict
 
-logger = logging.getLogger("aenv.gateway")
+logger = logging.getLogger("aenv.serving")
 
 _BACKLOG = 2048
 _KEEP_ALIVE = 300  # seconds; longer than clients keep theirs, so that it is they who close
@@ -34,7 +34,8 @@ def bind_tcp(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes a free one."""
     with _or_say_why(f"{host}:{port}", "choose another port"):
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # By its number: only then asyncio knows that it is TCP, and sends small replies at once (44 ms against 0.4).
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         with _closed_on_failure(listener):
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)

@@ -1,0 +1,1 @@
+"""What hub and gateway have in common as HTTP servers: sockets, envelope, routes, accounts, metrics."""

@@ -1,0 +1,226 @@
+"""Accounts: who a bearer token belongs to, and what that person may do.
+
+A token is shown once and kept as a hash. Not here: the tokens of instances (`gateway/tokens.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from ..errors import InvalidRequest, NotFound, Unauthenticated
+from ..stores.base import Document, Put, Stale, Store
+
+_KIND = "accounts"
+_TOKEN = re.compile(r"aenv-([a-z2-7]{16})-[a-z2-7]{32}\Z")
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+_USER = re.compile(r"[^\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]{0,126}[^\s\x00-\x1f\x7f])?\Z")
+_CACHED = 30.0  # seconds for which a revoked token may still work on a gateway that has just seen it
+_MAX_CACHED = 4096
+_NONE_KNOWN = 1.0  # seconds for which a server believes that there are no accounts
+
+
+class Role(StrEnum):
+    """What a caller may do, each more than the one before. Nobody is given an account to be anonymous."""
+
+    ANONYMOUS = "anonymous"
+    VIEWER = "viewer"
+    USER = "user"
+    ADMIN = "admin"
+
+    def includes(self, other: Role) -> bool:
+        order = list(Role)
+        return order.index(self) >= order.index(other)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks."""
+
+    user: str
+    role: Role
+    account: str | None = None
+    """The id of the account; None where there are no accounts."""
+    max_instances: int | None = None
+
+    @property
+    def is_admin(self) -> bool:
+        return self.role is Role.ADMIN
+
+    def owns(self, owner: str | None) -> bool:
+        """Whether a thing of `owner` is the caller's to see and touch."""
+        return self.is_admin or (owner == self.user and self.role is not Role.ANONYMOUS)
+
+
+ANONYMOUS = Caller("", Role.ANONYMOUS)
+"""Somebody without a token, where there are accounts: what is public is theirs to see."""
+
+LOCAL = Caller("local", Role.ADMIN)
+"""Everybody, as long as there are no accounts; and whoever may open the platform's unix socket."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """An account as it is listed; the token itself is known to its holder alone."""
+
+    id: str
+    user: str
+    role: Role
+    max_instances: int | None
+    created_at: float
+    expires_at: float | None = None
+    revoked_at: float | None = None
+
+    @property
+    def is_valid(self) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or time.time() < self.expires_at)
+
+    def caller(self) -> Caller:
+        return Caller(self.user, self.role, self.id, self.max_instances)
+
+
+class Accounts:
+    """The accounts in a store. Works with no server running."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._seen: dict[str, tuple[float, Account]] = {}
+        self._exist = False
+        self._look_again = 0.0
+
+    async def create(
+        self,
+        user: str,
+        role: Role = Role.USER,
+        max_instances: int | None = None,
+        expires: float | None = None,
+    ) -> tuple[Account, str]:
+        """A new account and its token, which nobody can ask for again. `expires` is in seconds from now."""
+        if not _USER.match(user):
+            raise InvalidRequest(f"field 'user': {user!r} is no name; use 1 to 128 printable characters")
+        if role is Role.ANONYMOUS:
+            raise InvalidRequest("field 'role': use 'admin', 'user' or 'viewer'")
+        if max_instances is not None and max_instances < 0:
+            raise InvalidRequest(f"field 'max_instances': {max_instances} is negative")
+        now = time.time()
+        account = Account(_random(16), user, role, max_instances, now, now + expires if expires else None)
+        token = f"aenv-{account.id}-{_random(32)}"
+        await self._store.write(self._put(account, _hash(token), 0))
+        self._exist = True
+        return account, token
+
+    async def exist(self) -> bool:
+        """Whether there is any account, if only a revoked one: then nobody is anonymous any more."""
+        if not self._exist and self._look_again <= time.monotonic():
+            self._exist = bool((await self._store.page(_KIND, "all", limit=1)).total)
+            self._look_again = time.monotonic() + _NONE_KNOWN
+        return self._exist
+
+    async def list(self) -> list[Account]:
+        """All accounts, oldest first, with those that are over."""
+        found: list[Account] = []
+        after = None
+        while True:
+            page = await self._store.page(_KIND, "all", limit=500, after=after)
+            found += map(_account, page.documents)
+            if (after := page.next) is None:
+                return found
+
+    async def get(self, id: str) -> Account:
+        return _account(await self._document(id))
+
+    async def change(self, id: str, **changes: Any) -> Account:
+        """Set fields of an account, as in `change(id, max_instances=5)`."""
+        while True:
+            document = await self._document(id)
+            account = replace(_account(document), **changes)
+            try:
+                await self._store.write(self._put(account, document.value["hash"], document.revision))
+            except Stale:
+                continue
+            self._seen.clear()
+            return account
+
+    async def revoke(self, id: str) -> Account:
+        """Let its token open nothing any more; on other gateways within half a minute."""
+        account = await self.get(id)
+        return account if account.revoked_at else await self.change(id, revoked_at=time.time())
+
+    async def authenticate(self, token: str) -> Account:
+        """Whose token it is. Unauthenticated when it is nobody's, or is over."""
+        match = _TOKEN.match(token)
+        if match is None:
+            raise Unauthenticated("this token does not exist; make one with 'aenv token create'")
+        digest = _hash(token)
+        seen = self._seen.get(digest)
+        if seen is None or seen[0] < time.monotonic():
+            seen = (time.monotonic() + _CACHED, await self._look_up(match[1], digest))
+            if len(self._seen) >= _MAX_CACHED:
+                self._seen.clear()
+            self._seen[digest] = seen
+        return _checked(seen[1])
+
+    async def is_valid(self, id: str) -> bool:
+        """Whether an account is still good, as of at most half a minute ago."""
+        seen = self._seen.get(id)
+        if seen is None or seen[0] < time.monotonic():
+            [document] = await self._store.get(_KIND, id)
+            if document is None:
+                return False
+            self._seen[id] = seen = (time.monotonic() + _CACHED, _account(document))
+        return seen[1].is_valid
+
+    async def _look_up(self, id: str, digest: str) -> Account:
+        [document] = await self._store.get(_KIND, id)
+        if document is None or not hmac.compare_digest(document.value["hash"], digest):
+            raise Unauthenticated("this token does not exist; make one with 'aenv token create'")
+        return _account(document)
+
+    async def _document(self, id: str) -> Document:
+        [document] = await self._store.get(_KIND, id)
+        if document is None:
+            raise NotFound(f"token {id!r} not found; 'aenv token list' shows all")
+        return document
+
+    def _put(self, account: Account, digest: str, revision: int) -> Put:
+        place = f"{account.created_at:017.6f}"
+        return Put(
+            _KIND,
+            account.id,
+            {**asdict(account), "hash": digest},
+            revision=revision,
+            terms={"all": place, f"user={account.user}": place},
+        )
+
+
+def is_token(text: str) -> bool:
+    """Whether `text` looks like an account's token: then no instance must ever see it."""
+    return _TOKEN.match(text) is not None
+
+
+def _checked(account: Account) -> Account:
+    if account.revoked_at:
+        raise Unauthenticated("this token was revoked; ask an administrator for another")
+    if not account.is_valid:
+        raise Unauthenticated("this token has expired; ask an administrator for another")
+    return account
+
+
+def _account(document: Document) -> Account:
+    fields = {name: value for name, value in document.value.items() if name != "hash"}
+    return Account(**{**fields, "role": Role(fields["role"])})
+
+
+def _random(length: int) -> str:
+    return "".join(secrets.choice(_ALPHABET) for _ in range(length))
+
+
+def _hash(token: str) -> str:
+    # Not a slow hash: the token has 160 random bits, which nobody tries out.
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -1,0 +1,102 @@
+"""What a server counts, under the published names.
+
+Labels are bounded: routes go by their pattern, environments and experiments by name up to a number of them.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_MILLISECONDS = tuple(float(2**power) for power in range(20))
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+_MAX_NAMES = 200  # environments and experiments with a label of their own; the rest is "other"
+_RPC_METHODS = {"tools/call", "tools/list", "initialize", "ping", "server/discover", "notifications/initialized"}
+
+
+class Metrics:
+    """The counters of one process."""
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        self._requests = Counter(
+            "aenv_api_requests", "Requests", ["method", "endpoint", "status"], registry=registry
+        )
+        self._duration = Histogram(
+            "aenv_api_request_duration_ms",
+            "Time to answer, in ms",
+            ["method", "endpoint"],
+            buckets=_MILLISECONDS,
+            registry=registry,
+        )
+        self._mcp_requests = Counter(
+            "aenv_api_mcp_requests",
+            "Requests on the data path",
+            ["method", "endpoint", "rpc_method", "status"],
+            registry=registry,
+        )
+        self._mcp_duration = Histogram(
+            "aenv_api_mcp_request_duration_ms",
+            "Time to the end of a reply on the data path, in ms",
+            ["method", "endpoint"],
+            buckets=_MILLISECONDS,
+            registry=registry,
+        )
+        operations = ["operation", "env_name", "status"]
+        self._instances = Counter(
+            "aenv_api_instance_operations", "Things done with instances", operations, registry=registry
+        )
+        self._services = Counter(
+            "aenv_api_service_operations", "Things done with services", operations, registry=registry
+        )
+        self._active = Gauge(
+            "aenv_api_active_instances", "Instances that live", ["envName", "experiment"], registry=registry
+        )
+        self._stages = Histogram(
+            "aenv_instance_create_stage_seconds",
+            "Where the time of a create goes",
+            ["stage"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._expired = Counter("auto_cleanup_success", "Instances whose time was over", registry=registry)
+        self._not_ended = Counter("auto_cleanup_failure", "Instances that could not be ended", registry=registry)
+        self._names: set[str] = set()
+
+    def answered(self, method: str, endpoint: str, status: int, seconds: float) -> None:
+        self._requests.labels(method, endpoint, status).inc()
+        self._duration.labels(method, endpoint).observe(1e3 * seconds)
+
+    def relayed(self, method: str, path: str, rpc_method: str, status: int, seconds: float) -> None:
+        """A request on the data path; `rpc_method` is what its header claims."""
+        endpoint = path if path in ("/mcp", "/sse", "/message", "/health") else "/other"
+        rpc_method = rpc_method if rpc_method in _RPC_METHODS else ""
+        self._mcp_requests.labels(method, endpoint, rpc_method, status).inc()
+        self._mcp_duration.labels(method, endpoint).observe(1e3 * seconds)
+
+    def did(self, operation: str, environment: str, status: str = "success") -> None:
+        """Something happened to an instance."""
+        self._instances.labels(operation, self._bounded(environment), status).inc()
+
+    def did_to_service(self, operation: str, environment: str, status: str = "success") -> None:
+        self._services.labels(operation, self._bounded(environment), status).inc()
+
+    def live(self, environment: str, experiment: str, change: int) -> None:
+        """An instance has begun (1) or ended (-1) to live."""
+        self._active.labels(self._bounded(environment), self._bounded(experiment)).inc(change)
+
+    def took(self, stage: str, seconds: float) -> None:
+        """A stage of a create: queue, admit, engine, record."""
+        self._stages.labels(stage).observe(seconds)
+
+    def swept(self, *, ended: bool) -> None:
+        (self._expired if ended else self._not_ended).inc()
+
+    def text(self) -> bytes:
+        """All of them, in the text form of Prometheus."""
+        return generate_latest(self._registry)
+
+    def _bounded(self, name: str) -> str:
+        if name in self._names or len(self._names) < _MAX_NAMES:
+            self._names.add(name)
+            return name
+        return "other"

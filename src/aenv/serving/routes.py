@@ -1,0 +1,238 @@
+"""Routes as a table: each says what it answers and who may call it, and the table becomes the application.
+
+Everything that holds for all routes is here: whose request it is, how many are allowed, what is counted, and
+how an error becomes a reply.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as StarletteRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from .. import logs, mcp, origins
+from ..errors import AEnvError, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, Unauthenticated
+from . import envelope
+from .accounts import ANONYMOUS, LOCAL, Accounts, Caller, Role
+from .clients import Client
+from .metrics import Metrics
+from .rates import Rates
+
+logger = logging.getLogger("aenv.serving")
+
+M = TypeVar("M", bound=BaseModel)
+Handler = Callable[["Call"], Awaitable[Response]]
+
+MAX_BODY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Route:
+    """One route, as it is served and as the OpenAPI document shows it."""
+
+    method: str
+    path: str
+    handler: Handler
+    access: Role | None
+    """The least role that may call it; None: anyone, and nobody asks who. `Role.ANONYMOUS`: anyone, and a token
+    that is sent counts. Whose things a caller may see and touch is the handler's business."""
+    summary: str
+    body: type[BaseModel] | None = None
+    reply: Any = None
+    """The type of the reply's `data`."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    media: str | None = None
+    """What the reply is when it is no envelope."""
+
+
+@dataclass
+class Call:
+    """A request to a route, and who asks."""
+
+    request: Request
+    caller: Caller
+    client: Client
+
+    @property
+    def path(self) -> Mapping[str, str]:
+        return self.request.path_params
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return self.request.query_params
+
+    @property
+    def is_local_socket(self) -> bool:
+        return is_local_socket(self.request.scope)
+
+    @property
+    def host(self) -> str:
+        """The host under which this client reached us."""
+        try:
+            return origins.host_of(self.request.headers.get("host", "")) or "localhost"
+        except ValueError:
+            raise InvalidRequest("the Host header is malformed") from None
+
+    def number(self, name: str, default: int, *, least: int = 0, most: int) -> int:
+        """A number of the query."""
+        text = self.query.get(name, str(default))
+        if not text.isascii() or not text.isdecimal() or not least <= int(text[:10]) <= most:
+            raise InvalidRequest(f"field {name!r}: {text!r} is no number from {least} to {most}")
+        return int(text)
+
+    def flag(self, name: str) -> bool:
+        """Whether a switch of the query is on."""
+        return self.query.get(name, "").lower() in ("1", "true", "yes")
+
+    async def body(self, limit: int = MAX_BODY_BYTES) -> bytes:
+        return await self.client.read(limit)
+
+    def stream(self, limit: int) -> AsyncIterator[bytes]:
+        return self.client.stream(limit)
+
+    async def read(self, model: type[M], limit: int = MAX_BODY_BYTES) -> M:
+        """The body as a `model`; InvalidRequest names the field that is wrong, and never repeats a value."""
+        return parse(model, await self.body(limit))
+
+
+def parse(model: type[M], body: bytes) -> M:
+    """Read a JSON body; a field that is null counts as left out."""
+    try:
+        value = mcp.loads(body or b"{}")
+    except ValueError as error:
+        raise InvalidRequest(f"the body is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidRequest("the body must be a JSON object")
+    try:
+        return model.model_validate({name: part for name, part in value.items() if part is not None})
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InvalidRequest(f"field {where!r}: {first['msg'][:1].lower()}{first['msg'][1:]}") from None
+
+
+def trace_id(headers: Mapping[str, str]) -> str | None:
+    """By which the lines of a log belong together: from `traceparent`, else what published clients send."""
+    parts = headers.get("traceparent", "").split("-")
+    trace = parts[1] if len(parts) == 4 else headers.get("env-instance-trace-id", "")
+    return trace[:64] if trace.replace("-", "").isalnum() else None
+
+
+def is_local_socket(scope: Scope) -> bool:
+    """Whether a request came through the platform's unix socket, which only its user can open."""
+    server = scope.get("server")
+    return server is None or server[1] is None
+
+
+class Front:
+    """What every request passes before its handler."""
+
+    def __init__(self, accounts: Accounts, rates: Rates, metrics: Metrics, *, loopback_only: bool) -> None:
+        self._accounts = accounts
+        self._rates = rates
+        self._metrics = metrics
+        self._loopback_only = loopback_only
+
+    def app(self, routes: Iterable[Route]) -> ASGIApp:
+        """The application of a table of routes."""
+        by_path: dict[str, dict[str, Route]] = {}
+        for route in routes:
+            by_path.setdefault(route.path, {})[route.method] = route
+        handlers = {HTTPException: _no_route}
+        app = Starlette(
+            routes=[
+                StarletteRoute(path, self._endpoint(path, by_method), methods=list(by_method))
+                for path, by_method in by_path.items()
+            ],
+            exception_handlers=handlers,  # type: ignore[arg-type]
+        )
+        app.router.redirect_slashes = False
+        return _without_slash(app)
+
+    async def _caller(self, request: Request, access: Role | None) -> Caller:
+        """Who asks; Unauthenticated when accounts exist and the request brings no good token."""
+        if access is None:
+            return ANONYMOUS  # without a look into the store: /health answers when nothing else does
+        if is_local_socket(request.scope) or not await self._accounts.exist():
+            return LOCAL
+        header = request.headers.get("authorization")
+        if not header and access is Role.ANONYMOUS:
+            return ANONYMOUS
+        if not header:
+            raise Unauthenticated("missing Authorization header; send 'Authorization: Bearer <token>'")
+        scheme, _, token = header.partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise Unauthenticated("the Authorization header should be 'Bearer <token>'")
+        return (await self._accounts.authenticate(token.strip())).caller()
+
+    def _endpoint(self, path: str, by_method: dict[str, Route]) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            route = by_method["GET" if request.method == "HEAD" else request.method]
+            began = time.perf_counter()
+            logs.request_id.set(trace_id(request.headers))
+            response = await self._answer(request, route)
+            self._metrics.answered(route.method, path, response.status_code, time.perf_counter() - began)
+            return response
+
+        return endpoint
+
+    async def _answer(self, request: Request, route: Route) -> Response:
+        headers: dict[str, str] = {}
+        response = Response()  # for a client that has gone; this is sent to nobody
+        with Client(request.receive) as client:
+            try:
+                self._refuse_web_pages(request)
+                caller = await self._caller(request, route.access)
+                if route.access and not caller.role.includes(route.access):
+                    raise Forbidden(f"the role '{caller.role}' may not do this; it takes '{route.access}'")
+                headers = await self._rates.take(caller, route.method, route.path)
+                response = await route.handler(Call(request, caller, client))
+            except AEnvError as error:
+                response = envelope.failure(error)
+                headers = {**headers, **_rate_headers(error)}
+            except Exception:  # boundary: our own handlers; a bug must not end the connection without an answer
+                logger.exception("%s %s failed", route.method, route.path)
+                response = envelope.failure(AEnvError("internal error; the server's log says more"))
+        for name, value in headers.items():
+            response.headers[name] = value
+        return response
+
+    def _refuse_web_pages(self, request: Request) -> None:
+        host, origin = request.headers.get("host"), request.headers.get("origin")
+        refusal = origins.refusal(host, origin, loopback_only=self._loopback_only)
+        if refusal:
+            raise Forbidden(refusal)
+
+
+def _rate_headers(error: AEnvError) -> dict[str, str]:
+    headers: dict[str, str] = error.details.get("headers", {})
+    return headers
+
+
+def _without_slash(app: ASGIApp) -> ASGIApp:
+    """Without a redirect: published clients send both forms, and a redirected POST loses its body."""
+
+    async def stripped(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].endswith("/"):
+            scope = {**scope, "path": scope["path"].rstrip("/") or "/"}
+        await app(scope, receive, send)
+
+    return stripped
+
+
+async def _no_route(request: Request, error: HTTPException) -> Response:
+    route = f"{request.method} {request.url.path}"
+    if error.status_code == 405:
+        allowed = tuple((error.headers or {}).get("Allow", "").split(", "))
+        return envelope.failure(MethodNotAllowed(f"no route {route!r}; use {', '.join(allowed)}", allowed))
+    return envelope.failure(NotFound(f"no route {route!r}; /docs shows all"))
