@@ -6,9 +6,14 @@ The published client reads the same objects with its own models, so a required s
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+DIGEST_PATTERN = r"^[0-9a-f]{64}$"
+
+Access = Literal["private", "team", "public"]
 
 
 class Env(BaseModel):
@@ -27,6 +32,132 @@ class Env(BaseModel):
     deploy_config: dict[str, Any] | None = None
     created_at: datetime
     updated_at: datetime
+
+
+class Changes(BaseModel):
+    """How a version differs from the one before it: names `added`, `removed`, `changed`, at most 100 of each."""
+
+    files: dict[str, list[str]] = Field(default_factory=dict)
+    tools: dict[str, list[str]] = Field(default_factory=dict)
+
+
+class EnvDetails(Env):
+    """An environment with everything that the hub knows about it."""
+
+    owner: str | None = None
+    """None: a folder on the server's own disk."""
+    access: str = "team"
+    digest: str | None = None
+    """The sha256 of its bundle."""
+    size_bytes: int | None = None
+    pushed_by: str | None = None
+    readme: str = ""
+    tools: list[dict[str, Any]] = Field(default_factory=list)
+    functions: list[dict[str, Any]] = Field(default_factory=list)
+    rewards: list[dict[str, Any]] = Field(default_factory=list)
+    dependencies: dict[str, list[str]] = Field(default_factory=dict)
+    previous: str | None = None
+    """The version before it, when it was pushed."""
+    changes: Changes | None = None
+
+
+class EnvVersion(BaseModel):
+    """A line of an environment's history."""
+
+    version: str
+    status: int
+    digest: str | None = None
+    pushed_by: str | None = None
+    created_at: datetime
+    updated_at: datetime
+    previous: str | None = None
+    changes: Changes | None = None
+
+
+class EnvVersions(BaseModel):
+    """An environment's history, newest version first. Only those who may push see readers and writers."""
+
+    name: str
+    owner: str | None = None
+    access: str = "team"
+    readers: list[str] = Field(default_factory=list)
+    writers: list[str] = Field(default_factory=list)
+    versions: list[EnvVersion] = Field(default_factory=list)
+
+
+class Surface(BaseModel):
+    """What an environment offers, as its author's tools say it."""
+
+    tools: list[dict[str, Any]] | None = Field(None, max_length=1000)
+    functions: list[dict[str, Any]] | None = Field(None, max_length=1000)
+    rewards: list[dict[str, Any]] | None = Field(None, max_length=1000)
+
+
+class Dependencies(BaseModel):
+    """What an environment needs: Python packages, and other environments."""
+
+    requirements: list[str] | None = Field(None, max_length=1000)
+    environments: list[str] | None = Field(None, max_length=100)
+
+
+class PushEnvironment(BaseModel):
+    """The body of `POST /env` and `PUT /env/{name}/{version}`; unknown keys are ignored.
+
+    What a bundle says itself need not be sent: description, tags and the configs come from its config.json.
+    """
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True, alias_generator=to_camel)
+
+    name: str | None = None
+    version: str | None = None
+    description: str | None = Field(None, max_length=10_000)
+    tags: list[Annotated[str, Field(max_length=100)]] | None = Field(None, max_length=50)
+    build_config: dict[str, Any] | None = None
+    test_config: dict[str, Any] | None = None
+    deploy_config: dict[str, Any] | None = None
+    artifacts: list[dict[str, Any]] | None = Field(None, max_length=100)
+    status: str | int | None = None
+    code_url: str | None = Field(None, max_length=2000)
+    bundle: str | None = Field(None, pattern=DIGEST_PATTERN)
+    readme: str | None = None
+    metadata: Surface | None = None
+    dependencies: Dependencies | None = None
+    access: Access | None = None
+
+
+class AccessPolicy(BaseModel):
+    """The body of `PUT /env/{name}/access`, where what is left out stays; and its reply."""
+
+    access: Access | None = None
+    owner: str | None = Field(None, min_length=1, max_length=128)
+    readers: list[Annotated[str, Field(min_length=1, max_length=128)]] | None = Field(None, max_length=100)
+    writers: list[Annotated[str, Field(min_length=1, max_length=128)]] | None = Field(None, max_length=100)
+
+
+class AuditEntry(BaseModel):
+    """Who did what to which environment."""
+
+    at: str
+    user: str
+    account: str | None = None
+    action: str
+    environment: str
+    digest: str | None = None
+
+
+class AnnounceBundle(BaseModel):
+    """The body of `POST /bundles`."""
+
+    model_config = ConfigDict(populate_by_name=True, alias_generator=to_camel)
+
+    digest: str = Field(pattern=DIGEST_PATTERN)
+    size_bytes: int = Field(gt=0)
+
+
+class SetImage(BaseModel):
+    """The body of `POST /env/{name}/{version}/aci_trigger`."""
+
+    image: str = Field(min_length=1, max_length=1000)
 
 
 class EnvInstance(BaseModel):
@@ -67,10 +198,41 @@ class CreateInstance(BaseModel):
     mount_points: list[dict[str, Any]] | None = None
     init_command: str | None = None
     resources: dict[str, str] | None = None
+    idle_timeout: str | None = None
+    """How long it may go without a call before it is ended; not limited unless its environment says so."""
+    wait: str | None = None
+    """How long to wait for room when a quota is used up."""
+
+
+class CreateInstances(CreateInstance):
+    """The body of `POST /env-instances`: several of the same, all or none."""
+
+    count: int = Field(ge=1, le=1000)
+
+
+class Renew(BaseModel):
+    """The body of `PUT /env-instance/{id}/ttl`."""
+
+    ttl: str = ""
+
+
+class RunCommand(BaseModel):
+    """The body of `POST /env-instance/{id}/exec`: words, or a line for the shell."""
+
+    command: str | list[str] = Field(min_length=1)
+    timeout: float | None = Field(None, gt=0)
+    stdin: str = ""
+
+
+class PresignUrl(BaseModel):
+    """The body of `POST /env-instance/{id}/presign-url`."""
+
+    port: int = Field(ge=1, le=65535)
+    expiration_time_in_minutes: float = Field(5.0, gt=0, le=7 * 24 * 60)
 
 
 class EnvService(BaseModel):
-    """A service as create, get and list describe it."""
+    """A service as create, get and list describe it. `reason` is ours."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -85,6 +247,8 @@ class EnvService(BaseModel):
     owner: str | None = None
     environment_variables: dict[str, str] | None = None
     pvc_name: str | None = None
+    reason: str | None = None
+    """Why it does not run, or not as it should."""
 
 
 class CreateService(BaseModel):
@@ -110,10 +274,12 @@ class CreateService(BaseModel):
 
 
 class UpdateService(BaseModel):
-    """The body of `PUT /env-service/{id}`."""
+    """The body of `PUT /env-service/{id}`: what is left out stays; variables are added to those it has."""
 
     replicas: int | None = None
     image: str | None = None
+    """`name@version`, or an image whose tag is the version."""
+    version: str | None = None
     environment_variables: dict[str, str] | None = None
 
 

@@ -1,0 +1,1 @@
+"""The hub: the registry of environments, their versions, bundles, and who may see and change them."""

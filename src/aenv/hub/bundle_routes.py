@@ -1,0 +1,121 @@
+"""The routes of bundles: upload in parts, download, and signed URLs for those who have no account."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+from starlette.responses import Response
+
+from .. import mcp, refs
+from ..errors import Forbidden, InvalidRequest, NotFound
+from ..models import DIGEST_PATTERN, AnnounceBundle
+from ..serving import envelope
+from ..serving.accounts import Role
+from ..serving.routes import Call, Route
+from . import downloads
+from .blobs import Blobs
+from .environment_routes import any_ref, exact_ref
+from .environments import Environments
+from .signing import Signer
+from .uploads import MAX_BUNDLE_BYTES, Uploads
+
+_SIGNED_FOR = 3600.0  # seconds that a signed URL works
+_GZIP = "application/gzip"
+_SCENARIO = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
+
+
+class BundleRoutes:
+    """The handlers; `routes()` is the table."""
+
+    def __init__(
+        self, environments: Environments, uploads: Uploads, blobs: Blobs, signer: Signer, data: Path
+    ) -> None:
+        self._environments = environments
+        self._uploads = uploads
+        self._blobs = blobs
+        self._signer = signer
+        self._data = data
+
+    def routes(self) -> list[Route]:
+        one, signed, state = "/env/{name}/{version}", "/signed/{token}", dict[str, Any]
+        offset = {"offset": "where in the bundle this part begins"}
+        style = {"style": "read: a URL to download it; otherwise one to upload it with PUT"}
+        data = {"scenario": "a file of names and images on the server", "instance": "one of its names"}
+        announce = AnnounceBundle
+        return [
+            Route("POST", "/bundles", self._announce, Role.USER, "how much of a bundle to send", announce, state),
+            Route("PUT", "/bundles/{digest}", self._receive, Role.USER, "send a part", reply=state, query=offset),
+            Route("GET", f"{one}/bundle", self._download, Role.ANONYMOUS, "a version's bundle", media=_GZIP),
+            Route("POST", f"{one}/sign", self._sign, Role.VIEWER, "a signed URL", reply=str, query=style),
+            Route("GET", signed, self._signed_download, None, "download by signed URL", media=_GZIP),
+            Route("PUT", signed, self._signed_upload, None, "upload by signed URL", reply=str),
+            Route("GET", "/data", self._image, Role.VIEWER, "an image of a scenario", reply=state, query=data),
+        ]
+
+    async def _announce(self, call: Call) -> Response:
+        body = await call.read(AnnounceBundle)
+        return envelope.success(await self._uploads.announce(body.digest, body.size_bytes, call.caller))
+
+    async def _receive(self, call: Call) -> Response:
+        digest = call.path["digest"]
+        if not re.fullmatch(DIGEST_PATTERN, digest):
+            raise InvalidRequest("a bundle is named by its sha256, in 64 small hexadecimal digits")
+        offset = call.number("offset", 0, most=MAX_BUNDLE_BYTES)
+        chunks = call.stream(MAX_BUNDLE_BYTES - offset)
+        return envelope.success(await self._uploads.receive(digest, offset, chunks, call.caller))
+
+    async def _download(self, call: Call) -> Response:
+        environment = await self._environments.find(any_ref(call), call.caller)
+        return await downloads.reply(call, self._blobs, _digest(environment.digest, str(environment.ref)))
+
+    async def _sign(self, call: Call) -> Response:
+        if call.query.get("style") == "read":
+            environment = await self._environments.find(any_ref(call), call.caller)
+            digest = _digest(environment.digest, str(environment.ref))
+            url = await self._blobs.url(digest, _SIGNED_FOR)
+            return envelope.success(url or await self._signed_url(call, {"method": "GET", "digest": digest}))
+        ref = exact_ref(call)
+        await self._environments.check_push(ref, call.caller)
+        what = {"method": "PUT", "ref": str(ref), "user": call.caller.user}
+        return envelope.success(await self._signed_url(call, what))
+
+    async def _signed_url(self, call: Call, what: dict[str, Any]) -> str:
+        host = call.request.headers.get("host", "localhost")
+        return f"{call.request.url.scheme}://{host}/signed/{await self._signer.sign(what, _SIGNED_FOR)}"
+
+    async def _signed_download(self, call: Call) -> Response:
+        return await downloads.reply(call, self._blobs, (await self._signed(call, "GET"))["digest"])
+
+    async def _signed_upload(self, call: Call) -> Response:
+        what = await self._signed(call, "PUT")
+        chunks = call.stream(MAX_BUNDLE_BYTES)
+        return envelope.success(await self._uploads.receive_for(refs.parse(what["ref"]), what["user"], chunks))
+
+    async def _signed(self, call: Call, method: str) -> dict[str, Any]:
+        what = await self._signer.check(call.path["token"])
+        if what["method"] != method:
+            raise Forbidden(f"this signed URL is for {what['method']}")
+        return what
+
+    async def _image(self, call: Call) -> Response:
+        """The image of an instance of a scenario: `<home>/data/<scenario>.json` says which."""
+        scenario, instance = call.query.get("scenario", ""), call.query.get("instance", "")
+        if not _SCENARIO.match(scenario) or not instance:
+            raise InvalidRequest(
+                "fields 'scenario' and 'instance' are required, as in ?scenario=swebench&instance=x"
+            )
+        try:
+            images = mcp.loads(await asyncio.to_thread((self._data / f"{scenario}.json").read_bytes))
+        except FileNotFoundError:
+            images = {}
+        image = images.get(instance) if isinstance(images, dict) else None
+        return envelope.success({"image": image, "instance": instance} if image else None)
+
+
+def _digest(digest: str | None, ref: str) -> str:
+    if digest is None:
+        raise NotFound(f"environment {ref!r} has no bundle; push it with 'aenv push'")
+    return digest

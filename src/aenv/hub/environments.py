@@ -1,0 +1,321 @@
+"""The environments that the hub knows: found, listed, released, given to others, deleted.
+
+Not here: how a version comes in (`publishing.py`).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .. import refs
+from ..config import Project
+from ..errors import Conflict, Forbidden, NotFound
+from ..models import AccessPolicy
+from ..refs import Ref
+from ..serving.accounts import Caller, Role
+from ..stores.base import Delete, Document, Put, Stale, Store
+from ..wire import timestamp
+from . import audit, metadata
+from .access import Policy, lists_of
+from .records import KIND, RELEASED, Environment
+from .uploads import Uploads
+
+DETAILS, POLICIES = "details", "policies"
+_PAGE = 200
+_MAX_NEAR = 10
+_READMES = ("README.md", "README.rst", "README.txt", "README")
+
+Folders = Mapping[str, Mapping[str, Project]]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What a list is to hold."""
+
+    name: str = ""
+    tags: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+
+    def admits(self, name: str, description: str, tags: Iterable[str]) -> bool:
+        """Whether it has the name, all the tags, and somewhere in them or in the description all the words."""
+        tags = set(tags)
+        text = " ".join((name, description, *tags)).lower() if self.words else ""
+        fits = (not self.name or name == self.name) and tags.issuperset(self.tags)
+        return fits and all(word in text for word in self.words)
+
+
+class Environments:
+    """Versions in a store, and beside them the project folders of this machine."""
+
+    def __init__(self, store: Store, uploads: Uploads, folders: Folders) -> None:
+        self._store = store
+        self._uploads = uploads
+        self._folders = {
+            name: {version: Environment.of_project(project) for version, project in versions.items()}
+            for name, versions in folders.items()
+        }
+        self._projects = folders
+
+    # Finding
+
+    async def find(self, ref: Ref, caller: Caller) -> Environment:
+        """The version that is meant: of a range the latest. NotFound also when the caller may not see it."""
+        folders = self._folders.get(ref.name, {}) if caller.role is not Role.ANONYMOUS else {}
+        version = ref.pick(folders)
+        if version is not None:
+            return folders[version]
+        found = await self._published(ref)
+        if found is None or not _sees(found, caller):
+            raise NotFound(f"environment {str(ref)!r} not found; {await self._near(ref, caller)}")
+        return found
+
+    async def before(self, ref: Ref) -> Environment | None:
+        """The version before another, among the published ones."""
+        async for document in self._documents(f"name={ref.name}"):
+            if refs.Version(document.value["version"]) < refs.Version(ref.version or ""):
+                return Environment.of(document)
+        return None
+
+    def is_folder(self, ref: Ref) -> bool:
+        return ref.version in self._folders.get(ref.name, {})
+
+    async def details(self, environment: Environment) -> dict[str, Any]:
+        """Everything that is known about a version."""
+        if environment.policy is None:
+            about = _read_folder(self._projects[environment.name][environment.version])
+        else:
+            [document] = await self._store.get(DETAILS, str(environment.ref))
+            about = document.value if document else {}
+        policy = environment.policy
+        return {
+            **environment.described(),
+            "owner": policy.owner if policy else None,
+            "access": policy.access if policy else "team",
+            "digest": environment.digest,
+            "size_bytes": environment.size_bytes,
+            "pushed_by": environment.pushed_by,
+            **about,
+        }
+
+    async def history(self, name: str, caller: Caller) -> dict[str, Any]:
+        """An environment as a whole: its policy, and its versions, newest first."""
+        known = [*self._folders.get(name, {}).values()] if caller.role is not Role.ANONYMOUS else []
+        known += [Environment.of(document) async for document in self._documents(f"name={name}")]
+        known = [environment for environment in known if _sees(environment, caller)]
+        if not known:
+            raise NotFound(f"environment {name!r} not found; {await self._near(Ref(name), caller)}")
+        known.sort(key=lambda environment: refs.Version(environment.version), reverse=True)
+        policy = next((one.policy for one in known if one.policy), None)
+        shown = policy.value() if policy else {"owner": None, "access": "team"}
+        if policy is None or not policy.is_written_by(caller):
+            shown |= {"readers": [], "writers": []}
+        about = await self._store.get(DETAILS, *(str(one.ref) for one in known))
+        lines = [
+            {**one.history_line(), **_since_previous(document)} for one, document in zip(known, about, strict=True)
+        ]
+        return {"name": name, **shown, "versions": lines}
+
+    async def list(
+        self, wanted: Filter, caller: Caller, *, limit: int, offset: int
+    ) -> tuple[list[Environment], int]:
+        """A page of what the caller may see, by name and version, and how much there is in all."""
+        folders = [one for name in sorted(self._folders) for one in self._folders[name].values()]
+        folders = [
+            one for one in folders if wanted.admits(one.name, one.description, one.tags) and _sees(one, caller)
+        ]
+        start = max(0, offset - len(folders))
+        left = limit - len(folders[offset : offset + limit])
+        if wanted == Filter():
+            page = await self._store.page(KIND, *lists_of(caller), limit=left, offset=start)
+            found, total = [Environment.of(document) for document in page.documents], page.total
+        else:
+            matching = [one async for one in self._matching(wanted, caller)]
+            found, total = matching[start : start + left], len(matching)
+        return [*folders[offset : offset + limit], *found], len(folders) + total
+
+    # Changing
+
+    async def release(self, ref: Ref, caller: Caller) -> None:
+        """From now on nobody changes it."""
+
+        def released(environment: Environment) -> Environment:
+            if environment.status == RELEASED:
+                raise Conflict(f"environment '{environment.ref}' is released already")
+            return replace(environment, status=RELEASED, updated_at=timestamp())
+
+        await self._change(ref, caller, "release", released)
+
+    async def set_image(self, ref: Ref, image: str, caller: Caller) -> bool:
+        """Whether it had another image before."""
+
+        def changed(environment: Environment) -> Environment:
+            new = environment.with_image(image)
+            return new if new.differs_from(environment) else environment
+
+        return await self._change(ref, caller, "image", changed)
+
+    async def delete(self, ref: Ref, caller: Caller, *, force: bool) -> None:
+        """Remove a version; a released one only by force of an administrator. Its name stays its owner's."""
+        while True:
+            document, environment = await self.owned(ref, caller)
+            if environment.status == RELEASED and not (force and caller.is_admin):
+                raise Conflict(f"environment '{ref}' is released; only an administrator deletes it, with force")
+            try:
+                await self._store.write(
+                    Delete(KIND, document.key, document.revision),
+                    Delete(DETAILS, document.key),
+                    audit.entry(caller, "delete", ref.name, ref.version, environment.digest),
+                    *await self._uploads.unused(environment.digest),
+                )
+                return
+            except Stale:
+                continue
+
+    async def policy(self, name: str, caller: Caller) -> Policy:
+        """Who has access; for those who may push, since it names people."""
+        return Policy.of((await self._policy(name, caller)).value)
+
+    async def set_policy(self, name: str, new: AccessPolicy, caller: Caller) -> Policy:
+        """Change what is given. All versions follow at once: which lists they stand in depends on it."""
+        given = new.model_dump(exclude_none=True)
+        for key in {"readers", "writers"} & given.keys():
+            given[key] = tuple(dict.fromkeys(given[key]))
+        while True:
+            document = await self._policy(name, caller)
+            policy = Policy.of(document.value)
+            policy.check_govern(caller, name)
+            policy = replace(policy, **given)
+            versions = [version async for version in self._documents(f"name={name}")]
+            try:
+                await self._store.write(
+                    Put(POLICIES, name, policy.value(), document.revision),
+                    audit.entry(caller, "access", name),
+                    *(
+                        replace(Environment.of(version), policy=policy).put(version.revision)
+                        for version in versions
+                    ),
+                )
+                return policy
+            except Stale:
+                continue
+
+    async def check_push(self, ref: Ref, caller: Caller) -> Document | None:
+        """Refuse whoever could not push this version, whether it exists or not. The policy of its name, if any."""
+        if not caller.role.includes(Role.USER):
+            raise Forbidden(f"the role '{caller.role}' may not push")
+        if self.is_folder(ref):
+            raise Conflict(f"environment '{ref}' is a folder on the server; push another version")
+        [document] = await self._store.get(POLICIES, ref.name)
+        if document:
+            Policy.of(document.value).check_write(caller, ref.name)
+        return document
+
+    async def owned(self, ref: Ref, caller: Caller) -> tuple[Document, Environment]:
+        """A version that the caller may change. NotFound when they may not even see it."""
+        if self.is_folder(ref):
+            raise Conflict(f"environment '{ref}' is a folder on the server; change it there")
+        [document] = await self._store.get(KIND, str(ref))
+        environment = Environment.of(document) if document else None
+        if document is None or environment is None or not _sees(environment, caller):
+            raise NotFound(f"environment {str(ref)!r} not found; {await self._near(ref, caller)}")
+        assert environment.policy
+        environment.policy.check_write(caller, ref.name)
+        return document, environment
+
+    async def _change(
+        self, ref: Ref, caller: Caller, action: str, change: Callable[[Environment], Environment]
+    ) -> bool:
+        while True:
+            document, environment = await self.owned(ref, caller)
+            new = change(environment)
+            if new == environment:
+                return False
+            if environment.status == RELEASED:
+                raise Conflict(f"environment '{ref}' is released and cannot change; push another version")
+            entry = audit.entry(caller, action, ref.name, ref.version, new.digest)
+            try:
+                await self._store.write(new.put(document.revision), entry)
+                return True
+            except Stale:
+                continue
+
+    # Reading the store
+
+    async def _policy(self, name: str, caller: Caller) -> Document:
+        [document] = await self._store.get(POLICIES, name)
+        if document is None or not Policy.of(document.value).is_seen_by(caller):
+            raise NotFound(f"environment {name!r} not found; {await self._near(Ref(name), caller)}")
+        Policy.of(document.value).check_write(caller, name)
+        return document
+
+    async def _published(self, ref: Ref) -> Environment | None:
+        if ref.version:
+            [document] = await self._store.get(KIND, str(ref))
+            return Environment.of(document) if document else None
+        best: Document | None = None
+        # Newest first: the first release that fits is the one, and a pre-release only if no release fits.
+        async for document in self._documents(f"name={ref.name}"):
+            version = document.value["version"]
+            if ref.pick([version]):
+                best = best or document
+                if not refs.Version(version).is_pre_release:
+                    return Environment.of(document)
+        return Environment.of(best) if best else None
+
+    async def _matching(self, wanted: Filter, caller: Caller) -> AsyncIterator[Environment]:
+        terms = lists_of(caller)
+        if wanted.name:
+            terms = [f"name={wanted.name}"]
+        elif wanted.tags:
+            terms = [f"tag={wanted.tags[0]}"]
+        async for document in self._documents(*terms, reverse=False):
+            value = document.value
+            if wanted.admits(value["name"], value["description"], value["tags"]):
+                environment = Environment.of(document)
+                if _sees(environment, caller):
+                    yield environment
+
+    async def _documents(self, *terms: str, reverse: bool = True) -> AsyncIterator[Document]:
+        after = None
+        while True:
+            page = await self._store.page(KIND, *terms, limit=_PAGE, after=after, reverse=reverse)
+            for document in page.documents:
+                yield document
+            if (after := page.next) is None:
+                return
+
+    async def _near(self, ref: Ref, caller: Caller) -> str:
+        """What the caller may have meant, among what they may see."""
+        found = [one async for one in self._matching(Filter(name=ref.name), caller)]
+        if caller.role is not Role.ANONYMOUS:
+            found += self._folders.get(ref.name, {}).values()
+        if not found:
+            page = await self._store.page(KIND, *lists_of(caller), limit=5 * _PAGE)
+            seen = [Environment.of(document) for document in page.documents]
+            if caller.role is not Role.ANONYMOUS:
+                seen += [one for versions in self._folders.values() for one in versions.values()]
+            close = difflib.get_close_matches(ref.name, {one.name for one in seen})
+            found = [one for one in seen if one.name in close]
+        names = [str(one.ref) for one in sorted(found, key=lambda one: refs.Version(one.version), reverse=True)]
+        return f"the hub has {', '.join(names[:_MAX_NEAR])}" if names else "the hub has nothing of a similar name"
+
+
+def _since_previous(about: Document | None) -> dict[str, Any]:
+    return {name: about.value.get(name) if about else None for name in ("previous", "changes")}
+
+
+def _sees(environment: Environment, caller: Caller) -> bool:
+    if environment.policy is None:
+        return caller.role is not Role.ANONYMOUS
+    return environment.policy.is_seen_by(caller)
+
+
+def _read_folder(project: Project) -> dict[str, Any]:
+    readme = next((path for name in _READMES if (path := project.path / name).is_file()), None)
+    return {
+        "readme": readme.read_text("utf-8", "replace") if readme else "",
+        **metadata.read_folder(project.path),
+    }

@@ -1,0 +1,133 @@
+"""What an environment offers, read from its source: nothing of it is run."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+_DECORATORS = {
+    "register_tool": "tools",
+    "tool": "tools",  # FastMCP's
+    "register_function": "functions",
+    "register_reward": "rewards",
+}
+_TYPES = {
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "list": "array",
+    "tuple": "array",
+    "dict": "object",
+}
+_INJECTED = ("Context", "Depends")
+_MAX_OFFERS = 1000
+_MAX_TEXT = 4000
+
+
+def read(sources: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
+    """The decorated functions of some Python files (path to text): {"tools", "functions", "rewards"}.
+
+    A file that is no Python is left out: whether it runs is for the runtime to say.
+    """
+    found: dict[str, list[dict[str, Any]]] = {"tools": [], "functions": [], "rewards": []}
+    in_source_folder = any(path.startswith("src/") for path in sources)
+    for path, text in sorted(sources.items()):
+        if (in_source_folder and not path.startswith("src/")) or _is_test(path):
+            continue
+        try:
+            offers = list(_offers(ast.parse(text)))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        for kind, offer in offers:
+            if len(found[kind]) < _MAX_OFFERS:
+                found[kind].append(offer)
+    return found
+
+
+def read_folder(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The same for a project on this machine."""
+    root = folder / "src" if (folder / "src").is_dir() else folder
+    files = [path for path in sorted(root.rglob("*.py"))[:500] if path.is_file()]
+    return read({str(path.relative_to(folder)): path.read_text("utf-8", "replace") for path in files})
+
+
+def _is_test(path: str) -> bool:
+    *folders, name = path.split("/")
+    return name.startswith("test_") or name == "conftest.py" or bool({"tests", "test"} & set(folders))
+
+
+def _offers(tree: ast.Module) -> Iterator[tuple[str, dict[str, Any]]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for decorator in node.decorator_list:
+                call = decorator if isinstance(decorator, ast.Call) else None
+                kind = _DECORATORS.get(_name(call.func if call else decorator))
+                if kind:
+                    yield kind, _offer(node, call)
+
+
+def _offer(node: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call | None) -> dict[str, Any]:
+    options = {
+        keyword.arg: keyword.value.value
+        for keyword in (call.keywords if call else ())
+        if isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str)
+    }
+    docstring = inspect.cleandoc(ast.get_docstring(node) or "")
+    return {
+        "name": options.get("name", node.name)[:_MAX_TEXT],
+        "description": options.get("description", docstring)[:_MAX_TEXT],
+        "inputSchema": _schema(node.args),
+    }
+
+
+def _schema(arguments: ast.arguments) -> dict[str, Any]:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults)) + [*arguments.defaults]
+    named = [
+        *zip(positional, defaults, strict=True),
+        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+    ]
+    visible = [(argument, default) for argument, default in named if not _is_injected(argument, default)]
+    return {
+        "type": "object",
+        "properties": {argument.arg: _type(argument.annotation) for argument, _ in visible},
+        "required": [argument.arg for argument, default in visible if default is None],
+    }
+
+
+def _is_injected(argument: ast.arg, default: ast.expr | None) -> bool:
+    """Whether the runtime gives it, and no caller: `context: Context`, `db=Depends(connect)`."""
+    annotation = ast.dump(argument.annotation) if argument.annotation else ""
+    given = _name(default.func) if isinstance(default, ast.Call) else ""
+    return (
+        argument.arg in ("self", "cls")
+        or given in _INJECTED
+        or any(f"'{name}'" in annotation for name in _INJECTED)
+    )
+
+
+def _type(annotation: ast.expr | None) -> dict[str, Any]:
+    """The JSON type of an annotation, where it is plain to see; {} is anything."""
+    if isinstance(annotation, ast.BinOp):  # X | None
+        sides = [_type(side) for side in (annotation.left, annotation.right) if not _is_none(side)]
+        return sides[0] if len(sides) == 1 else {}
+    if isinstance(annotation, ast.Subscript):
+        inner = annotation.slice
+        if _name(annotation.value) in ("Optional", "Annotated"):
+            return _type(inner.elts[0] if isinstance(inner, ast.Tuple) else inner)
+        return _type(annotation.value)
+    kind = _TYPES.get(_name(annotation))
+    return {"type": kind} if kind else {}
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _name(node: ast.expr | None) -> str:
+    """The last word of `register_tool`, `aenv.register_tool`."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""

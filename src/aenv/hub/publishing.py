@@ -1,0 +1,240 @@
+"""Publishing: a version comes in, is replaced until it is released, and then never again.
+
+Every push is one write, of all its parts or none, and demands that nobody was faster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from .. import refs
+from ..errors import Conflict, InvalidRequest
+from ..models import PushEnvironment
+from ..refs import Ref
+from ..serving.accounts import Caller
+from ..serving.masking import unmasked
+from ..stores.base import Delete, Put, Stale, Store
+from ..wire import timestamp
+from . import audit, changes
+from .access import Policy
+from .environments import DETAILS, POLICIES, Environments
+from .records import KIND, READY, RELEASED, Environment, read_status
+from .uploads import BundleFacts, Uploads
+
+_FROM_CONFIG = ("description", "tags", "artifacts", "buildConfig", "testConfig", "deployConfig", "dependencies")
+_RESERVED = ("access", "audit")  # what routes say in place of a version
+_SURFACE = ("tools", "functions", "rewards")
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """The code of a push: a bundle, what its config.json declares, and what to forget once it is taken."""
+
+    facts: BundleFacts | None
+    declared: PushEnvironment
+    forget: tuple[Delete, ...] = ()
+
+
+class Publishing:
+    """Takes versions in."""
+
+    def __init__(self, store: Store, uploads: Uploads, environments: Environments) -> None:
+        self._store = store
+        self._uploads = uploads
+        self._environments = environments
+
+    async def create(self, body: PushEnvironment, caller: Caller) -> None:
+        """Publish a new version; the first of its name makes the caller the owner. Conflict when it exists."""
+        ref = _new_ref(body)
+        while True:
+            known = await self._environments.check_push(ref, caller)
+            policy = Policy.of(known.value) if known else Policy(caller.user, body.access or "team")
+            _refuse_other_access(policy, body)
+            [existing] = await self._store.get(KIND, str(ref))
+            sent = await self._sent(ref, body, caller)
+            new = _merged(Environment(ref.name, body.version or "", policy, status=0), body, sent, caller)
+            if existing:
+                raise _exists(Environment.of(existing), new)
+            try:
+                await self._store.write(
+                    new.put(0),
+                    await self._details(new, {}, body, sent),
+                    # Written even if unchanged: whoever changes the policy now must see this version, too.
+                    Put(POLICIES, ref.name, policy.value(), known.revision if known else 0),
+                    audit.entry(caller, "push", ref.name, ref.version, new.digest),
+                    *sent.forget,
+                )
+                return
+            except Stale:
+                continue
+
+    async def update(self, ref: Ref, body: PushEnvironment, caller: Caller) -> None:
+        """Replace what is given of a version. A released one stays as it is: fine if nothing would change."""
+        _refuse_other_ref(ref, body)
+        while True:
+            document, old = await self._environments.owned(ref, caller)
+            assert old.policy
+            _refuse_other_access(old.policy, body)
+            sent = await self._sent(ref, body, caller)
+            new = _merged(old, body, sent, caller)
+            if old.status == RELEASED:
+                if differing := new.differs_from(old):
+                    raise _immutable(old, new, differing)
+                return
+            [about] = await self._store.get(DETAILS, str(ref))
+            replaced = await self._uploads.unused(old.digest) if new.digest != old.digest else []
+            try:
+                await self._store.write(
+                    new.put(document.revision),
+                    await self._details(new, about.value if about else {}, body, sent),
+                    audit.entry(caller, "update", ref.name, ref.version, new.digest),
+                    *sent.forget,
+                    *replaced,
+                )
+                return
+            except Stale:
+                continue
+
+    async def _sent(self, ref: Ref, body: PushEnvironment, caller: Caller) -> _Sent:
+        """The code that comes with a push, which must be the code of this very version."""
+        forget: tuple[Delete, ...] = ()
+        if body.bundle:
+            facts = await self._uploads.sent(body.bundle, caller)
+        elif archive := await self._uploads.sent_for(ref, caller):
+            facts, forget = archive[0], (archive[1],)
+        else:
+            return _Sent(None, PushEnvironment())
+        config = facts.config
+        said = f"{config.get('name')}@{config.get('version')}"
+        if said != str(ref):
+            raise InvalidRequest(f"the bundle is of {said[:200]!r}, and not of '{ref}'; see its config.json")
+        try:
+            declared = PushEnvironment.model_validate(
+                {key: config[key] for key in _FROM_CONFIG if config.get(key) is not None}
+            )
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise InvalidRequest(f"config.json in the bundle: field {where!r}: {first['msg']}") from None
+        return _Sent(facts, declared, forget)
+
+    async def _details(self, new: Environment, before: dict[str, Any], body: PushEnvironment, sent: _Sent) -> Put:
+        """Everything about a version that lists do not show."""
+        surface = body.metadata.model_dump() if body.metadata else {}
+        facts = sent.facts
+        found: dict[str, Any] = facts.surface if facts else before
+        about: dict[str, Any] = {
+            name: surface[name] if surface.get(name) is not None else found.get(name, []) for name in _SURFACE
+        }
+        about["readme"] = facts.readme if facts else body.readme or before.get("readme", "")
+        about["dependencies"] = _dependencies(body, sent, before)
+        if facts:
+            about |= await self._compared(new, facts, about["tools"])
+        else:
+            about |= {name: before.get(name) for name in ("previous", "changes")}
+        return Put(DETAILS, str(new.ref), about)
+
+    async def _compared(self, new: Environment, facts: BundleFacts, tools: list[dict[str, Any]]) -> dict[str, Any]:
+        """The version before this one, and what has changed since."""
+        previous = await self._environments.before(new.ref)
+        old = await self._uploads.facts(previous.digest) if previous and previous.digest else None
+        if previous is None or old is None:
+            return {"previous": previous.version if previous else None, "changes": None}
+        [about] = await self._store.get(DETAILS, str(previous.ref))
+        old_tools = about.value["tools"] if about else []
+        return {
+            "previous": previous.version,
+            "changes": changes.compare(facts.files, old.files, tools, old_tools),
+        }
+
+
+def _new_ref(body: PushEnvironment) -> Ref:
+    for field in ("name", "version"):
+        if not getattr(body, field):
+            raise InvalidRequest(f"field {field!r} is required")
+    ref = refs.exact(body.name or "", body.version or "")
+    if ref.version in _RESERVED:
+        raise InvalidRequest(f"bad version {ref.version!r} of {ref.name!r}; a version is one, as in '1.0.0'")
+    return ref
+
+
+def _merged(base: Environment, body: PushEnvironment, sent: _Sent, caller: Caller) -> Environment:
+    """A version with what was sent; what is left out comes from the bundle's config.json, else stays."""
+
+    def chosen(name: str) -> Any:
+        given, declared = getattr(body, name), getattr(sent.declared, name)
+        return given if given is not None else declared if declared is not None else getattr(base, name)
+
+    deploy = chosen("deploy_config")
+    artifacts = tuple(
+        {str(key): str(value) for key, value in artifact.items() if value is not None}
+        for artifact in chosen("artifacts")
+    )
+    now = timestamp()
+    digest = sent.facts.digest if sent.facts else base.digest
+    status = base.status
+    if body.status is not None:
+        status = read_status(body.status)
+    elif status < READY and (digest or artifacts):
+        status = READY
+    return replace(
+        base,
+        description=chosen("description"),
+        tags=tuple(dict.fromkeys(chosen("tags"))),
+        code_url=chosen("code_url"),
+        status=status,
+        artifacts=artifacts,
+        build_config=chosen("build_config"),
+        test_config=chosen("test_config"),
+        deploy_config=unmasked(deploy, base.deploy_config) if deploy is not None else None,
+        digest=digest,
+        size_bytes=sent.facts.size_bytes if sent.facts else base.size_bytes,
+        pushed_by=caller.user,
+        created_at=base.created_at or now,
+        updated_at=now,
+    )
+
+
+def _dependencies(body: PushEnvironment, sent: _Sent, before: dict[str, Any]) -> dict[str, list[str]]:
+    known: dict[str, list[str]] = {"requirements": [], "environments": [], **before.get("dependencies", {})}
+    for said in (sent.declared.dependencies, body.dependencies):
+        known |= said.model_dump(exclude_none=True) if said else {}
+    if sent.facts:
+        known["requirements"] = sent.facts.requirements
+    for reference in known["environments"]:
+        refs.parse(reference)
+    return known
+
+
+def _refuse_other_ref(ref: Ref, body: PushEnvironment) -> None:
+    if (body.name or ref.name, body.version or ref.version) != (ref.name, ref.version):
+        raise InvalidRequest(
+            f"the body is of '{body.name or ref.name}@{body.version or ref.version}', not '{ref}'"
+        )
+
+
+def _refuse_other_access(policy: Policy, body: PushEnvironment) -> None:
+    if body.access and body.access != policy.access:
+        raise InvalidRequest(f"field 'access': it is {policy.access!r}; PUT /env/NAME/access changes it")
+
+
+def _exists(old: Environment, new: Environment) -> Conflict:
+    who = f"environment '{old.ref}' exists already, pushed by {old.pushed_by!r}"
+    if not new.differs_from(old):
+        return Conflict(f"{who}, with the same content ({_digest(old)})")
+    return Conflict(f"{who}: it has {_digest(old)}, and you sent {_digest(new)}; push another version")
+
+
+def _immutable(old: Environment, new: Environment, differing: list[str]) -> Conflict:
+    what = f"environment '{old.ref}' is released and cannot change"
+    if "digest" in differing:
+        return Conflict(f"{what}: it has {_digest(old)}, and you sent {_digest(new)}; push another version")
+    names = ", ".join(f"'{name}'" for name in differing)
+    return Conflict(f"{what}: you sent another {names} with the same {_digest(old)}; push another version")
+
+
+def _digest(environment: Environment) -> str:
+    return f"sha256 {environment.digest}" if environment.digest else "no bundle"
