@@ -14,7 +14,8 @@ from pathlib import Path
 FILE_LINES = 500
 FUNCTION_LINES = 80
 PACKAGE_LINES = 2_500
-CORE_LINES = 14_000
+PACKAGES_OF_MANY = {"cli": 4_000}  # thirty commands, a module each, that know nothing of one another
+CORE_LINES = 24_000
 
 CHECKED = ("src", "tests", "benchmarks", "conformance", "scripts")
 OUTSIDE_THE_CORE = {"envs", "integrations", "web"}
@@ -35,8 +36,9 @@ def too_large(root: Path) -> Iterator[str]:
 
     core = {package: lines for package, lines in packages.items() if package not in OUTSIDE_THE_CORE}
     for package, lines in core.items():
-        if lines > PACKAGE_LINES:
-            yield f"src/aenv/{package}: {lines} lines; a package has at most {PACKAGE_LINES}"
+        most = PACKAGES_OF_MANY.get(package, PACKAGE_LINES)
+        if lines > most:
+            yield f"src/aenv/{package}: {lines} lines; a package has at most {most}"
     if (total := sum(core.values())) > CORE_LINES:
         yield f"src/aenv: {total} lines; the core has at most {CORE_LINES}"
 
