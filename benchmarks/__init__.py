@@ -1,1 +1,1 @@
-"""Our speed against the published package's, measured side by side. See docs/performance.md."""
+"""Our speed: against the published package's, side by side, or against a target. See docs/performance.md."""

@@ -1,4 +1,4 @@
-"""Measure our speed against the published package's and print the table."""
+"""Measure our speed, against the published package's or a target, and print the table."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ from pathlib import Path
 from tests.netns import namespace
 from tests.venvs import create
 
+from . import control, registry
 from .measures import Bench
 from .processes import ROOT
 from .report import Row, as_json, table
 
-NAMES = ("import", "enter", "tool", "function", "reward", "concurrent", "gateway", "start", "idle")
+AGAINST_PUBLISHED = ("import", "enter", "tool", "function", "reward", "concurrent", "gateway", "start", "idle")
+CONTROL_PLANE = ("control", "list", "queue", "upload")
+NAMES = (*AGAINST_PUBLISHED, *CONTROL_PLANE)
 
 
 def main() -> int:
     options = _options()
-    published = create("published")
+    names = options.names or list(NAMES)
+    if {*names} & {*AGAINST_PUBLISHED}:
+        create("published")  # now: a namespace sees no package index
     # Both sides start from compiled bytecode; an editable install has none until somebody imports it.
     compileall.compile_dir(ROOT / "src" / "aenv", quiet=1)
     if not options.inside and os.geteuid() == 0 and shutil.which("ip"):
@@ -31,7 +36,7 @@ def main() -> int:
         with namespace() as space:
             command = space.command(sys.executable, "-m", "benchmarks", *sys.argv[1:], "--inside")
             return subprocess.run(command).returncode
-    rows = _measure(Bench(published), options.names or list(NAMES))
+    rows = _measure(Bench(), names)
     print(table(rows))
     if options.json:
         options.json.write_text(json.dumps(as_json(rows), indent=2) + "\n")
@@ -59,6 +64,10 @@ def _measure(bench: Bench, names: list[str]) -> list[Row]:
         "gateway": bench.through_gateway,
         "start": bench.starts,
         "idle": bench.idle,
+        "control": control.overhead,
+        "list": registry.lists,
+        "queue": control.queue,
+        "upload": registry.upload,
     }
     rows: list[Row] = []
     for name in names:

@@ -11,8 +11,11 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import median
+
+from tests.venvs import create
 
 from .processes import (
     PROJECT,
@@ -32,6 +35,7 @@ GATEWAY_PORT = 18080
 GATEWAY_DATA_PORT = 18082
 
 ROUNDS = 7
+SHORT_ROUNDS = 25  # for what takes milliseconds: the machine's moods change within seconds
 IDLE_SECONDS = 10
 
 _IMPORT = "import time; t = time.process_time(); {}; print(time.process_time() - t)"
@@ -40,8 +44,10 @@ _IMPORT = "import time; t = time.process_time(); {}; print(time.process_time() -
 class Bench:
     """Everything that runs while the client measurements are taken; an `ExitStack` ends it."""
 
-    def __init__(self, published: Path) -> None:
-        self.published = published
+    @cached_property
+    def published(self) -> Path:
+        """The Python that has the published package."""
+        return create("published")
 
     def theirs(self, port: int) -> list[str]:
         return [str(self.published), "-W", "ignore", "-m", "aenv.main", str(PROJECT), "--port", str(port)]
@@ -49,16 +55,15 @@ class Bench:
     def imports(self) -> list[Row]:
         rows = []
         for statement, fraction in (("import aenv", 10), ("from aenv import Environment", 8)):
-            theirs, mine = self._in_turns(
-                lambda s=statement: [_cpu_seconds(self.published, s)],
-                lambda s=statement: [_cpu_seconds(sys.executable, s)],
+            theirs, mine = in_turns(
+                partial(_cpu_seconds, self.published, statement), partial(_cpu_seconds, sys.executable, statement)
             )
             target, met = at_most(fraction, theirs, mine)
             rows.append(Row(f"`{statement}`, CPU time", "ms", theirs * 1e3, mine * 1e3, target, met))
         return rows
 
     def starts(self) -> list[Row]:
-        theirs, mine = self._in_turns(
+        theirs, mine = in_turns(
             lambda: [cold_start(self.theirs(THEIR_PORT), THEIR_PORT)],
             lambda: [cold_start(ours("--port", str(OUR_PORT)), OUR_PORT)],
         )
@@ -76,7 +81,7 @@ class Bench:
         title, count, fraction = names[what]
         with ExitStack() as stack:
             their_worker, our_worker = self._direct_workers(stack)
-            theirs, mine = self._in_turns(
+            theirs, mine = in_turns(
                 lambda: their_worker.measure(what, count), lambda: our_worker.measure(what, count)
             )
         target, met = at_most(fraction, theirs, mine)
@@ -85,7 +90,7 @@ class Bench:
     def concurrent(self) -> list[Row]:
         with ExitStack() as stack:
             their_worker, our_worker = self._direct_workers(stack)
-            theirs, mine = self._in_turns(
+            theirs, mine = in_turns(
                 lambda: their_worker.measure("concurrent", 2), lambda: our_worker.measure("concurrent", 2)
             )
         return [Row("tool calls, 32 at once", "/s", theirs, mine, "≥ 20 ×", mine >= 20 * theirs)]
@@ -101,7 +106,7 @@ class Bench:
             gateway_worker = stack.enter_context(
                 worker(sys.executable, {"AENV_SYSTEM_URL": f"http://127.0.0.1:{GATEWAY_PORT}"})
             )
-            direct, through = self._in_turns(
+            direct, through = in_turns(
                 lambda: direct_worker.measure("tool", 200), lambda: gateway_worker.measure("tool", 200)
             )
         bound = max(1.6 * direct, direct + 0.6e-3)
@@ -136,22 +141,22 @@ class Bench:
             stack.enter_context(worker(sys.executable, {"DUMMY_INSTANCE_IP": f"127.0.0.1:{OUR_PORT}"})),
         )
 
-    @staticmethod
-    def _in_turns(first: Callable[[], list[float]], second: Callable[[], list[float]]) -> tuple[float, float]:
-        """The medians of both after some rounds in turns; a first round warms both up and is thrown away."""
-        first()
-        second()
-        samples: tuple[list[float], list[float]] = ([], [])
-        for _ in range(ROUNDS):
-            samples[0].extend(first())
-            samples[1].extend(second())
-        return median(samples[0]), median(samples[1])
+
+def in_turns(*batches: Callable[[], list[float]], rounds: int = ROUNDS) -> list[float]:
+    """The medians of all after some rounds in turns; a first round warms them up and is thrown away."""
+    for batch in batches:
+        batch()
+    samples: list[list[float]] = [[] for _ in batches]
+    for _ in range(rounds):
+        for batch, seconds in zip(batches, samples, strict=True):
+            seconds.extend(batch())
+    return [median(seconds) for seconds in samples]
 
 
-def _cpu_seconds(python: Path | str, statement: str) -> float:
+def _cpu_seconds(python: Path | str, statement: str) -> list[float]:
     command = [str(python), "-W", "ignore", "-c", _IMPORT.format(statement)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd="/")
-    return float(done.stdout.split()[-1])
+    return [float(done.stdout.split()[-1])]
 
 
 def _kept_alive(port: int) -> socket.socket:

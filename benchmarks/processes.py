@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
+
+from aenv.addresses import Origin, parse_url
+from tests.redis_server import redis_server
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = ROOT / "tests" / "environments" / "portable"
@@ -31,6 +37,57 @@ def server(command: list[str], port: int, variables: Mapping[str, str] | None = 
         yield process.pid
     finally:
         _end(process)
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A server of ours on a free port."""
+
+    pid: int
+    origin: Origin
+
+
+@contextmanager
+def listening(*command: str) -> Iterator[Listening]:
+    """`python -m` of a server that takes --ready-fd, once it is ready. Its output is thrown away."""
+    ready, told = os.pipe()
+    with open(ready) as answers:
+        process = _start([sys.executable, "-m", *command, "--ready-fd", str(told)], pass_fds=[told])
+        os.close(told)  # ours, so that the server's end reads as the end of the file
+        try:
+            line = answers.readline()
+            if not line:
+                raise RuntimeError(f"{process.args!r} ended before it was ready")
+            yield Listening(process.pid, parse_url(json.loads(line)["url"])[0])
+        finally:
+            _end(process)
+
+
+def stores(stack: ExitStack, count: int = 1) -> dict[str, list[str]]:
+    """The urls of `count` empty stores of each kind; Redis, as it is installed, where it is."""
+    urls = {"SQLite": [""] * count}
+    if shutil.which("redis-server"):
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = stack.enter_context(redis_server(folder, "--appendfsync", "everysec"))
+        urls["Redis"] = [f"redis://127.0.0.1:{server.port}/{number}" for number in range(count)]
+    return urls
+
+
+@contextmanager
+def bare_python() -> Iterator[Callable[[], list[float]]]:
+    """Measures R: the seconds that `python -c pass` takes in a virtual environment with nothing in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+        python = str(Path(folder, "bin", "python"))
+
+        def starts() -> list[float]:
+            moments = [time.perf_counter()]
+            for _ in range(3):
+                subprocess.run([python, "-c", "pass"], check=True)
+                moments.append(time.perf_counter())
+            return [end - begin for begin, end in pairwise(moments)]
+
+        yield starts
 
 
 def cold_start(command: list[str], port: int) -> float:
@@ -115,6 +172,22 @@ def context_switches(pid: int) -> int:
     return total
 
 
+class Memory:
+    """How far the resident memory of `pid` rises from now on."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = Path("/proc", str(pid))
+        (self._process / "clear_refs").write_text("5")  # the peak is what it has now
+        self._idle_bytes = self._bytes("VmRSS")
+
+    def rise_bytes(self) -> int:
+        return self._bytes("VmHWM") - self._idle_bytes
+
+    def _bytes(self, name: str) -> int:
+        [line] = [line for line in (self._process / "status").read_text().splitlines() if line.startswith(name)]
+        return int(line.split()[1]) << 10
+
+
 def ours(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "aenv.main", str(PROJECT), "--host", "127.0.0.1", *arguments]
 
@@ -124,9 +197,12 @@ def gateway(port: int, data_port: int) -> list[str]:
     return [sys.executable, "-m", "aenv.cli", "serve", "--engine", "process", *ports, str(PROJECT)]
 
 
-def _start(command: list[str], variables: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+def _start(
+    command: list[str], variables: Mapping[str, str] | None = None, pass_fds: Collection[int] = ()
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command,
+        pass_fds=pass_fds,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

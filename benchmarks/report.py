@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+NO_TARGET = "–"
+"""For what is told and not judged."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -29,6 +32,11 @@ def at_most(fraction: int, published: float, ours: float) -> tuple[str, bool]:
     return f"≤ 1/{fraction}", ours <= published / fraction
 
 
+def within(multiple: float, reference: float, ours: float) -> tuple[str, bool]:
+    """Ours takes at most so many times R, the start of an empty Python."""
+    return f"≤ {multiple:g} R (R {reference * 1e3:.2f} ms)", ours <= multiple * reference
+
+
 def table(rows: list[Row]) -> str:
     """The rows as Markdown, which reads as well on a terminal."""
     head = ("what", "published", "ours", "ratio", "target", "verdict")
@@ -47,7 +55,7 @@ def as_json(rows: list[Row]) -> list[dict[str, object]]:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    verdict = "met" if row.met else "MISSED"
+    verdict = "–" if row.target == NO_TARGET else "met" if row.met else "MISSED"
     published = "–" if row.published is None else _number(row.published, row.unit)
     return (row.what, published, _number(row.ours, row.unit), row.ratio, row.target, verdict)
 

@@ -24,7 +24,8 @@ from typing import Any
 import pytest
 
 from aenv import mcp, wire
-from aenv.engines.base import Address, Engine, InstanceSpec
+from aenv.engines import base
+from aenv.engines.base import Address, Engine, InstanceSpec, NoticesEnds
 from aenv.errors import Conflict, NetworkError, StartFailed
 from aenv.http1 import Pool
 
@@ -83,11 +84,13 @@ class Projects:
     """Makes project folders, and specs for instances of them."""
 
     def __init__(self, folder: Path) -> None:
+        self.ids: list[str] = []
         self._folder = folder
         folder.mkdir()
 
     def spec(self, code: str = ENVIRONMENT, **changes: Any) -> InstanceSpec:
         id = wire.new_instance_id("conformance")
+        self.ids.append(id)
         source = self._folder / id / "src"
         source.mkdir(parents=True)
         (source / "environment.py").write_text(textwrap.dedent(code))
@@ -126,11 +129,14 @@ class EngineConformance:
         raise NotImplementedError("say what instances have left on this machine")
 
     @pytest.fixture
-    async def engine(self, make_engine: MakeEngine, leftovers: Leftovers) -> AsyncIterator[Engine]:
+    async def engine(
+        self, make_engine: MakeEngine, projects: Projects, leftovers: Leftovers
+    ) -> AsyncIterator[Engine]:
         engine = make_engine()
         yield engine
-        for id in await engine.running():
+        for id in projects.ids:
             await engine.destroy(id)
+        assert await engine.running() == {}
         assert leftovers() == []
 
     @pytest.fixture
@@ -295,6 +301,54 @@ class EngineConformance:
         assert await other.running() == {}
         assert await engine.running() == {}
         await engine.destroy(spec.id)
+
+    async def test_an_instance_that_starts_is_not_running_yet_and_is_left_alone(
+        self, engine: Engine, make_engine: MakeEngine, projects: Projects, leftovers: Leftovers
+    ) -> None:
+        spec, pipe = projects.never_ready()
+        creation = asyncio.create_task(engine.create(spec))
+        await opened(pipe)
+        before = leftovers()
+        for asked in (engine, make_engine()):
+            assert await asked.running() == {}
+            if isinstance(asked, base.Leftovers):
+                assert await asked.leftovers() == [spec.id]
+        assert set(before) <= set(leftovers())
+        creation.cancel()
+        await asyncio.wait({creation})
+
+    async def test_an_instance_that_has_ended_is_not_running_and_is_left_alone(
+        self, engine: Engine, projects: Projects, pool: Pool, leftovers: Leftovers
+    ) -> None:
+        spec = projects.spec()
+        address = await engine.create(spec)
+        await call(pool, address, "start_others")
+        with pytest.raises(NetworkError):
+            await call(pool, address, "die")
+        if isinstance(engine, NoticesEnds):
+            await engine.ended(spec.id)
+        other = projects.spec()
+        before = leftovers()
+        await engine.create(other)
+        assert list(await engine.running()) == [other.id]
+        if isinstance(engine, base.Leftovers):
+            assert await engine.leftovers() == [spec.id]
+        assert set(before) <= set(leftovers())
+
+    async def test_the_end_of_an_instance_is_noticed_by_whoever_asks(
+        self, engine: Engine, make_engine: MakeEngine, projects: Projects, pool: Pool
+    ) -> None:
+        spec = projects.spec()
+        address = await engine.create(spec)
+        watchers = [watcher for watcher in (engine, make_engine()) if isinstance(watcher, NoticesEnds)]
+        if not watchers:
+            pytest.skip(f"the {engine.name} engine does not notice ends")
+        waiting = [asyncio.create_task(watcher.ended(spec.id)) for watcher in watchers]
+        assert await call(pool, address, "note", name="alive") == ["alive"]
+        assert not any(task.done() for task in waiting)
+        with pytest.raises(NetworkError):
+            await call(pool, address, "die")
+        assert all(await asyncio.gather(*waiting))
 
     async def test_an_instance_that_kills_itself_harms_nobody_else(
         self, engine: Engine, projects: Projects, pool: Pool

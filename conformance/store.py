@@ -287,6 +287,7 @@ class StoreConformance:
         await asyncio.gather(*(increment(store, 5) for _ in range(8)))
         assert await store.get(KIND, "counter") == [Document("counter", {"n": 40}, 40)]
 
+    @pytest.mark.slow  # processes take their time to start
     async def test_processes_that_write_with_the_revision_they_read_lose_nothing(
         self, store: Any, make_store: MakeStore
     ) -> None:
@@ -298,6 +299,7 @@ class StoreConformance:
                 await writer.rest()
         assert await store.get(KIND, "counter") == [Document("counter", {"n": 90}, 90)]
 
+    @pytest.mark.slow  # processes take their time to start
     async def test_processes_that_race_for_a_limit_reach_it_and_never_pass_it(
         self, store: Any, make_store: MakeStore
     ) -> None:
@@ -330,6 +332,7 @@ class StoreConformance:
         assert set(range(int(promised) + 1)) <= set(numbers[0])
         await store.write(Put(KIND, "after", {}))
 
+    @pytest.mark.slow  # processes take their time to start
     async def test_processes_that_open_a_new_store_at_once_all_succeed(self, make_store: MakeStore) -> None:
         async with contextlib.AsyncExitStack() as stack:
             starting = [stack.enter_async_context(writing(make_store, take, str(n), 1, 9)) for n in range(4)]

@@ -15,7 +15,7 @@ AENV = Path(sys.executable).with_name("aenv")
 
 def environ(**changes: str) -> dict[str, str]:
     """The variables of this process without those that choose a mode, and with `changes`."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("AENV_", "DUMMY_"))}
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("AENV_", "DUMMY_", "HUB_"))}
     return {**ours, **changes}
 
 

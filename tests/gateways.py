@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import json
 import textwrap
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,12 @@ import psutil
 
 from aenv import mcp, wire
 from aenv.addresses import Origin
+from aenv.engines.base import Engine
+from aenv.gateway import home as homes
 from aenv.gateway.app import GatewayAddress, serve
+from aenv.gateway.parts import Parts, parts, shared
 from aenv.http1 import Headers, Pool
+from aenv.instances.catalog import read_folders
 from aenv.settings import GatewaySettings
 
 ECHO = '''
@@ -128,6 +133,31 @@ def _workspace(process: psutil.Process) -> str:
         return process.environ().get("AENV_WORKSPACE", "")
     except psutil.Error:
         return ""
+
+
+@contextlib.asynccontextmanager
+async def composed(
+    home: Path,
+    *projects: Path,
+    engine: Engine | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    **settings: Any,
+) -> AsyncIterator[Parts]:
+    """The parts of a gateway that listens nowhere; they have begun, and are ended at the end."""
+    known = GatewaySettings(**{"home": home, "projects": projects, **settings})
+    async with (
+        shared(known, read_folders(projects, home)) as base,
+        homes.opened(home) as own,
+        parts(known, base, own, engine=engine, clock=clock) as made,
+    ):
+        running = asyncio.create_task(made.run())
+        try:
+            await made.begun()
+            yield made
+        finally:
+            running.cancel()
+            await made.close()
+            await asyncio.wait({running})
 
 
 @contextlib.asynccontextmanager

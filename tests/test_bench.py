@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import count
+from math import inf
 from pathlib import Path
 
+import psutil
 import pytest
 
+from aenv import wire
+from aenv.client.api import Api
+from aenv.errors import TooManyRequests
 from benchmarks.__main__ import exit_code
-from benchmarks.processes import context_switches, worker
-from benchmarks.report import Row, as_json, at_most, table
+from benchmarks.control import spread
+from benchmarks.measures import ROUNDS, in_turns
+from benchmarks.processes import Memory, bare_python, context_switches, listening, worker
+from benchmarks.report import NO_TARGET, Row, as_json, at_most, table, within
 from tests.judges.servers import ENVIRONMENTS, runtime
 
 FAST = Row("fast", "ms", 100.0, 5.0, *at_most(8, 100.0, 5.0))
@@ -21,6 +29,33 @@ ALONE = Row("alone", "ms", None, 50.0, "≤ 60 ms", True)
 @pytest.mark.parametrize(("ours", "met"), [(12.5, True), (12.6, False)])
 def test_a_target_is_met_up_to_its_bound(ours: float, met: bool) -> None:
     assert at_most(8, 100.0, ours) == ("≤ 1/8", met)
+
+
+@pytest.mark.parametrize(("ours", "met"), [(0.004, True), (0.0041, False)])
+def test_a_target_in_starts_of_python_is_met_up_to_its_bound(ours: float, met: bool) -> None:
+    assert within(0.4, 0.01, ours) == ("≤ 0.4 R (R 10.00 ms)", met)
+
+
+def test_batches_take_turns_and_the_round_that_warms_up_does_not_count() -> None:
+    turns: list[str] = []
+    first, second = count(100, -1), count()
+
+    def left() -> list[float]:
+        turns.append("left")
+        return [next(first)]
+
+    def right() -> list[float]:
+        turns.append("right")
+        return [next(second), inf, -inf]
+
+    assert in_turns(left, right) == [96, 4]
+    assert turns == ["left", "right"] * (1 + ROUNDS)
+
+
+def test_owners_wait_equally_when_their_means_are_the_same() -> None:
+    assert spread({"ann": [1.0, 3.0], "bob": [2.0]}) == 1.0
+    assert spread({"ann": [1.0], "bob": [3.0], "cid": [2.0]}) == 3.0
+    assert spread({"ann": [1.0], "bob": []}) == inf
 
 
 def test_check_fails_on_a_missed_target_alone() -> None:
@@ -35,6 +70,8 @@ def test_the_table_shows_the_ratio_and_the_verdict() -> None:
     assert [cell.strip() for cell in slow.split("|")[4:-1]] == ["1/2.0", "≤ 1/8", "MISSED"]
     assert [cell.strip() for cell in alone.split("|")[2:-1]] == ["–", "50 ms", "–", "≤ 60 ms", "met"]
     assert as_json([SLOW])[0]["met"] is False
+    told = table([Row("told", "ms", None, 5.0, NO_TARGET, True)]).splitlines()[-1]
+    assert [cell.strip() for cell in told.split("|")[5:-1]] == ["–", "–"]
 
 
 def test_context_switches_count_the_work_of_a_process() -> None:
@@ -59,3 +96,49 @@ def test_a_worker_measures_what_it_is_asked_to() -> None:
             seconds = client.measure(what, 3)
             assert len(seconds) == 3
             assert all(second > 0 for second in seconds)
+
+
+def test_the_start_of_python_is_measured_a_few_times() -> None:
+    with bare_python() as starts:
+        seconds = starts()
+    assert len(seconds) == 3
+    assert all(second > 0 for second in seconds)
+
+
+def test_memory_that_was_given_back_counts_as_a_rise() -> None:
+    hold = "import sys\nfor size in sys.stdin: bytearray(b'x' * int(size)); print(flush=True)"
+    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        rises = []
+        for size in (100, 40_000_000, 100):
+            memory = Memory(process.pid)
+            process.stdin.write(b"%d\n" % size)
+            process.stdin.flush()
+            process.stdout.readline()
+            rises.append(memory.rise_bytes())
+    assert rises[1] >= 40_000_000
+    assert max(rises[0], rises[2]) < 10_000_000
+
+
+async def test_the_stub_gateway_makes_instances_up_to_its_limit_and_ends(tmp_path: Path) -> None:
+    with listening("benchmarks.stub_gateway", "--home", str(tmp_path), "--max-instances", "1") as server:
+        process = psutil.Process(server.pid)
+        async with Api(server.origin, max_retries=0) as api:
+            first, second = (wire.new_instance_id("portable") for _ in range(2))
+            body = {"envName": "portable@1.0.0"}
+            assert (await api.create_instance(first, body))["status"] == "Running"
+            with pytest.raises(TooManyRequests):
+                await api.create_instance(second, body)
+            await api.delete_instance(first)
+            assert (await api.get_instance(first))["status"] == "Terminated"
+            await api.create_instance(second, body)
+    assert not process.is_running()
+
+
+def test_a_server_that_does_not_start_is_told(tmp_path: Path) -> None:
+    with (
+        pytest.raises(RuntimeError, match="ended before it was ready"),
+        listening("aenv.cli", "hub", "--port", "x"),
+    ):
+        pytest.fail("it has no port")

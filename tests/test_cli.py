@@ -168,6 +168,7 @@ class TestInit:
         assert "aenvironment" in (root / "requirements.txt").read_text().split()
         assert not [name for name in files if "$name" in (root / name).read_text()]
 
+    @pytest.mark.slow  # pytest in pytest
     @pytest.mark.parametrize("template", ["default", "benchmark", "service"])
     def test_the_tests_of_a_new_project_pass(self, tmp_path: Path, template: str) -> None:
         aenv("init", "my-env", "-t", template, "-w", tmp_path)

@@ -13,6 +13,7 @@ import pytest
 from aenv import Environment
 from aenv.gateway.app import gateway, serve
 from aenv.models import CreateInstance
+from aenv.serving.accounts import LOCAL
 from aenv.settings import GatewaySettings
 from tests.gateways import make_project
 
@@ -95,10 +96,10 @@ async def test_a_gateway_ends_after_its_time_without_instances(tmp_path):
 async def test_a_gateway_is_not_idle_while_it_has_an_instance(tmp_path):
     project = make_project(tmp_path, "my-env", code=CODE)
     settings = GatewaySettings(port=0, data_port=0, home=tmp_path / "h", projects=(project,))
-    async with gateway(settings) as (_, instances):
-        record = await instances.create(CreateInstance(env_name="my-env"))
-        idle = asyncio.ensure_future(instances.idle(0))
+    async with gateway(settings) as (_, made):
+        record = await made.creations.create(CreateInstance(env_name="my-env"), LOCAL)
+        idle = asyncio.ensure_future(made.idle(0))
         await asyncio.wait({idle}, timeout=0)
         assert not idle.done()
-        await instances.delete(record.id)
+        await made.instances.delete(record.id)
         await idle

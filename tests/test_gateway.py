@@ -139,7 +139,7 @@ async def test_an_environment_that_fails_to_load_is_a_failed_instance_with_the_t
     ("body", "message"),
     [
         (b"{", "not JSON"),
-        (b"", "not JSON"),
+        (b"", "'envName'"),
         (b'{"envName": "\xff"}', "not JSON"),
         (b"[" * 100_000, "not JSON"),
         (b'"echo"', "JSON object"),
@@ -202,13 +202,16 @@ async def test_the_same_put_twice_is_the_same_instance(gateway: Gateway) -> None
     id = new_id()
     first = await gateway.create(id=id, ttl="5m")
     assert first["id"] == id
-    assert await gateway.create(id=id, ttl="5m") == first
+    again = await gateway.create(id=id, ttl="5m")
+    assert {**again, "token": ""} == {**first, "token": ""}  # which is signed anew
     assert len(instance_processes(gateway.home)) == 1
 
 
 async def test_puts_at_the_same_time_make_one_instance_for_all(gateway: Gateway) -> None:
     id = new_id()
     answers = await asyncio.gather(*(gateway.create(id=id) for _ in range(5)))
+    for answer in answers:
+        assert answer.pop("token").startswith(f"{id}.")  # each signed at its own moment
     assert answers == [answers[0]] * 5
     assert len(instance_processes(gateway.home)) == 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -136,14 +137,17 @@ async def test_a_stop_ends_instances_creations_and_open_calls(home: Path, tmp_pa
 
 
 PROGRAM = """
+import json
 import sys
 from pathlib import Path
 from aenv.gateway.app import run
 from aenv.settings import GatewaySettings
 
-home, project = map(Path, sys.argv[1:])
+home, settings, *projects = sys.argv[1:]
 run(
-    GatewaySettings(port=0, data_port=0, home=home, projects=(project,)),
+    GatewaySettings(
+        port=0, data_port=0, home=Path(home), projects=tuple(map(Path, projects)), **json.loads(settings)
+    ),
     lambda address: print(address.port, address.data_port, flush=True),
 )
 """
@@ -152,8 +156,8 @@ run(
 class Program:
     """A gateway in a process of its own, on uvloop, as `aenv serve` runs it."""
 
-    def __init__(self, home: Path, project: Path) -> None:
-        command = [sys.executable, "-c", PROGRAM, str(home), str(project)]
+    def __init__(self, home: Path, *projects: Path, **settings: Any) -> None:
+        command = [sys.executable, "-c", PROGRAM, str(home), json.dumps(settings), *map(str, projects)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     async def ready(self, pool: Pool, home: Path) -> Gateway:
@@ -184,16 +188,20 @@ async def test_a_signal_stops_the_gateway_and_its_instances(
     assert leftovers(home) == []
 
 
-async def test_what_a_killed_gateway_left_is_reaped_by_the_next(home: Path, tmp_path: Path) -> None:
+async def test_what_a_killed_gateway_left_is_taken_over_by_the_next(home: Path, tmp_path: Path) -> None:
     project = make_project(tmp_path)
     program = Program(home, project)
     async with Pool() as pool:
         gateway = await program.ready(pool, home)
-        await asyncio.gather(gateway.create(), gateway.create())
+        one, other = await asyncio.gather(gateway.create(), gateway.create())
         await program.end(signal.SIGKILL)
     assert len(instance_processes(home)) == 2
     async with running_gateway(home, project) as gateway:
-        assert gateway.leftovers() == []
+        assert await gateway.call(one["id"], "echo", text="still here") == "still here"
+        by_token = [("authorization", f"Bearer {other['token']}")]  # signed by the one that was killed
+        assert (await gateway.ask("GET", "/health", headers=by_token, origin=gateway.data))[0] == 200
+        assert (await gateway.ask("DELETE", f"/env-instance/{one['id']}"))[0] == 200
+        assert len(instance_processes(home)) == 1
 
 
 async def test_a_second_gateway_on_the_same_home_leaves_the_first_ones_instances_alone(

@@ -6,23 +6,22 @@ import asyncio
 import os
 import socket
 import struct
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from aenv.config import load_project
 from aenv.engines import proc
-from aenv.engines.process import ProcessEngine
 from aenv.errors import Conflict, NotFound
-from aenv.gateway.catalog import Catalog
-from aenv.gateway.instances import REMEMBERED, Instances
-from aenv.gateway.sweeper import Sweeper
+from aenv.instances.sweeper import Sweeper
 from aenv.models import CreateInstance
+from aenv.serving.accounts import LOCAL
 from conformance.engine import NEVER_READY, opened
 from tests.gateways import (
     ECHO,
     Gateway,
+    composed,
     instance_processes,
     leftovers,
     make_project,
@@ -152,22 +151,40 @@ async def test_the_environments_own_ttl_counts_unless_the_request_has_one(gatewa
 
 async def test_a_renewed_instance_lives_from_then_on(home: Path, tmp_path: Path) -> None:
     now = 1000.0
-    sweeper = Sweeper(lambda: now)
-    catalog = Catalog([load_project(make_project(tmp_path))])
-    async with Instances(ProcessEngine(home), catalog, sweeper, start_timeout=30) as instances:
-        record = await instances.create(CreateInstance(env_name="echo", ttl="10m"))
-        before = record.expires_at
+    async with composed(home, make_project(tmp_path), clock=lambda: now) as made:
+        record = await made.creations.create(CreateInstance(env_name="echo", ttl="10m"), LOCAL)
         now += 500
-        assert instances.renew(record.id, 600) is record
-        assert record.expires_at > before
-        now += 599  # the first deadline is long over
-        instances.check(record.id)
-        assert record.status == "Running"
-        now += 1
-        instances.check(record.id)
-        assert record.status == "Terminated"
+        renewed = await made.instances.renew(record.id, 600)
+        assert renewed.expires_at > record.expires_at
+        now += 598  # the first deadline is long over
+        made.lives.check(record.id)
+        assert (await made.instances.get(record.id)).status == "Running"
+        now += 3
+        life = made.lives.by_id[record.id]
+        made.lives.check(record.id)
+        await life.ended.wait()
+        ended = await made.instances.get(record.id)
+        assert (ended.status, ended.reason) == ("Terminated", "its time to live of 600 s was over")
         with pytest.raises(Conflict, match="terminated; only one that runs can be renewed"):
-            instances.renew(record.id, 600)
+            await made.instances.renew(record.id, 600)
+
+
+async def test_an_instance_that_is_not_used_ends_after_its_idle_timeout(home: Path, tmp_path: Path) -> None:
+    now = 1000.0
+    async with composed(home, make_project(tmp_path, idleTimeout="5m"), clock=lambda: now) as made:
+        used = await made.creations.create(CreateInstance(env_name="echo"), LOCAL)
+        unused = await made.creations.create(CreateInstance(env_name="echo"), LOCAL)
+        patient = await made.creations.create(CreateInstance(env_name="echo", idle_timeout="20m"), LOCAL)
+        now += 200
+        await made.instances.address(used.id)  # as every call does
+        now += 101
+        life = made.lives.by_id[unused.id]
+        for record in (used, unused, patient):
+            made.lives.check(record.id)
+        await life.ended.wait()
+        ended = await made.instances.get(unused.id)
+        assert (ended.status, ended.reason) == ("Terminated", "it was not used for 300 s")
+        assert set(made.lives.by_id) == {used.id, patient.id}
 
 
 async def test_the_route_to_renew_checks_what_it_is_given(gateway: Gateway) -> None:
@@ -193,27 +210,21 @@ async def test_an_instance_that_crashes_is_shown_as_failed(gateway: Gateway) -> 
     assert (await gateway.ask("GET", f"/env-instance/{other['id']}"))[1]["data"]["status"] == "Running"
 
 
-async def test_ended_instances_are_remembered_for_an_hour(home: Path, tmp_path: Path) -> None:
-    now = 1000.0
-    sweeper = Sweeper(lambda: now)
-    catalog = Catalog([load_project(make_project(tmp_path))])
-    async with Instances(ProcessEngine(home), catalog, sweeper, start_timeout=30) as instances:
-        record = await instances.create(CreateInstance(env_name="echo", ttl="10m"))
-        now += 599
-        instances.check(record.id)
-        assert record.status == "Running"
-        now += 1
-        instances.check(record.id)
-        assert record.status == "Terminated"
-        await record.ended.wait()
+async def test_ended_instances_are_remembered_for_an_hour(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with composed(home, make_project(tmp_path)) as made:
+        record = await made.creations.create(CreateInstance(env_name="echo"), LOCAL)
+        await made.instances.delete(record.id)
         assert leftovers(home) == []
-        now += REMEMBERED - 1
-        instances.check(record.id)
-        assert instances.get(record.id) is record
-        now += 1
-        instances.check(record.id)
+        ended = time.time()
+        monkeypatch.setattr(time, "time", lambda: ended + 3590)  # the clock on the wall, an hour later
+        await made.upkeep.tend()
+        assert (await made.instances.get(record.id)).status == "Terminated"
+        monkeypatch.setattr(time, "time", lambda: ended + 3610)
+        await made.upkeep.tend()
         with pytest.raises(NotFound, match="not found"):
-            instances.get(record.id)
+            await made.instances.get(record.id)
 
 
 async def test_the_sweeper_wakes_for_the_next_deadline_even_when_it_is_added_last() -> None:

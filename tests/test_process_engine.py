@@ -18,6 +18,7 @@ from aenv.engines import proc
 from aenv.engines.process import ProcessEngine
 from aenv.errors import StartFailed
 from aenv.http1 import Pool
+from conformance.capabilities import CapabilityConformance
 from conformance.engine import ENVIRONMENT, EngineConformance, Leftovers, MakeEngine, Projects, call, opened
 
 # In place of Python with the runtime.
@@ -58,7 +59,8 @@ def leftovers(home: Path, temporary: Path) -> Leftovers:
 
     def find() -> list[str]:
         folders = [str(path) for place in (home / "run" / "instances", temporary) for path in place.glob("*")]
-        return folders + [str(process) for process in psutil.process_iter() if str(home) in workspace_of(process)]
+        processes = [process for process in psutil.process_iter() if str(home) in workspace_of(process)]
+        return folders + [f"process {process.pid}" for process in processes]
 
     return find
 
@@ -74,7 +76,7 @@ def open_files(pid: int) -> list[str]:
     return [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
 
 
-class TestProcessEngine(EngineConformance):
+class TestProcessEngine(EngineConformance, CapabilityConformance):
     @pytest.fixture
     def make_engine(self, make_engine: MakeEngine) -> MakeEngine:
         return make_engine
@@ -149,21 +151,26 @@ class TestProcessEngine(EngineConformance):
         stale = {**json.loads(state.read_text()), "pid": bystander}
         assert stale["start_time"] != proc.start_time(bystander)
         state.write_text(json.dumps(stale))
+        other = make_engine()
+        assert await other.running() == {}
+        assert await other.leftovers() == [spec.id]
         # Would end this very process if only the pid counted.
-        assert await make_engine().running() == {}
+        await other.destroy(spec.id)
         assert proc.start_time(address.pid) is None
-        await engine.destroy(spec.id)
 
     async def test_what_a_dead_engine_had_just_begun_is_found(
         self, engine: ProcessEngine, make_engine: MakeEngine, projects: Projects, home: Path
     ) -> None:
         spec = projects.spec()
-        await engine.create(spec)
+        address = await engine.create(spec)
         # As if it had died between starting the process and writing down its pid.
         state = home / "run" / "instances" / spec.id / "state.json"
         state.write_text(json.dumps({"socket": json.loads(state.read_text())["socket"]}))
-        assert await make_engine().running() == {}
-        await engine.destroy(spec.id)
+        other = make_engine()
+        assert await other.running() == {}
+        assert await other.leftovers() == [spec.id]
+        await other.destroy(spec.id)
+        assert proc.start_time(address.pid) is None
 
     async def test_the_end_of_an_instance_is_noticed_with_its_reason(
         self, engine: ProcessEngine, projects: Projects

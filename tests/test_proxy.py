@@ -96,18 +96,24 @@ async def test_an_instance_that_has_ended_gets_no_more_requests(gateway: Gateway
 
 async def test_a_token_of_another_gateway_is_refused(gateway: Gateway) -> None:
     instance = await gateway.create()
-    forged = Tokens().sign(instance["id"])
+    forged = Tokens(b"another key").sign(instance["id"], None)
     for target in ("/health", f"/instances/{instance['id']}/health"):
         status, reply = await gateway.ask("GET", target, headers=by_token(forged), origin=gateway.data)
         assert (status, reply["error"]) == (401, "unauthenticated")
 
 
 def test_only_a_token_as_it_was_signed_is_good() -> None:
-    tokens = Tokens()
-    token = tokens.sign("echo-abc")
-    assert tokens.verify(token) == "echo-abc"
+    tokens = Tokens(b"key")
+    token = tokens.sign("echo-abc", "alice")
+    claim = tokens.verify(token)
+    assert claim
+    assert (claim.instance, claim.account, claim.port, claim.is_over) == ("echo-abc", "alice", None, False)
     assert tokens.verify("sk-something-else") is None
-    for bad in (token.replace("abc", "abd"), token[:-1] + ("A" if token[-1] != "A" else "B")):
+    for bad in (
+        token.replace("abc", "abd"),
+        token.replace("alice", "alicf"),
+        token[:-1] + ("A" if token[-1] != "A" else "B"),
+    ):
         with pytest.raises(Unauthenticated):
             tokens.verify(bad)
 

@@ -11,19 +11,15 @@ from pathlib import Path
 import pytest
 
 from aenv.addresses import Origin
-from aenv.config import load_project
 from aenv.engines.base import Address, InstanceSpec
 from aenv.errors import NetworkError
 from aenv.gateway.app import GatewayAddress
-from aenv.gateway.catalog import Catalog
-from aenv.gateway.instances import Instances
-from aenv.gateway.listeners import bind_tcp, serving
-from aenv.gateway.proxy import Proxy
-from aenv.gateway.sweeper import Sweeper
 from aenv.gateway.tokens import Tokens
 from aenv.http1 import Pool
 from aenv.models import CreateInstance
-from tests.gateways import Gateway, make_project
+from aenv.serving.accounts import LOCAL
+from aenv.serving.listeners import bind_tcp, serving
+from tests.gateways import Gateway, composed, make_project
 
 MEBI = 1 << 20
 
@@ -62,20 +58,17 @@ async def proxied(
     upstream: Upstream, tmp_path: Path, limit: int = 64 * MEBI
 ) -> AsyncIterator[tuple[Gateway, str]]:
     """A data port in front of `upstream`, and the path of an instance there."""
-    catalog = Catalog([load_project(make_project(tmp_path))])
     server = await asyncio.start_server(upstream.serve, "127.0.0.1", 0)
     upstream.origin = Origin("127.0.0.1", server.sockets[0].getsockname()[1])
     async with (
         server,
-        Pool() as pool,
         Pool() as clients,
-        Instances(upstream, catalog, Sweeper(), start_timeout=5) as instances,
+        composed(tmp_path / "home", make_project(tmp_path), engine=upstream, max_body_bytes=limit) as made,
     ):
-        record = await instances.create(CreateInstance(env_name="echo"))
+        record = await made.creations.create(CreateInstance(env_name="echo"), LOCAL)
+        upstream.tokens = made.tokens
         listener = bind_tcp("127.0.0.1", 0)
-        async with serving(
-            Proxy(instances, upstream.tokens, pool, max_body_bytes=limit, loopback_only=True), [listener]
-        ):
+        async with serving(made.proxy, [listener]):
             address = GatewayAddress("127.0.0.1", *[listener.getsockname()[1]] * 2)
             yield Gateway(address, clients, tmp_path), f"/instances/{record.id}"
 
@@ -97,6 +90,7 @@ async def test_headers_of_a_connection_stay_on_it(tmp_path: Path) -> None:
     async with proxied(upstream, tmp_path) as (gateway, path):
         headers = [
             ("X-Kept", "1"),
+            ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
             ("TE", "trailers"),
             ("Connection", "keep-alive, X-Private"),
             ("X-Private", "1"),
@@ -107,7 +101,8 @@ async def test_headers_of_a_connection_stay_on_it(tmp_path: Path) -> None:
         response = await gateway.pool.request(gateway.data, "GET", f"{path}/x", headers)
         assert await response.read() == b"ok"
     head = upstream.heads[0].decode().lower()
-    for kept in ("x-kept: 1", "authorization: bearer the-authors-own", "cookie: a=1", "host: "):
+    expected = ("x-kept: 1", "traceparent: 00-4bf9", "authorization: bearer the-authors-own", "cookie: a=1")
+    for kept in (*expected, "host: "):
         assert head.count(f"\r\n{kept}") == 1
     for dropped in ("te:", "connection:", "x-private:", "aenvcore-mcpproxy-url:", "content-length:"):
         assert f"\r\n{dropped}" not in head
@@ -119,7 +114,7 @@ async def test_headers_of_a_connection_stay_on_it(tmp_path: Path) -> None:
 async def test_an_instance_token_is_not_shown_to_the_instance(tmp_path: Path) -> None:
     upstream = Upstream(replying(OK, b"\r\nok"))
     async with proxied(upstream, tmp_path) as (gateway, path):
-        token = upstream.tokens.sign(path.removeprefix("/instances/"))
+        token = upstream.tokens.sign(path.removeprefix("/instances/"), None)
         assert (
             await gateway.pool.request(gateway.data, "GET", "/x", [("authorization", f"Bearer {token}")])
         ).status == 200

@@ -64,7 +64,7 @@ def test_the_environment_takes_the_published_parameters_in_their_order():
     assert parameters == [
         *("env_name", "datasource", "ttl", "environment_variables", "arguments", "aenv_url", "timeout"),
         *("startup_timeout", "max_retries", "api_key", "skip_for_healthy", "enable_data_plane", "owner"),
-        *("labels", "mount_points", "init_command", "resources", "attach", "runtime_url"),
+        *("labels", "mount_points", "init_command", "resources", "attach", "runtime_url", "wait"),
     ]
 
 
@@ -72,7 +72,10 @@ PUBLISHED_METHODS = [
     *("initialize", "release", "list_tools", "list_openai_tools", "list_functions", "call_tool"),
     *("call_function", "call_reward", "check_health", "wait_for_ready", "get_env_info", "presign_url"),
 ]
-OUR_METHODS = ["destroy", "renew", "reset", "openai_tools", "anthropic_tools", "list_anthropic_tools"]
+OUR_METHODS = [
+    *("destroy", "renew", "reset", "openai_tools", "anthropic_tools", "list_anthropic_tools", "exec"),
+    *("upload", "download", "list_files", "events", "history"),
+]
 
 
 @pytest.mark.parametrize("name", [*PUBLISHED_METHODS, *OUR_METHODS])

@@ -170,14 +170,6 @@ async def test_a_long_rollout_renews_its_instance(gateway):
             await env.renew("soon")
 
 
-async def test_presigned_urls_are_refused_with_the_reason(gateway):
-    async with Environment("my-env@1.0.0") as env:
-        with pytest.raises(
-            errors.EnvironmentError, match=r"presign_url failed: not supported on this engine \(process\)"
-        ):
-            await env.presign_url(8000)
-
-
 async def test_the_sync_environment_walks_through_a_gateway(gateway):
     def walk() -> object:
         with SyncEnvironment("my-env@1.0.0") as env:

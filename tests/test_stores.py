@@ -89,6 +89,7 @@ class TestRedis(StoreConformance):
             RedisStore("redis://localhost", wrong)
 
 
+@pytest.mark.slow  # all of it for a third time
 class TestRedisCluster(StoreConformance):
     @pytest.fixture
     def make_store(self, cluster: RedisServer, prefix: str) -> MakeStore:

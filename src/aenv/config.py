@@ -44,6 +44,7 @@ _DEPLOY = {
     "podTemplate": str,
     "ttl": (str, int, float),
     "callTimeout": (str, int, float),
+    "idleTimeout": (str, int, float),
     "resource": str,
     "arcaTemplateId": str,
     "network": (str, dict),
@@ -122,7 +123,7 @@ def _project(path: Path, text: str, raw: Any) -> Project:
     deploy = raw.get("deployConfig", {})
     _check(text, deploy, _DEPLOY, "deployConfig.")
     _check_amounts(text, deploy)
-    ref = refs.parse(f"{raw['name']}@{raw['version']}")
+    ref = refs.exact(raw["name"], raw["version"])
     return Project(
         path=path,
         name=ref.name,
@@ -140,11 +141,11 @@ def _project(path: Path, text: str, raw: Any) -> Project:
 def _check(text: str, values: dict[str, Any], known: dict[str, Any], prefix: str) -> None:
     for key, value in values.items():
         if key not in known:
-            logger.warning("%s line %d: unknown field %s is kept", FILE_NAME, _line(text, key), prefix + key)
+            logger.warning("%s line %d: unknown field %s is kept", FILE_NAME, line_of(text, key), prefix + key)
         elif not isinstance(value, known[key]) or (isinstance(value, bool) and known[key] is not bool):
             expected = known[key] if isinstance(known[key], tuple) else (known[key],)
             kinds = " or ".join(_KIND_NAMES[kind] for kind in expected)
-            raise InvalidRequest(f"{FILE_NAME} line {_line(text, key)}: {prefix}{key} must be {kinds}")
+            raise InvalidRequest(f"{FILE_NAME} line {line_of(text, key)}: {prefix}{key} must be {kinds}")
 
 
 def _check_amounts(text: str, deploy: dict[str, Any]) -> None:
@@ -157,7 +158,7 @@ def _check_amounts(text: str, deploy: dict[str, Any]) -> None:
             parse(value)
         except InvalidRequest as error:
             raise InvalidRequest(
-                f"{FILE_NAME} line {_line(text, key)}: deployConfig.{key}: {error.message}"
+                f"{FILE_NAME} line {line_of(text, key)}: deployConfig.{key}: {error.message}"
             ) from None
 
 
@@ -167,6 +168,7 @@ _AMOUNTS: dict[str, Callable[[Any], float]] = {
     "ephemeralStorage": quantities.size_bytes,
     "ttl": quantities.seconds,
     "callTimeout": quantities.seconds,
+    "idleTimeout": quantities.seconds,
 }
 _KIND_NAMES = {
     str: "a string",
@@ -178,7 +180,7 @@ _KIND_NAMES = {
 }
 
 
-def _line(text: str, key: str) -> int:
+def line_of(text: str, key: str) -> int:
     """The line on which `key` first stands as a key."""
     match = re.search(rf"{re.escape(json.dumps(key))}\s*:", text)
     return text.count("\n", 0, match.start()) + 1 if match else 1

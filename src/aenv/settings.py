@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 logger = logging.getLogger("aenv.settings")
@@ -18,14 +18,19 @@ KNOWN = {
     "AENV_SYSTEM_URL": "address of a gateway; chooses remote mode",
     "AENV_API_KEY": "token for the gateway's control port",
     "AENV_HOME": "folder for everything aenv keeps (default ~/.aenv)",
+    "AENV_STORE": "where a server keeps records: redis://… (default SQLite)",
+    "AENV_BLOBS": "where a server keeps bundles: s3://… (default a folder)",
     "AENV_ALLOW_UNISOLATED": "1 allows instances without isolation where the kernel offers none",
     "AENV_INSTANCE_ID": "inside an instance: its id",
     "AENV_WORKSPACE": "inside an instance: its working folder",
     "AENV_ENVIRONMENT": "inside an instance: name@version of its environment",
     "AENV_CALL_TIMEOUT": "inside an instance: seconds a call may take",
+    "AENV_STORAGE": "inside an instance: the folder that outlives it",
+    "AENV_SERVICE_ID": "inside a replica of a service: the service's id",
     "AENV_TEST_SHARED": "tests only: the folder with shared test data",
 }
 DIRECT_MODE_VARIABLE = "DUMMY_INSTANCE_IP"
+HUB_VARIABLE = "HUB_BACKEND"
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class ClientSettings:
     system_url: str | None = None
     direct_address: str | None = None
     api_key: str | None = None
+    hub_url: str | None = None
     home: Path = Path("~/.aenv")
     allow_unisolated: bool = False
 
@@ -65,6 +71,24 @@ class GatewaySettings:
     start_timeout: float = 60.0
     max_body_bytes: int = 64 << 20
     insecure: bool = False
+    store: str = ""
+    """Where records are kept: empty for SQLite in `home`, or redis://…"""
+    blobs: str = ""
+    """Where bundles are kept: empty for a folder in `home`, or s3://bucket/prefix"""
+    rate_limit: float = 1000.0
+    """Requests a second for each account; 0 sets no limit."""
+    route_limits: Mapping[str, float] = field(default_factory=dict)
+    """The same for some routes, as in {"POST /env-instance": 10}."""
+    max_instances: int | None = None
+    max_instances_by_label: Mapping[str, int] = field(default_factory=dict)
+    """For each value of a label, as in {"experiment": 100}."""
+    capacity_cpus: float | None = None
+    capacity_memory_bytes: int | None = None
+    """What all instances together may ask for."""
+    require_data_token: bool = False
+    keep_history: bool = True
+    keep_instances: bool = False
+    """Whether instances outlive a gateway that stops, for the next one to take over."""
     idle_exit: float | None = None
     """Seconds without instances after which an embedded platform ends; None = never."""
 
@@ -75,6 +99,7 @@ def client_settings(environ: Mapping[str, str] | None = None) -> ClientSettings:
         system_url=env.get("AENV_SYSTEM_URL") or None,
         direct_address=env.get(DIRECT_MODE_VARIABLE) or None,
         api_key=env.get("AENV_API_KEY") or None,
+        hub_url=env.get(HUB_VARIABLE) or None,
         home=home(env),
         allow_unisolated=env.get("AENV_ALLOW_UNISOLATED") == "1",
     )

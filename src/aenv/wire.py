@@ -11,6 +11,7 @@ from enum import StrEnum
 
 INSTANCE_HEADER = "AEnvCore-EnvInstance-ID"
 PROXY_URL_HEADER = "AEnvCore-MCPProxy-URL"  # sent by published clients; never dialled
+TOKEN_HEADER = "AEnvCore-Instance-Token"  # in data replies: a fresh instance token, before the one sent expires
 
 DEFAULT_TTL = "30m"
 

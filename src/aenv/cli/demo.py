@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +39,12 @@ async def _demo(folder: Path) -> None:
     with _step("imported the SDK"):
         from . import target
 
-    async with _gateway(project, folder / "home") as url:
+    from .own_gateway import own_gateway
+
+    async with AsyncExitStack() as stack:
+        with _step("started a gateway") as say:
+            url = await stack.enter_async_context(own_gateway(project, folder / "home", idle_exit=_LIFE))
+            say(url)
         env = target.behind_gateway(f"{_NAME}@{_VERSION}", url, ttl=_LIFE)
         try:
             with _step("started an instance") as say:
@@ -75,29 +78,3 @@ def _step(what: str) -> Iterator[Callable[[str], None]]:
     yield said.append
     milliseconds = (time.perf_counter() - started) * 1000
     output.data(f"{milliseconds:7.1f} ms  {': '.join([what, *said])}")
-
-
-@asynccontextmanager
-async def _gateway(project: Path, home: Path) -> AsyncIterator[str]:
-    """`aenv serve` as a child process, with the process engine; gives its address."""
-    import asyncio
-
-    from .supervise import end, read_ready
-
-    reading, writing = os.pipe()
-    log = home.with_suffix(".log")
-    command = [sys.executable, "-m", "aenv.cli", "serve", str(project), "--home", str(home)]
-    command += ["--port", "0", "--data-port", "0", "--log-level", "WARNING", "--ready-fd", str(writing)]
-    command += ["--idle-exit", _LIFE]
-    async with AsyncExitStack() as stack:
-        with _step("started a gateway") as say, log.open("wb") as stderr:
-            process = await asyncio.create_subprocess_exec(
-                *command, stderr=stderr, pass_fds=(writing,), start_new_session=True
-            )
-            stack.push_async_callback(end, process)
-            os.close(writing)  # ours, so that the child's exit reads as end-of-file
-            ready = await read_ready(reading)
-            if not ready:
-                raise output.Failure(f"the gateway did not start: {log.read_text(errors='replace')}")
-            say(ready["url"])
-        yield ready["url"]

@@ -19,7 +19,11 @@ from ..errors import AEnvError
 from . import output
 
 # Commands are modules of this package, loaded when they are run: the CLI starts as fast as its command does.
-COMMANDS = ("init", "run", "call", "serve", "demo", "version", "completion")
+COMMANDS = (
+    *("init", "run", "call", "test", "build", "push", "pull", "list", "get", "release", "delete"),
+    *("instance", "instances", "service", "token", "login", "config", "serve", "hub"),
+    *("demo", "version", "completion"),
+)
 
 
 class LazyGroup(click.Group):
@@ -67,8 +71,14 @@ def _print_version(ctx: click.Context, parameter: click.Parameter, asked: bool) 
     callback=_print_version,
     help="Print the version number.",
 )
-def cli() -> None:
-    """Write Python functions, serve them to agents and trainers over MCP, and call them."""
+@click.option("-v", "--verbose", is_flag=True, help="Log what goes on, to stderr.")
+@click.option("--debug", is_flag=True, help="Log everything, to stderr.")
+def cli(verbose: bool, debug: bool) -> None:
+    """Write Python functions, publish them as environments, run instances, and call them over MCP."""
+    if verbose or debug:
+        from .. import logs
+
+        logs.configure("DEBUG" if debug else "INFO", sys.stderr)
 
 
 def main() -> None:

@@ -31,9 +31,16 @@ def talk(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def raw(content: bytes, *, to_stderr: bool = False) -> None:
+    """Bytes as they are, such as a command in an instance printed."""
+    stream = (sys.stderr if to_stderr else sys.stdout).buffer
+    stream.write(content)
+    stream.flush()
+
+
 def error(message: str, hint: str | None = None) -> None:
     """One line, whatever the message looked like, and what to try next."""
-    talk(f"aenv: {' '.join(message.split())}")
+    talk(f"aenv: {' '.join(plain(message).split())}")
     if hint:
         talk(f"try: {hint}")
 
@@ -45,6 +52,7 @@ def json(value: Mapping[str, Any] | Sequence[Any]) -> None:
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns that fit the terminal; in a pipe, whole lines that cut and awk can read."""
+    rows = [[plain(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
         for row in (headers, *rows):
@@ -58,3 +66,36 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         columns.add_row(*map(Text, row))  # as text: a description may contain what rich takes for markup
     Console().print(columns)
+
+
+def plain(text: str) -> str:
+    """Text that others wrote, without what would make a terminal do more than print it."""
+    return "".join(c for c in text if c.isprintable() or c in "\n\t")
+
+
+def first_line(text: str | None) -> str:
+    """What fits into a table."""
+    return (text or "").strip().partition("\n")[0]
+
+
+def minute(timestamp: str | None) -> str:
+    """ "2025-11-15T23:31:00.123Z" → "2025-11-15 23:31"."""
+    return (timestamp or "")[:16].replace("T", " ")
+
+
+def size(size_bytes: float) -> str:
+    """1234567 → "1.2 MB"."""
+    units = ["bytes", "kB", "MB", "GB"]
+    while size_bytes >= 1000 and len(units) > 1:
+        size_bytes /= 1000
+        units.pop(0)
+    return f"{size_bytes:.{0 if units[0] == 'bytes' else 1}f} {units[0]}"
+
+
+def status(record: Mapping[str, Any]) -> str:
+    """The name of an environment's status, which is a number on the wire."""
+    number = record.get("status")
+    return _STATUSES[number] if isinstance(number, int) and 0 <= number < len(_STATUSES) else str(number or "")
+
+
+_STATUSES = ("Init", "Pending", "Creating", "Created", "Testing", "Verified", "Ready", "Released", "Failed")

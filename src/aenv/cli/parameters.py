@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import click
 
-from .. import quantities
+from .. import quantities, refs
 from ..errors import InvalidRequest
+from . import output
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _Port(click.IntRange):
@@ -20,6 +27,22 @@ class _Port(click.IntRange):
 PORT = _Port()
 LOG_LEVEL = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
 
+# With a variable each: a password in an address is nothing for a list of processes to show.
+STORE = click.option(
+    "--store",
+    default="",
+    envvar="AENV_STORE",
+    metavar="URL",
+    help="Where records are kept: redis://…  [default: $AENV_STORE, or SQLite in the home folder]",
+)
+BLOBS = click.option(
+    "--blobs",
+    default="",
+    envvar="AENV_BLOBS",
+    metavar="URL",
+    help="Where bundles are kept: s3://…  [default: $AENV_BLOBS, or a folder in the home folder]",
+)
+
 
 def seconds(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
     """Callback of an option that takes a duration such as "30s" or "2m"."""
@@ -27,3 +50,50 @@ def seconds(ctx: click.Context, parameter: click.Parameter, value: str | None) -
         return None if value is None else quantities.seconds(value)
     except InvalidRequest as error:
         raise click.BadParameter(error.message, ctx, parameter) from error
+
+
+def reference(ctx: click.Context, parameter: click.Parameter, value: str) -> refs.Ref:
+    """Callback of an argument that names an environment: "name" or "name@version"."""
+    try:
+        return refs.parse(value)
+    except InvalidRequest as error:
+        raise click.UsageError(error.message, ctx) from error
+
+
+def exact_reference(ctx: click.Context, parameter: click.Parameter, value: str) -> refs.Ref:
+    """Callback of an argument that must name one version."""
+    ref = reference(ctx, parameter, value)
+    if ref.version is None:
+        raise click.UsageError(f"{value!r} names no version; write it as '{ref.name}@1.0.0'", ctx)
+    return ref
+
+
+def formats(function: Function) -> Function:
+    """Adds --format table|json and --json to a command, which gets `as_json`."""
+    choice = click.option(
+        "-f",
+        "--format",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+        expose_value=False,
+        callback=_note_format,
+        help="How to print it.",
+    )
+    flag = click.option(
+        "--json", is_flag=True, expose_value=False, callback=_note_format, help="The same as --format json."
+    )
+    return choice(flag(function))
+
+
+def _note_format(ctx: click.Context, parameter: click.Parameter, value: str | bool) -> None:
+    ctx.params["as_json"] = ctx.params.get("as_json", False) or value in (True, "json")
+
+
+def confirm(what: str, yes: bool, flag: str = "-y") -> None:
+    """Go on only if `yes`, or if the person at the terminal agrees to `what`."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise output.Failure(f"nobody is there to ask whether to {what}", hint=f"{flag}, to do it without asking")
+    click.confirm(f"{what}?", abort=True, err=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from .. import config
 from ..errors import InvalidRequest
-from . import output
+from . import files, output
 
 
 def load(folder: Path) -> config.Project:
@@ -17,9 +21,54 @@ def load(folder: Path) -> config.Project:
         raise output.Failure(error.message, exit_code=3) from error
 
 
+def named(what: str | None, work_dir: Path) -> config.Project:
+    """The project in the folder `what` of `work_dir`, or in one of its folders whose config.json has that name."""
+    if what is None or (work_dir / what / config.FILE_NAME).is_file():
+        return load(work_dir / (what or "."))
+    for file in (work_dir / config.FILE_NAME, *sorted(work_dir.glob(f"*/{config.FILE_NAME}"))):
+        if _name(file) == what:
+            return load(file.parent)
+    if (work_dir / what).is_dir():
+        return load(work_dir / what)  # which says what is missing there
+    where = str(work_dir.resolve())
+    raise output.Failure(f"no project {what!r} in {where!r}", hint="aenv push PATH; or aenv init NAME")
+
+
+def _name(file: Path) -> str | None:
+    try:
+        return str(json.loads(file.read_bytes())["name"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None  # another project's trouble, or none at all
+
+
 def around(path: Path) -> config.Project | None:
     """The project that `path` is, or is the `src` of, or is a file of; None where there is no config.json."""
     folder = path if path.is_dir() else path.parent
     homes = [folder, folder.parent] if folder.name == "src" else [folder]
     found = next((home for home in homes if (home / config.FILE_NAME).is_file()), None)
     return load(found) if found else None
+
+
+def with_artifacts(project: config.Project, kind: str, made: Sequence[dict[str, str]]) -> config.Project:
+    """Write artifacts into the project's config.json, in the place of those of their kind."""
+    raw = {**project.raw, "artifacts": [*made, *other_artifacts(project, kind)]}
+    file = project.path / config.FILE_NAME
+    files.replace(file, spelled(raw), file.stat().st_mode & 0o777)
+    return changed(project, raw)
+
+
+def changed(project: config.Project, raw: dict[str, Any], path: Path | None = None) -> config.Project:
+    """The project with another config.json, which has been checked but for its version and artifacts."""
+    artifacts = tuple(each for each in raw.get("artifacts", ()) if isinstance(each, dict))
+    return replace(project, path=path or project.path, version=raw["version"], artifacts=artifacts, raw=raw)
+
+
+def other_artifacts(project: config.Project, kind: str) -> list[Any]:
+    """What config.json lists as artifacts, without those of a kind."""
+    listed = project.raw.get("artifacts", ())
+    return [each for each in listed if not isinstance(each, dict) or each.get("type") != kind]
+
+
+def spelled(raw: dict[str, Any]) -> str:
+    """The text of a config.json."""
+    return json.dumps(raw, indent=2, ensure_ascii=False) + "\n"

@@ -4,16 +4,46 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import logs, settings
+from .. import logs, quantities, settings
+from ..errors import InvalidRequest
 from . import output, parameters, project
 
 if TYPE_CHECKING:
     from ..gateway.app import GatewayAddress
+
+
+def _numbers(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    """Options such as "experiment=100"."""
+    found = {}
+    for value in values:
+        name, equals, number = value.rpartition("=")
+        if not name or not equals or not number.isdecimal():
+            raise click.BadParameter(f"write {value!r} as 'name=number'", ctx, parameter)
+        found[name] = int(number)
+    return found
+
+
+def _cpus(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    return _amount(ctx, parameter, value, quantities.cpus)
+
+
+def _size(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    return _amount(ctx, parameter, value, quantities.size_bytes)
+
+
+def _amount(
+    ctx: click.Context, parameter: click.Parameter, value: str | None, parse: Callable[[str], float]
+) -> float | None:
+    try:
+        return None if value is None else parse(value)
+    except InvalidRequest as error:
+        raise click.BadParameter(error.message, ctx, parameter) from error
 
 
 @click.command("serve")
@@ -43,7 +73,38 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for all that is kept.  [default: $AENV_HOME, or ~/.aenv]",
 )
-@click.option("--insecure", is_flag=True, help="Listen beyond this machine although anyone may create instances.")
+@click.option("--insecure", is_flag=True, help="Listen beyond this machine although there are no accounts.")
+@parameters.STORE
+@parameters.BLOBS
+@click.option("--require-data-token", is_flag=True, help="An instance's id alone does not open it.")
+@click.option(
+    "--rate-limit",
+    type=click.FloatRange(0),
+    default=1000.0,
+    show_default=True,
+    help="Requests a second for each token; 0 sets no limit.",
+)
+@click.option(
+    "--route-limit",
+    "route_limits",
+    multiple=True,
+    callback=_numbers,
+    metavar="ROUTE=N",
+    help="The same for one route, as in 'POST /env-instance=10'.",
+)
+@click.option("--max-instances", type=click.IntRange(0), help="Instances at a time.  [default: no limit]")
+@click.option(
+    "--max-per-label",
+    "max_instances_by_label",
+    multiple=True,
+    callback=_numbers,
+    metavar="LABEL=N",
+    help="Instances for each value of a label, as in experiment=100.",
+)
+@click.option("--capacity-cpu", callback=_cpus, metavar="CPUS", help="What all may ask for.  [default: no limit]")
+@click.option("--capacity-memory", callback=_size, metavar="SIZE", help="The same for memory, as in 32Gi.")
+@click.option("--no-history", is_flag=True, help="Instances do not remember their last calls.")
+@click.option("--keep-instances", is_flag=True, help="Leave instances running on stop, for the next gateway.")
 @click.option(
     "--start-timeout",
     callback=parameters.seconds,
@@ -53,6 +114,7 @@ if TYPE_CHECKING:
     help="How long an instance may take to become ready.",
 )
 @click.option("--log-level", type=parameters.LOG_LEVEL, default="INFO", show_default=True, help="How much to log.")
+@click.option("--log-json", is_flag=True, help="Log a line of JSON for each event.")
 @click.option(
     "--socket",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -72,19 +134,22 @@ def command(
     data_port: int,
     engine: str,
     home: Path | None,
-    insecure: bool,
     start_timeout: float,
     log_level: str,
+    log_json: bool,
     socket: Path | None,
-    idle_exit: float | None,
     ready_fd: int | None,
+    capacity_cpu: float | None,
+    capacity_memory: int | None,
+    no_history: bool,
+    **same: Any,
 ) -> None:
     """Run a gateway that makes instances of the environments at PATH, and of those in its home folder."""
     for path in paths:
         project.load(path)  # a broken config.json is found before anything is opened
     from ..gateway import app
 
-    logs.configure(log_level)
+    logs.configure(log_level, as_json=log_json)
     app.run(
         settings.GatewaySettings(
             host=host,
@@ -95,8 +160,10 @@ def command(
             home=home or settings.home(),
             engine=engine,
             start_timeout=start_timeout,
-            insecure=insecure,
-            idle_exit=idle_exit,
+            capacity_cpus=capacity_cpu,
+            capacity_memory_bytes=capacity_memory,
+            keep_history=not no_history,
+            **same,  # the options that are called as the settings are
         ),
         lambda address: _announce(address, engine, ready_fd),
     )

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import Process
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,8 @@ def stop_signals() -> Iterator[asyncio.Event]:
 async def end(process: Process) -> None:
     """Ask a child and what it started to end, and see to it: `process` must lead a session of its own."""
     if process.returncode is None:
-        os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):  # it has just ended, and the loop does not know yet
+            os.killpg(process.pid, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GRACE):
                 await process.wait()
@@ -95,6 +96,24 @@ async def end(process: Process) -> None:
 
 async def _run_once(plan: Plan, listener: socket.socket, announce: Callable[[Ready], None]) -> int:
     """The life of one runtime; its exit code. Cancelling ends it."""
+    async with running(plan, listener) as (process, ready):
+        if ready.get("ready"):
+            announce(ready)
+        code = await process.wait()
+        if code and ready.get("ready", True):  # otherwise it has said why itself
+            how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
+            output.error(f"the runtime of {str(plan.path)!r} ended with {how}")
+        return code
+
+
+@contextlib.asynccontextmanager
+async def running(
+    plan: Plan, listener: socket.socket, log: int | None = None
+) -> AsyncIterator[tuple[Process, Ready]]:
+    """A runtime for the time of the block, and what it said once it had started, or failed to.
+
+    `log` is where it prints; otherwise where we do.
+    """
     reading, writing = os.pipe()
     lifeline, held = os.pipe()  # we hold one end for as long as we live, so that a killed `aenv run` ends it too
     try:
@@ -104,6 +123,8 @@ async def _run_once(plan: Plan, listener: socket.socket, announce: Callable[[Rea
             ),
             cwd=plan.folder,
             env=plan.variables,
+            stdout=log,
+            stderr=log,
             pass_fds=(listener.fileno(), writing, lifeline),
             start_new_session=True,
         )
@@ -115,14 +136,7 @@ async def _run_once(plan: Plan, listener: socket.socket, announce: Callable[[Rea
         os.close(writing)  # ours, so that the child's exit reads as end-of-file
         os.close(lifeline)
     try:
-        ready = await read_ready(reading)
-        if ready.get("ready"):
-            announce(ready)
-        code = await process.wait()
-        if code and ready.get("ready", True):  # otherwise it has said why itself
-            how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
-            output.error(f"the runtime of {str(plan.path)!r} ended with {how}")
-        return code
+        yield process, await read_ready(reading)
     finally:
         await end(process)
         os.close(held)

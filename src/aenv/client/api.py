@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
+import time
 import weakref
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterable, Mapping
+from contextlib import nullcontext, suppress
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -23,6 +25,7 @@ from ..http1 import Headers, Pool, Response
 logger = logging.getLogger("aenv.client.api")
 
 _MAX_BACKOFF = 10.0
+_MAX_ERROR_BYTES = 1 << 20
 
 
 class SharedPool:
@@ -83,11 +86,16 @@ class Api:
         return self._shared.pool
 
     async def create_instance(
-        self, id: str, body: Mapping[str, Any], *, timeout: float | None = None
+        self,
+        id: str,
+        body: Mapping[str, Any],
+        *,
+        timeout: float | None = None,
+        patience: float | None = None,
     ) -> dict[str, Any]:
         """The new instance. Safe to repeat: the same id is the same instance."""
         path = f"/env-instance/{quote(id, safe='')}"
-        data: dict[str, Any] = await self.call("PUT", path, body, timeout=timeout)
+        data: dict[str, Any] = await self.call("PUT", path, body, timeout=timeout, patience=patience)
         return data
 
     async def get_instance(self, id: str) -> dict[str, Any]:
@@ -100,10 +108,14 @@ class Api:
         data = await self.call("GET", f"/env-instance/{quote(which, safe='*@')}/list{query}")
         return data or []
 
-    async def delete_instance(self, id: str) -> None:
-        """End an instance; one that is gone already is fine."""
-        with suppress(errors.NotFound):
+    async def delete_instance(self, id: str, *, missing_ok: bool = True) -> None:
+        """End an instance; one that is gone already is fine unless told."""
+        with suppress(errors.NotFound) if missing_ok else nullcontext():
             await self.call("DELETE", f"/env-instance/{quote(id, safe='')}")
+
+    async def delete_instances(self, label: str) -> int:
+        """End all instances with the label "key=value", and say how many."""
+        return int((await self.call("DELETE", f"/env-instances?{urlencode({'label': label})}"))["deleted"])
 
     async def renew_instance(self, id: str, ttl: str) -> dict[str, Any]:
         """The instance, which lives for `ttl` from now."""
@@ -117,18 +129,58 @@ class Api:
         return str(data["url"])
 
     async def call(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, timeout: float | None = None
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        patience: float | None = None,
     ) -> Any:
-        """The `data` of the reply's envelope, after retries. Raises the error that the server named."""
+        """The `data` of the reply's envelope, after retries. Raises the error that the server named.
+
+        `patience` is for how many seconds a 429 is no reason to give up; None leaves that to `max_retries`.
+        """
         attempt = 0
+        gives_up = time.monotonic() + (math.inf if patience is None else patience)
         while True:
             try:
                 return await self._once(method, path, body, timeout or self._timeout)
             except (NetworkError, TooManyRequests, Unavailable) as error:
                 if not self._may_repeat(method, error) or attempt >= self._max_retries:
                     raise
-                await asyncio.sleep(_backoff(attempt, error))
+                delay = backoff(attempt, error)
+                if isinstance(error, TooManyRequests) and time.monotonic() + delay > gives_up:
+                    raise
+                await asyncio.sleep(delay)
                 attempt += 1
+
+    async def raw(
+        self,
+        method: str,
+        path: str,
+        headers: Headers = (),
+        body: bytes | AsyncIterable[bytes] = b"",
+        *,
+        timeout: float | None = None,
+    ) -> Response:
+        """A response whose body is still to be read, for what is streamed or no envelope. Never repeated.
+
+        Any status but 2xx is raised as the error that it carries. `timeout` is that of the response's head.
+        """
+        limit = timeout or self._timeout
+        try:
+            async with asyncio.timeout(limit):
+                response = await self.pool().request(
+                    self.origin, method, path, [*headers, *self._authorization()], body
+                )
+                if 200 <= response.status < 300:
+                    return response
+                reply = await response.read(_MAX_ERROR_BYTES)
+        except TimeoutError:
+            raise _too_late(self.origin, method, path, limit) from None
+        unwrap(response, reply, self.origin)
+        raise NetworkError(f"{self.origin} answered {method} {path} with {response.status}")
 
     def _may_repeat(self, method: str, error: AEnvError) -> bool:
         if isinstance(error, errors.ConnectFailed):
@@ -136,12 +188,13 @@ class Api:
         return method != "POST" or not isinstance(error, NetworkError)
 
     async def _once(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float) -> Any:
-        headers = [("accept", "application/json"), ("content-type", "application/json")]
-        if self._api_key:
-            headers.append(("authorization", f"Bearer {self._api_key}"))
+        headers = [("accept", "application/json"), ("content-type", "application/json"), *self._authorization()]
         payload = mcp.dumps(body) if body is not None else b""
         response, reply = await fetch(self.pool(), self.origin, method, path, headers, payload, timeout)
         return unwrap(response, reply, self.origin)
+
+    def _authorization(self) -> list[tuple[str, str]]:
+        return [("authorization", f"Bearer {self._api_key}")] if self._api_key else []
 
 
 async def fetch(
@@ -153,7 +206,11 @@ async def fetch(
             response = await pool.request(origin, method, target, headers, body)
             return response, await response.read()
     except TimeoutError:
-        raise NetworkError(f"{origin} did not answer {method} {target} within {timeout:g} s") from None
+        raise _too_late(origin, method, target, timeout) from None
+
+
+def _too_late(origin: Origin, method: str, target: str, timeout: float | None) -> NetworkError:
+    return NetworkError(f"{origin} did not answer {method} {target} within {timeout:g} s")
 
 
 def unwrap(response: Response, body: bytes, origin: Origin) -> Any:
@@ -181,7 +238,7 @@ def _error_of(response: Response, envelope: Mapping[str, Any]) -> AEnvError:
     return errors.from_code(str(code or ""), str(message), status=response.status, retry_after=wait)
 
 
-def _backoff(attempt: int, error: AEnvError) -> float:
+def backoff(attempt: int, error: AEnvError) -> float:
     """Seconds until the next attempt: what the server asked for, else doubling, with jitter."""
     if isinstance(error, TooManyRequests | Unavailable):
         return error.retry_after

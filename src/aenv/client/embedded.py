@@ -31,9 +31,12 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 
 
-async def platform(settings: ClientSettings, timeout: float) -> Origin:
-    """Where the user's platform listens, started if need be. Refused where instances would not be isolated."""
-    if not settings.allow_unisolated:
+async def platform(settings: ClientSettings, timeout: float, *, instances: bool = True) -> Origin:
+    """Where the user's platform listens, started if need be.
+
+    Refused for `instances` that would not be isolated; its hub is there for everyone.
+    """
+    if instances and not settings.allow_unisolated:
         raise EnvironmentError(
             "no gateway is configured, and this version starts local instances without isolation; "
             "set AENV_ALLOW_UNISOLATED=1 to allow that, AENV_SYSTEM_URL to use a gateway, "

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from typing import Any, ClassVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from .. import mcp, quantities, refs, settings, wire
 from ..addresses import Origin
@@ -25,7 +26,15 @@ from .names import ToolNames
 from .result import Progress, ToolResult, from_mcp
 from .session import OnProgress, Session
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .group import Group
+    from .remote import Finished, Output, Remote
+
 logger = logging.getLogger("aenv.client.environment")
+
+T = TypeVar("T")
 
 
 class Environment:
@@ -55,9 +64,11 @@ class Environment:
         resources: dict[str, str] | None = None,
         attach: str | None = None,
         runtime_url: str | None = None,
+        wait: str | None = None,
     ) -> None:
         """`attach` uses the instance of that id and does not end it. `runtime_url` talks straight to a runtime,
-        as the variable DUMMY_INSTANCE_IP does; "" does not, whatever that variable says.
+        as the variable DUMMY_INSTANCE_IP does; "" does not, whatever that variable says. `wait` ("30s") is how
+        long the create may queue for its turn when a quota or the machine is full.
         """
         known = settings.client_settings()
         self.env_name = env_name
@@ -75,6 +86,7 @@ class Environment:
         self.mount_points = mount_points
         self.init_command = init_command
         self.resources = resources
+        self.wait = wait
         self.dummy_instance_ip = known.direct_address if runtime_url is None else runtime_url
         self.proxy_headers: dict[str, str] = {}
         self._aenv_url = aenv_url
@@ -84,6 +96,8 @@ class Environment:
         self._ref = refs.parse(env_name)
         if ttl is not None:
             quantities.seconds(ttl)
+        patience = None if wait is None else quantities.seconds(wait)
+        self._limits = Limits(timeout, startup_timeout, max_retries, patience)
         self._set_published_urls(aenv_url or self.dummy_instance_ip or known.system_url or "http://localhost")
         self._launched: Launched | None = None
         self._tools: list[dict[str, Any]] | None = None
@@ -109,39 +123,62 @@ class Environment:
     async def __aexit__(self, *exc: object) -> None:
         await self.release()
 
+    @classmethod
+    def create_many(cls, n: int, env_name: str, *args: Any, **kwargs: Any) -> Group:
+        """`n` environments in one request: all of them, or none. Takes the same arguments as one does.
+
+        async with Environment.create_many(8, "my-env@1.0.0") as envs: ...   # leaving releases them all
+        envs = await Environment.create_many(8, "my-env@1.0.0")              # each is released by itself
+        """
+        from .group import Group
+
+        return Group([cls(env_name, *args, **kwargs) for _ in range(n)])
+
     async def initialize(self) -> bool:
         """Create the instance and return once it is ready; again, do nothing."""
         async with self._starting:
             if not self._initialized:
-                self._launched = await self._launch()
-                instance = self._launched.instance
-                self._tools = instance.tools
-                self._names = ToolNames(self.env_name, instance.version)
-                self.proxy_headers = dict(self._launched.headers)
-                self._initialized = True
-                logger.info("instance %s is ready", self.instance_id)
+                self._take(await self._launch())
         return True
 
+    def _take(self, launched: Launched) -> None:
+        self._launched = launched
+        self._tools = launched.instance.tools
+        self._names = ToolNames(self.env_name, launched.instance.version)
+        self.proxy_headers = dict(launched.headers)
+        self._initialized = True
+        logger.info("instance %s is ready", self.instance_id)
+
     async def _launch(self) -> Launched:
-        limits = Limits(self.timeout, self._startup_timeout, self.max_retries)
         if self.dummy_instance_ip:
             origin = address.direct_origin(self.dummy_instance_ip)
             probe = self.enable_data_plane and not self.skip_for_healthy
-            return await launch.direct(origin, limits, self._attach, probe=probe)
+            return await launch.direct(origin, self._limits, self._attach, probe=probe)
+        return await self._at_gateway(self._launch_at)
+
+    async def _launch_at(self, control: Origin) -> Launched:
+        if self._attach:
+            return await launch.attach(control, self.api_key, self._limits, self._attach)
+        id = wire.new_instance_id(self._ref.name)
+        return await launch.create(control, self.api_key, self._limits, id, self._create_body())
+
+    async def _launch_many(self, count: int) -> list[Launched]:
+        if self.dummy_instance_ip or self._attach:
+            raise EnvironmentError("many instances take a gateway that makes them", self.env_name)
+        body = self._create_body()
+        return await self._at_gateway(
+            lambda control: launch.create_many(control, self.api_key, self._limits, count, body)
+        )
+
+    async def _at_gateway(self, act: Callable[[Origin], Awaitable[T]]) -> T:
         url = self._aenv_url or self._settings.system_url
         if url:
-            return await self._launch_at(address.control_origin(url), limits)
+            return await act(address.control_origin(url))
         try:
-            return await self._launch_at(await platform(self._settings, self._startup_timeout), limits)
+            return await act(await platform(self._settings, self._startup_timeout))
         except ConnectFailed:
             # It ended between our look and our request: because it was idle, say. Start it again.
-            return await self._launch_at(await platform(self._settings, self._startup_timeout), limits)
-
-    async def _launch_at(self, control: Origin, limits: Limits) -> Launched:
-        if self._attach:
-            return await launch.attach(control, self.api_key, limits, self._attach)
-        id = wire.new_instance_id(self._ref.name)
-        return await launch.create(control, self.api_key, limits, id, self._create_body())
+            return await act(await platform(self._settings, self._startup_timeout))
 
     def _create_body(self) -> dict[str, Any]:
         body = {
@@ -155,6 +192,7 @@ class Environment:
             "mount_points": self.mount_points,
             "init_command": self.init_command,
             "resources": self.resources,
+            "wait": self.wait,
         }
         return {name: value for name, value in body.items() if value is not None}
 
@@ -196,27 +234,70 @@ class Environment:
         shown = {key: getattr(self._instance, key) for key in kept}
         return {"name": self.env_name, "instance_id": self._instance.id, **shown}
 
+    # The instance from outside, through its gateway.
+
     async def renew(self, ttl: str) -> str:
         """Let the instance live for `ttl` ("1h") from now; says until when."""
-        await self.initialize()
-        assert self._launched
-        if self.dummy_instance_ip:
-            raise EnvironmentError("a runtime without a gateway has no time to live to renew", self.env_name)
-        return str((await self._launched.api.renew_instance(self._launched.instance.id, ttl))["expires_at"])
+        remote = await self._remote("renew")
+        return str((await remote.api.renew_instance(remote.id, ttl))["expires_at"])
 
     async def presign_url(self, port: int, expiration_time_in_minutes: float = 5) -> str:
         """A short-lived URL of a port inside the instance, where the engine can open one."""
+        remote = await self._remote("presign_url")
+        try:
+            return await remote.api.presign_url(remote.id, port, expiration_time_in_minutes)
+        except AEnvError as error:
+            raise EnvironmentError(f"presign_url failed: {error.message}", self.env_name) from error
+
+    async def logs(self, follow: bool = False) -> AsyncIterator[str]:
+        """What the instance has printed, line by line; with `follow` also what comes, until it ends."""
+        async with aclosing((await self._remote("logs")).logs(follow=follow)) as lines:
+            async for line in lines:
+                yield line
+
+    async def exec(
+        self, command: str | Sequence[str], timeout: float | None = None, stdin: str | bytes = b""
+    ) -> Finished:
+        """Run a command beside the environment: a text in a shell, a list as it is. Its exit code is no error."""
+        return await (await self._remote("exec")).exec(command, timeout=timeout, stdin=stdin)
+
+    async def exec_stream(
+        self, command: str | Sequence[str], timeout: float | None = None, stdin: str | bytes = b""
+    ) -> AsyncIterator[Output]:
+        """The same, with each piece of output as it comes; the last item has the exit code. Leaving ends it."""
+        remote = await self._remote("exec_stream")
+        async with aclosing(remote.exec_stream(command, timeout=timeout, stdin=stdin)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def upload(self, local: str | Path, remote: str) -> int:
+        """Copy a file, or what is in a folder, to `remote` in the workspace; says how many files that were."""
+        return await (await self._remote("upload")).upload(local, remote)
+
+    async def download(self, remote: str, local: str | Path) -> int:
+        """Copy a file, or what is in a folder, from the workspace; says how many files that were."""
+        return await (await self._remote("download")).download(remote, local)
+
+    async def list_files(self, path: str = "") -> list[dict[str, Any]]:
+        """What is in a folder of the workspace: `[{"path", "kind", "size_bytes", "modified_at"}]`."""
+        return await (await self._remote("list_files")).list_files(path)
+
+    async def events(self) -> list[dict[str, Any]]:
+        """What happened to the instance: `[{"at", "what", "detail"}]`."""
+        return await (await self._remote("events")).events()
+
+    async def history(self) -> list[dict[str, Any]]:
+        """The last calls: `[{"kind", "name", "arguments", "started_at", "duration_ms", "ok", …}]`."""
+        return await (await self._remote("history")).history()
+
+    async def _remote(self, what: str) -> Remote:
         await self.initialize()
         assert self._launched
         if self.dummy_instance_ip:
-            raise EnvironmentError(
-                "presign_url failed: a runtime without a gateway has no such URLs", self.env_name
-            )
-        try:
-            id = self._launched.instance.id
-            return await self._launched.api.presign_url(id, port, expiration_time_in_minutes)
-        except AEnvError as error:
-            raise EnvironmentError(f"presign_url failed: {error.message}", self.env_name) from error
+            raise EnvironmentError(f"{what} failed: a runtime without a gateway cannot do that", self.env_name)
+        from .remote import Remote  # only for these methods
+
+        return Remote(self._launched.api, self._launched.instance.id)
 
     # Tools.
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from .. import wire
 from ..addresses import Origin, parse_url
-from ..errors import AEnvError, EnvironmentError, MethodNotAllowed, NotFound
+from ..errors import AEnvError, ConnectFailed, EnvironmentError, MethodNotAllowed, NotFound
 from ..mcp import RpcError
 from .address import DATA_PORT
 from .api import Api
@@ -34,6 +35,12 @@ class Limits:
     timeout: float
     startup_timeout: float
     max_retries: int
+    wait: float | None = None
+    """For how long a create may queue when there is no room; None takes a refusal as a reason to try again."""
+
+    @property
+    def until_ready(self) -> float:
+        return self.startup_timeout + (self.wait or 0.0)
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,8 @@ class Instance:
     tools: list[dict[str, Any]] | None = None
     mcp_url: str | None = None
     token: str | None = field(default=None, repr=False)
+    data: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The whole reply."""
 
     @classmethod
     def read(cls, data: Any) -> Instance:
@@ -66,6 +75,7 @@ class Instance:
             tools=data.get("tools"),
             mcp_url=data.get("mcp_url"),
             token=data.get("token"),
+            data=data,
         )
 
 
@@ -105,7 +115,7 @@ async def direct(origin: Origin, limits: Limits, id: str | None, *, probe: bool)
 
 async def attach(control: Origin, api_key: str | None, limits: Limits, id: str) -> Launched:
     """An instance that exists already; releasing it leaves it running."""
-    api = Api(control, api_key=api_key, timeout=limits.timeout, max_retries=limits.max_retries)
+    api = _api(control, api_key, limits)
     try:
         instance = Instance.read(await api.get_instance(id))
     except BaseException:
@@ -118,32 +128,66 @@ async def create(
     control: Origin, api_key: str | None, limits: Limits, id: str, body: Mapping[str, Any]
 ) -> Launched:
     """A new instance called `id`, ready to be used."""
-    api = Api(control, api_key=api_key, timeout=limits.timeout, max_retries=limits.max_retries)
+    api = _api(control, api_key, limits)
     try:
-        async with asyncio.timeout(limits.startup_timeout):  # for all attempts together
-            data = await api.create_instance(id, body, timeout=limits.startup_timeout)
+        async with _in_time(control, limits, body):
+            data = await api.create_instance(id, body, timeout=limits.until_ready, patience=limits.wait)
         return _launched(api, control, Instance.read(data), limits, owned=True)
-    except TimeoutError:
-        await _give_back(api, id)
-        raise EnvironmentError(
-            f"{control} did not start {body['envName']!r} within {limits.startup_timeout:g} s"
-        ) from None
     except (NotFound, MethodNotAllowed) as error:
         if not error.details.get("foreign"):
             await _give_back(api, None)
             raise
+    except ConnectFailed:
+        await _give_back(api, None)  # nobody is there who could delete it
+        raise
     except BaseException:
         await _give_back(api, id)
         raise
     return await _create_published(api, control, limits, body)
 
 
+async def create_many(
+    control: Origin, api_key: str | None, limits: Limits, count: int, body: Mapping[str, Any]
+) -> list[Launched]:
+    """`count` new instances, all ready to be used; none when one of them cannot be made."""
+    api = _api(control, api_key, limits)
+    async with api, _in_time(control, limits, body):
+        request = {**body, "count": count}
+        made = await api.call("POST", "/env-instances", request, timeout=limits.until_ready, patience=limits.wait)
+    return [
+        # Each its own: whoever releases one lets go of no other's connections.
+        _launched(_api(control, api_key, limits), control, Instance.read(data), limits, owned=True)
+        for data in made
+    ]
+
+
+@asynccontextmanager
+async def _in_time(control: Origin, limits: Limits, body: Mapping[str, Any]) -> AsyncIterator[None]:
+    """The time that all attempts to create have together."""
+    try:
+        async with asyncio.timeout(limits.until_ready):
+            yield
+    except TimeoutError:
+        raise EnvironmentError(
+            f"{control} did not start {body['envName']!r} within {limits.until_ready:g} s"
+        ) from None
+
+
+def _api(control: Origin, api_key: str | None, limits: Limits) -> Api:
+    return Api(control, api_key=api_key, timeout=limits.timeout, max_retries=limits.max_retries)
+
+
 def _launched(api: Api, control: Origin, instance: Instance, limits: Limits, *, owned: bool) -> Launched:
-    token = [("authorization", f"Bearer {instance.token}")] if instance.token else []
+    async def renew() -> str | None:
+        return Instance.read(await api.get_instance(instance.id)).token
+
     url = instance.mcp_url or f"/instances/{instance.id}/mcp"
     origin, target = (control, url) if url.startswith("/") else parse_url(url)
     # The path names the instance; published gateways, which need headers for that, have no such path.
-    session = Session(api.pool, origin, target.removesuffix("/mcp"), token, limits.timeout, era_known=True)
+    base = target.removesuffix("/mcp")
+    session = Session(
+        api.pool, origin, base, [], limits.timeout, era_known=True, token=instance.token, renew=renew
+    )
     return Launched(api, session, instance, _routing_headers(instance, control), owned)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
-from urllib.parse import quote
 
 from .. import models, wire
 from ..errors import EnvironmentError, NetworkError
 from .address import control_origin
 from .api import Api
+from .services import Services
 
 
 class AEnvSchedulerClient:
@@ -44,6 +44,9 @@ class AEnvSchedulerClient:
         if self._api is None:
             raise NetworkError("Client not connected")
         return self._api
+
+    def _services(self) -> Services:
+        return Services(self._connected())
 
     async def create_env_instance(
         self,
@@ -141,18 +144,17 @@ class AEnvSchedulerClient:
             ephemeral_storage_request=ephemeral_storage_request,
             ephemeral_storage_limit=ephemeral_storage_limit,
         ).model_dump(by_alias=True, exclude_none=True)
-        return models.EnvService.model_validate(await self._connected().call("POST", "/env-service", body))
+        return models.EnvService.model_validate(await self._services().create(body))
 
     async def get_env_service(self, service_id: str) -> models.EnvService:
-        return models.EnvService.model_validate(await self._connected().call("GET", _service(service_id)))
+        return models.EnvService.model_validate(await self._services().get(service_id))
 
     async def list_env_services(self, env_name: str | None = None) -> list[models.EnvService]:
-        listed = await self._connected().call("GET", f"{_service(env_name or '*')}/list")
-        return [models.EnvService.model_validate(item) for item in listed or ()]
+        listed = await self._services().list(env_name or "*")
+        return [models.EnvService.model_validate(item) for item in listed]
 
     async def delete_env_service(self, service_id: str, delete_storage: bool = False) -> bool:
-        query = "?deleteStorage=true" if delete_storage else ""
-        await self._connected().call("DELETE", _service(service_id) + query)
+        await self._services().delete(service_id, delete_storage=delete_storage)
         return True
 
     async def update_env_service(
@@ -161,12 +163,9 @@ class AEnvSchedulerClient:
         replicas: int | None = None,
         image: str | None = None,
         environment_variables: dict[str, str] | None = None,
+        version: str | None = None,
     ) -> models.EnvService:
         update = models.UpdateService(
-            replicas=replicas, image=image, environment_variables=environment_variables
+            replicas=replicas, image=image, environment_variables=environment_variables, version=version
         ).model_dump(exclude_none=True)
-        return models.EnvService.model_validate(await self._connected().call("PUT", _service(service_id), update))
-
-
-def _service(id: str) -> str:
-    return f"/env-service/{quote(id, safe='*@')}"
+        return models.EnvService.model_validate(await self._services().update(service_id, update))

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from .. import __version__, mcp
+from .. import __version__, mcp, wire
 from ..addresses import Origin
-from ..errors import AEnvError, NetworkError, NotFound
-from ..http1 import Pool, Response
-from .api import fetch, unwrap
+from ..errors import AEnvError, NetworkError, NotFound, Unauthenticated
+from ..http1 import Headers, Pool, Response
+from .api import unwrap
 from .result import Progress
 
 OnProgress = Callable[[Progress], Any]
@@ -24,12 +24,14 @@ OnProgress = Callable[[Progress], Any]
 _ENVELOPE = mcp.Envelope("aenv", __version__)
 _ACCEPT = ("accept", "application/json, text/event-stream")
 _JSON = ("content-type", "application/json")
+_TOKEN = wire.TOKEN_HEADER.lower().encode()
 
 
 class Session:
     """Talks to the runtime of one instance, below `base` on `origin`.
 
     `era_known` says that the server is one of ours, which speak stateless MCP; others have to be asked.
+    `token` opens the gateway's data path and is short-lived: replies bring newer ones, `renew` asks for one.
     """
 
     def __init__(
@@ -41,11 +43,16 @@ class Session:
         timeout: float,
         *,
         era_known: bool = False,
+        token: str | None = None,
+        renew: Callable[[], Awaitable[str | None]] | None = None,
     ) -> None:
         self.origin = origin
         self.base = base
         self._pool = pool
         self._headers = headers
+        self._token = token
+        self._renew = renew
+        self._renewing = asyncio.Lock()
         self._timeout = timeout
         self._ids = itertools.count(1)
         self._stateless = True
@@ -81,8 +88,9 @@ class Session:
         if session:
             self._handshake_headers.append((mcp.SESSION_HEADER, session))
         body = mcp.dumps(mcp.notification("notifications/initialized", {}))
-        headers = [_ACCEPT, _JSON, *self._headers, *self._handshake_headers]
-        await fetch(self._pool(), self.origin, "POST", f"{self.base}/mcp", headers, body, self._timeout)
+        async with asyncio.timeout(self._timeout):
+            response = await self._send("POST", "/mcp", [_ACCEPT, _JSON, *self._handshake_headers], body)
+            await response.read()
 
     async def rpc(
         self,
@@ -113,11 +121,11 @@ class Session:
         if on_progress:
             meta["progressToken"] = id
         full = {**params, "_meta": meta} if meta else params
-        headers = [_ACCEPT, _JSON, *self._headers]
+        headers = [_ACCEPT, _JSON]
         headers += mcp.stateless_headers(method, params) if self._stateless else self._handshake_headers
         body = mcp.dumps(mcp.request(id, method, full))
         async with asyncio.timeout(timeout):
-            response = await self._pool().request(self.origin, "POST", f"{self.base}/mcp", headers, body)
+            response = await self._send("POST", "/mcp", headers, body)
             if (response.header(b"content-type") or "").startswith("text/event-stream"):
                 message = await self._last_event(response, on_progress)
             else:
@@ -163,13 +171,46 @@ class Session:
         whole: bool = False,
     ) -> Any:
         """A plain HTTP call to the runtime: the `data` of its envelope, or the `whole` envelope."""
-        target = f"{self.base}{path}" + (f"?{urlencode(query)}" if query else "")
+        target = path + (f"?{urlencode(query)}" if query else "")
         payload = mcp.dumps(body) if body is not None else b""
-        headers = [_JSON, *self._headers]
         limit = self._timeout if timeout is None else timeout
-        response, reply = await fetch(self._pool(), self.origin, method, target, headers, payload, limit)
+        try:
+            async with asyncio.timeout(limit):
+                response = await self._send(method, target, [_JSON], payload)
+                reply = await response.read()
+        except TimeoutError:
+            raise NetworkError(f"{self.origin} did not answer {method} {path} within {limit:g} s") from None
         data = unwrap(response, reply, self.origin)
         return mcp.loads(reply) if whole else data
+
+    async def _send(self, method: str, target: str, headers: Headers, body: bytes) -> Response:
+        """The head of the answer; once more with a new token when ours had expired, which ran nothing."""
+        token = self._token
+        response = await self._once(method, target, headers, body)
+        if response.status == 401 and self._renew:
+            await self._replace(token, response, self._renew)
+            response = await self._once(method, target, headers, body)
+        self._token = response.header(_TOKEN) or self._token
+        return response
+
+    async def _once(self, method: str, target: str, headers: Headers, body: bytes) -> Response:
+        bearer = [("authorization", f"Bearer {self._token}")] if self._token else []
+        sent = [*headers, *self._headers, *bearer]
+        return await self._pool().request(self.origin, method, self.base + target, sent, body)
+
+    async def _replace(
+        self, token: str | None, refusal: Response, renew: Callable[[], Awaitable[str | None]]
+    ) -> None:
+        """Get another token than `token`. Raises the refusal when there is none, or when it was not about that."""
+        reply = await refusal.read()
+        if _is_of_the_gateway(reply):
+            async with self._renewing:  # calls at the same time need one new token, not one each
+                if self._token == token:
+                    self._token = await renew()
+            if self._token not in (token, None):
+                return
+        unwrap(refusal, reply, self.origin)
+        raise Unauthenticated(f"{self.origin} refused the call")
 
 
 def _result(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,3 +219,12 @@ def _result(message: Mapping[str, Any]) -> dict[str, Any]:
         raise mcp.RpcError(error.get("code", 0), error.get("message", "unknown error"), error.get("data"))
     result: dict[str, Any] = message["result"]
     return result
+
+
+def _is_of_the_gateway(reply: bytes) -> bool:
+    """Whether a 401 came before the instance saw anything; an endpoint of the author may answer 401 too."""
+    try:
+        envelope = mcp.loads(reply)
+    except ValueError:
+        return False
+    return isinstance(envelope, dict) and envelope.get("error") == Unauthenticated.code

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .environment import Environment
 from .result import Progress, ToolResult
 from .session import OnProgress
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .group import Group
+    from .remote import Finished, Output
 
 T = TypeVar("T")
 
@@ -54,6 +60,11 @@ class SyncEnvironment:
     def __init__(self, env_name: str, *args: Any, **kwargs: Any) -> None:
         self.environment = Environment(env_name, *args, **kwargs)
 
+    @classmethod
+    def create_many(cls, n: int, env_name: str, *args: Any, **kwargs: Any) -> SyncGroup:
+        """`n` environments in one request, as a list; used in `with`, it releases them all at the end."""
+        return SyncGroup(cls(env_name, *args, **kwargs) for _ in range(n))._create()
+
     def __enter__(self) -> SyncEnvironment:
         self.initialize()
         return self
@@ -90,6 +101,34 @@ class SyncEnvironment:
     def presign_url(self, port: int, expiration_time_in_minutes: float = 5) -> str:
         return _background.run(self.environment.presign_url(port, expiration_time_in_minutes))
 
+    def logs(self, follow: bool = False) -> Iterator[str]:
+        yield from _each(self.environment.logs(follow))
+
+    def exec(
+        self, command: str | Sequence[str], timeout: float | None = None, stdin: str | bytes = b""
+    ) -> Finished:
+        return _background.run(self.environment.exec(command, timeout, stdin))
+
+    def exec_stream(
+        self, command: str | Sequence[str], timeout: float | None = None, stdin: str | bytes = b""
+    ) -> Iterator[Output]:
+        yield from _each(self.environment.exec_stream(command, timeout, stdin))
+
+    def upload(self, local: str | Path, remote: str) -> int:
+        return _background.run(self.environment.upload(local, remote))
+
+    def download(self, remote: str, local: str | Path) -> int:
+        return _background.run(self.environment.download(remote, local))
+
+    def list_files(self, path: str = "") -> list[dict[str, Any]]:
+        return _background.run(self.environment.list_files(path))
+
+    def events(self) -> list[dict[str, Any]]:
+        return _background.run(self.environment.events())
+
+    def history(self) -> list[dict[str, Any]]:
+        return _background.run(self.environment.history())
+
     def list_tools(self) -> list[dict[str, Any]]:
         return _background.run(self.environment.list_tools())
 
@@ -117,12 +156,7 @@ class SyncEnvironment:
     def stream(
         self, tool_name: str, arguments: dict[str, Any] | None = None, timeout: float | None = None
     ) -> Iterator[Progress | ToolResult]:
-        items = self.environment.stream(tool_name, arguments, timeout)
-        try:
-            while (item := _background.run(_next(items))) is not None:
-                yield item
-        finally:
-            _background.run(items.aclose())  # type: ignore[attr-defined]
+        yield from _each(self.environment.stream(tool_name, arguments, timeout))
 
     def list_functions(self) -> dict[str, Any]:
         return _background.run(self.environment.list_functions())
@@ -146,5 +180,32 @@ class SyncEnvironment:
         return _background.run(self.environment.check_health(arguments, timeout))
 
 
-async def _next(items: Any) -> Any:
+class SyncGroup(list[SyncEnvironment]):
+    """Many environments that were made at once."""
+
+    def __enter__(self) -> SyncGroup:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _background.run(self._group().__aexit__(*exc))
+
+    def _create(self) -> SyncGroup:
+        _background.run(self._group().__aenter__())
+        return self
+
+    def _group(self) -> Group:
+        from .group import Group
+
+        return Group([env.environment for env in self])
+
+
+def _each(items: AsyncIterator[T]) -> Iterator[T]:
+    try:
+        while (item := _background.run(_next(items))) is not None:
+            yield item
+    finally:
+        _background.run(items.aclose())  # type: ignore[attr-defined]
+
+
+async def _next(items: AsyncIterator[T]) -> T | None:
     return await anext(items, None)

@@ -5,10 +5,10 @@ The gateway sees only this file. `conformance/engine.py` holds every engine to i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from ..addresses import Origin
 
@@ -24,6 +24,12 @@ class InstanceSpec:
     arguments: tuple[str, ...] = ()
     start_timeout: float = 60.0
     call_timeout: float | None = None
+    layer: Path | None = None
+    """A folder of Python packages that the environment requires."""
+    storage: Path | None = None
+    """A folder that outlives the instance; a service's."""
+    keep_history: bool = True
+    """Whether the runtime remembers its last calls, with their arguments."""
 
 
 @dataclass(frozen=True)
@@ -61,4 +67,86 @@ class NoticesEnds(Protocol):
 
     async def ended(self, id: str) -> str:
         """Return, with the reason, once the instance has ended."""
+        ...
+
+
+# What some engines can do besides; the gateway asks `isinstance`, and says so when one cannot.
+
+
+@runtime_checkable
+class Logs(Protocol):
+    """What instances print."""
+
+    def logs(self, id: str, *, follow: bool = False) -> AsyncIterator[bytes]:
+        """What the instance has printed so far; with `follow` also what comes, until it ends."""
+        ...
+
+
+@dataclass(frozen=True)
+class Output:
+    """A piece of what a command printed, or, at last, its exit code."""
+
+    stream: Literal["stdout", "stderr", "exit"]
+    data: bytes = b""
+    exit_code: int | None = None
+
+
+@runtime_checkable
+class Exec(Protocol):
+    """Commands beside the environment's own code."""
+
+    def exec(
+        self, id: str, command: Sequence[str], *, stdin: bytes = b"", timeout: float | None = None
+    ) -> AsyncIterator[Output]:
+        """Run a command in the instance; the last piece is its exit code. Leaving early, or `timeout`, ends it."""
+        ...
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A file or folder in an instance."""
+
+    path: str
+    """Relative to the workspace."""
+    kind: Literal["file", "folder", "link", "other"]
+    size_bytes: int
+    modified_at: float
+
+
+@runtime_checkable
+class Files(Protocol):
+    """The files of an instance's workspace. Paths are relative to it; none leads out of it, links included."""
+
+    async def put(self, id: str, path: str, content: AsyncIterable[bytes]) -> int:
+        """Write a file, whole or not at all, and make the folders above it; returns its size."""
+        ...
+
+    def read(self, id: str, path: str) -> AsyncIterator[bytes]:
+        """The content of a file. NotFound before the first byte when there is none."""
+        ...
+
+    async def list(self, id: str, path: str = "") -> list[FileEntry]:
+        """What is in a folder, by name."""
+        ...
+
+    async def remove(self, id: str, path: str) -> None:
+        """Remove a file, or a folder with all that is in it."""
+        ...
+
+
+@runtime_checkable
+class Ports(Protocol):
+    """Servers that the environment's code has started inside."""
+
+    async def port(self, id: str, port: int) -> Origin:
+        """Where a port of the instance can be reached. NotFound when nothing in the instance listens there."""
+        ...
+
+
+@runtime_checkable
+class Leftovers(Protocol):
+    """Traces of instances that do not run."""
+
+    async def leftovers(self) -> Sequence[str]:
+        """Their ids. One that another engine object starts at this moment is among them."""
         ...

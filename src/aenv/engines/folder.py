@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from ..errors import InvalidRequest
+from . import beneath
+from .proc import Process
+
+_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,127}\Z")
+_SOCKET_FOLDER = "aenv-socket-"
 _MAX_SOCKET_PATH = 107  # bytes, of Linux's sockaddr_un, without the final zero
 
 
 class InstanceFolder:
-    """`<root>/<id>/` with `workspace/`, `tmp/`, `log`, `state.json` and, where its path fits, `socket`."""
+    """`<root>/<id>/` with `workspace/`, `tmp/`, `log`, `state.json` and, where its path fits, `socket`.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.id = path.name
+    InvalidRequest when `id` could mean anything but a folder directly below `root`.
+    """
+
+    def __init__(self, root: Path, id: str) -> None:
+        if not _ID.match(id):
+            raise InvalidRequest(f"bad instance id {id!r}; use lower-case letters, digits and '-'")
+        self.path = path = root / id
+        self.id = id
         self.workspace = path / "workspace"
         self.temporary = path / "tmp"
         self.log = path / "log"
@@ -40,12 +53,12 @@ class InstanceFolder:
         self.write_state(socket=str(self._place_for_socket()))
 
     def read_state(self) -> dict[str, Any]:
-        """What was written last; empty when nothing was."""
+        """What was written last; empty when nothing was, or when code in the instance has spoilt it."""
         try:
-            state: dict[str, Any] = json.loads(self._state.read_bytes())
-        except FileNotFoundError:
+            state = json.loads(self._state.read_bytes())
+        except (OSError, ValueError):
             return {}
-        return state
+        return state if isinstance(state, dict) else {}
 
     def write_state(self, **values: Any) -> None:
         """Add `values` to the state, so that a crash leaves either the old or the new state."""
@@ -53,28 +66,23 @@ class InstanceFolder:
         new.write_text(json.dumps({**self.read_state(), **values}))
         new.replace(self._state)
 
+    def leader(self) -> Process | None:
+        """The process of the instance, unless it has ended, or was never started."""
+        match self.read_state():
+            case {"pid": int(pid), "start_time": int(since)} if (leader := Process(pid, since)).runs():
+                return leader
+        return None
+
     def remove(self) -> None:
         """Remove the folder and all in it; fine when it is gone."""
-        place = self.read_state().get("socket")
-        if place and Path(place).parent != self.path:
-            shutil.rmtree(Path(place).parent, ignore_errors=True)
-        try:
-            shutil.rmtree(self.path)
-        except FileNotFoundError:
-            return
-        except PermissionError:
-            self._allow_removal()
-            shutil.rmtree(self.path)
-
-    def _allow_removal(self) -> None:
-        """Undo what code in the instance did to the permissions of its folders."""
-        for parent, names, _ in os.walk(self.path):
-            for name in names:
-                if not os.path.islink(path := os.path.join(parent, name)):
-                    os.chmod(path, 0o700)
+        place = Path(str(self.read_state().get("socket", self.path)))
+        if place.parent.name.startswith(_SOCKET_FOLDER):
+            shutil.rmtree(place.parent, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError), beneath.folder(self.path.parent, ()) as root:
+            beneath.remove(root, self.id)
 
     def _place_for_socket(self) -> Path:
         usual = self.path / "socket"
         if len(os.fsencode(usual)) <= _MAX_SOCKET_PATH:
             return usual
-        return Path(tempfile.mkdtemp(prefix="aenv-")) / "socket"
+        return Path(tempfile.mkdtemp(prefix=_SOCKET_FOLDER)) / "socket"

@@ -11,9 +11,33 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
+from typing import NamedTuple
 
-_PROC = Path("/proc")
+from .descriptors import readable
+
+
+class Process(NamedTuple):
+    """One process, and no other that has the same number later."""
+
+    pid: int
+    start_time: int
+
+    def runs(self) -> bool:
+        return start_time(self.pid) == self.start_time
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[int | None]:
+        """A pidfd of it; None when it has ended."""
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            yield None
+            return
+        try:
+            # Asked when it is open: whoever gets the number next, the descriptor does not mean them.
+            yield descriptor if self.runs() else None
+        finally:
+            os.close(descriptor)
 
 
 def start_time(pid: int) -> int | None:
@@ -22,18 +46,18 @@ def start_time(pid: int) -> int | None:
     return int(stat[19]) if stat else None
 
 
-def members(session: int | None, mark: bytes) -> list[int]:
+def variables(pid: int) -> dict[str, str]:
+    """The variables that `pid` was started with. OSError when it has ended."""
+    pairs = (os.fsdecode(line).partition("=") for line in _environ(pid) if line)
+    return {name: value for name, _, value in pairs}
+
+
+def members(session: int | None, mark: bytes | None) -> list[int]:
     """The processes of a session, and those whose variables hold `mark`, wherever they moved to.
 
     The mark finds what left the session: a daemon, or a command that was given a session of its own.
     """
     return [pid for pid in _pids() if _belongs(pid, session, mark)]
-
-
-def send(pid: int, number: signal.Signals) -> None:
-    """Signal one process; fine when it is gone."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
 
 
 async def ended(pid: int) -> None:
@@ -42,14 +66,26 @@ async def ended(pid: int) -> None:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return
-    loop = asyncio.get_running_loop()
-    over = loop.create_future()
-    loop.add_reader(descriptor, _finish, over)
     try:
-        await over
+        await readable(descriptor)
     finally:
-        loop.remove_reader(descriptor)
         os.close(descriptor)
+
+
+async def end(leader: int | None, mark: bytes | None, grace: float) -> None:
+    """End the session of `leader`, and all that carries `mark`: by asking, and after `grace` seconds by force."""
+    if leader is not None and grace:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(leader, signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await ended(leader)
+    # In rounds: what is being killed may have just started something else.
+    while rest := await asyncio.to_thread(members, leader, mark):
+        for pid in rest:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        await asyncio.gather(*(ended(pid) for pid in rest))
 
 
 def how_it_ended(child: int) -> str:
@@ -65,32 +101,36 @@ def how_it_ended(child: int) -> str:
     return f"its process was killed by signal {status.si_status}"
 
 
-def _finish(over: asyncio.Future[None]) -> None:
-    if not over.done():
-        over.set_result(None)
-
-
 def _pids() -> Iterator[int]:
-    return (int(entry.name) for entry in os.scandir(_PROC) if entry.name.isdecimal())
+    return (int(name) for name in os.listdir("/proc") if name.isdecimal())
 
 
-def _belongs(pid: int, session: int | None, mark: bytes) -> bool:
+def _belongs(pid: int, session: int | None, mark: bytes | None) -> bool:
     stat = _stat(pid)
     if not stat:
         return False
     if int(stat[3]) == session:
         return True
+    if mark is None:
+        return False
     try:
-        return mark in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        return mark in _environ(pid)
     except OSError:  # it has ended, or belongs to another user
         return False
+
+
+def _environ(pid: int) -> list[bytes]:
+    with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+        return file.read().split(b"\0")
 
 
 def _stat(pid: int) -> list[bytes] | None:
     """The fields of /proc/<pid>/stat from the state on; None when `pid` does not run (a zombie does not)."""
     try:
-        text = (_PROC / str(pid) / "stat").read_bytes()
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            text = file.read()
     except OSError:
         return None
     fields = text.rpartition(b")")[2].split()  # the program's name comes before, and may hold anything, even ')'
-    return None if fields[0] in (b"Z", b"X") else fields
+    # A first thread that has ended makes the process look like a zombie while its others run on.
+    return None if fields[0] in (b"Z", b"X") and int(fields[17]) <= 1 else fields

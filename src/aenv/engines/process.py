@@ -11,22 +11,28 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from .. import settings
 from ..addresses import Origin
-from ..errors import Conflict, StartFailed
-from . import proc
-from .base import Address, InstanceSpec
+from ..errors import Conflict, InvalidRequest, NotFound, StartFailed
+from . import commands, logfile, ports, proc
+from .base import Address, FileEntry, InstanceSpec, Output
+from .commands import Command
+from .descriptors import readable
 from .folder import InstanceFolder
+from .workspace import Workspace
 
+_MARK = "AENV_INSTANCE_ID"
 _GRACE = 3.0  # seconds between asking an instance to end and ending it
 _TAIL_BYTES = 4096
+
+Entries = list[FileEntry]  # the class below has a method `list`
+Ids = list[str]
 
 
 class ProcessEngine:
@@ -43,7 +49,7 @@ class ProcessEngine:
 
     async def create(self, spec: InstanceSpec) -> Address:
         """Return once the instance serves requests. On failure, and on cancellation, leave nothing behind."""
-        folder = InstanceFolder(self._root / spec.id)
+        folder = InstanceFolder(self._root, spec.id)
         try:
             folder.make()
         except FileExistsError:
@@ -61,27 +67,99 @@ class ProcessEngine:
 
     async def destroy(self, id: str) -> None:
         """End the instance and everything it started, and remove its folder."""
-        await self._end(id, grace=_GRACE)
+        with contextlib.suppress(InvalidRequest):  # no instance has such an id
+            await self._end(id, grace=_GRACE)
 
     async def running(self) -> dict[str, Address]:
-        """The instances that live now. What remains of others, whose process is gone, is removed."""
+        """The instances that live and are ready, also those of other engine objects on this home."""
         found: dict[str, Address] = {}
-        for path in sorted(self._root.glob("*/")):
-            folder = InstanceFolder(path)
-            state = folder.read_state()
-            if self._leader(state) is None:
-                await self.destroy(folder.id)
-            else:
-                found[folder.id] = Address(_origin(state["socket"]), state["pid"], state.get("tools", []))
+        for folder in self._folders():
+            match folder.leader(), folder.read_state():
+                case proc.Process(pid=pid), {"socket": str(path), "tools": list(tools)}:
+                    found[folder.id] = Address(_origin(path), pid, tools)
         return found
+
+    async def leftovers(self) -> Ids:
+        """Those that are not running: their process is gone, or they never became ready.
+
+        An instance that another engine object starts at this moment is among them: destroy them only when
+        there is no other.
+        """
+        running = await self.running()
+        return [folder.id for folder in self._folders() if folder.id not in running]
 
     async def ended(self, id: str) -> str:
         """Return, with the reason, when the instance has ended by itself (or has been destroyed)."""
         child = self._children.get(id)
-        if child is None:
-            return "it is gone"
-        await proc.ended(child.pid)
-        return proc.how_it_ended(child.pid)
+        if child:
+            await proc.ended(child.pid)
+            return proc.how_it_ended(child.pid)
+        with contextlib.suppress(NotFound):
+            _, leader = self._living(id)
+            with leader.opened() as process:
+                if process is not None:
+                    await readable(process)
+        return "its process ended"  # only its parent learns how
+
+    # What living instances can do besides
+
+    def logs(self, id: str, *, follow: bool = False) -> AsyncIterator[bytes]:
+        """What the instance has printed so far; with `follow` also what comes, until it ends."""
+        _, leader = self._living(id)
+        return logfile.follow(self._root, id, leader) if follow else logfile.read(self._root, id)
+
+    def exec(
+        self, id: str, command: Sequence[str], *, stdin: bytes = b"", timeout: float | None = None
+    ) -> AsyncIterator[Output]:
+        """Run a command in the workspace, with the instance's variables."""
+        folder, leader = self._living(id)
+        try:
+            variables = {**proc.variables(leader.pid), _MARK: id}
+        except OSError:  # it has just ended
+            raise NotFound(f"instance {id!r} not found") from None
+        wanted = Command(command, folder.workspace, variables, stdin, timeout)
+        return commands.run(wanted, check=lambda: self._living(id))
+
+    async def put(self, id: str, path: str, content: AsyncIterable[bytes]) -> int:
+        """Write a file of the workspace, whole or not at all."""
+        return await self._workspace(id).put(path, content)
+
+    def read(self, id: str, path: str) -> AsyncIterator[bytes]:
+        """The content of a file of the workspace."""
+        return self._workspace(id).read(path)
+
+    async def list(self, id: str, path: str = "") -> Entries:
+        """What is in a folder of the workspace, by name."""
+        return await self._workspace(id).entries(path)
+
+    async def remove(self, id: str, path: str) -> None:
+        """Remove a file of the workspace, or a folder with all that is in it."""
+        await self._workspace(id).remove(path)
+
+    async def port(self, id: str, port: int) -> Origin:
+        """Where a port of the instance can be reached: only one on which a process of the instance listens."""
+        _, leader = self._living(id)
+        origin = await asyncio.to_thread(lambda: ports.find(port, proc.members(leader.pid, _mark(id))))
+        if origin is None:
+            raise NotFound(f"port {port} not found: nothing in instance {id!r} listens there")
+        return origin
+
+    def _workspace(self, id: str) -> Workspace:
+        self._living(id)
+        return Workspace(self._root, id)
+
+    def _living(self, id: str) -> tuple[InstanceFolder, proc.Process]:
+        """The folder of an instance, and the process that leads it."""
+        with contextlib.suppress(InvalidRequest):
+            folder = InstanceFolder(self._root, id)
+            if leader := folder.leader():
+                return folder, leader
+        raise NotFound(f"instance {id!r} not found")
+
+    def _folders(self) -> Iterator[InstanceFolder]:
+        for path in sorted(self._root.glob("*/")):
+            with contextlib.suppress(InvalidRequest):  # somebody else's folder
+                yield InstanceFolder(self._root, path.name)
 
     # Starting
 
@@ -93,14 +171,9 @@ class ProcessEngine:
             listener.bind(str(folder.socket))
             listener.listen(1024)
             command = [self._python, "-m", "aenv.main", str(spec.project.absolute())]
-            command += [
-                "--fd",
-                str(listener.fileno()),
-                "--ready-fd",
-                str(ready_inside),
-                "--",
-                *spec.arguments,
-            ]
+            command += ["--fd", str(listener.fileno()), "--ready-fd", str(ready_inside), *_options(spec)]
+            if spec.storage:
+                spec.storage.mkdir(parents=True, exist_ok=True, mode=0o700)
             with folder.log.open("ab") as log:
                 child = subprocess.Popen(
                     command,
@@ -151,32 +224,28 @@ class ProcessEngine:
         await asyncio.shield(task)
 
     async def _clear(self, id: str, grace: float) -> None:
-        folder = InstanceFolder(self._root / id)
+        folder = InstanceFolder(self._root, id)
         child = self._children.get(id)
         if not child and not folder.exists():
             return
-        leader = child.pid if child else self._leader(folder.read_state())
-        mark = f"AENV_INSTANCE_ID={id}".encode()
-        if leader is not None and grace:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(leader, signal.SIGTERM)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(grace):
-                    await proc.ended(leader)
-        # In rounds: what is being killed may have just started something else.
-        while rest := await asyncio.to_thread(proc.members, leader, mark):
-            for pid in rest:
-                proc.send(pid, signal.SIGKILL)
-            await asyncio.gather(*(proc.ended(pid) for pid in rest))
+        leader = folder.leader()
+        await proc.end(child.pid if child else leader.pid if leader else None, _mark(id), grace)
         if child:
             child.wait()  # over already; only now may its pid be used again
             self._children.pop(id, None)
         await asyncio.to_thread(folder.remove)
 
-    def _leader(self, state: dict[str, Any]) -> int | None:
-        """The pid in `state`, unless that process is gone, or another process has the number by now."""
-        pid = state.get("pid")
-        return pid if pid and proc.start_time(pid) == state["start_time"] else None
+
+def _mark(id: str) -> bytes:
+    """What the variables of an instance's processes hold."""
+    return f"{_MARK}={id}".encode()
+
+
+def _options(spec: InstanceSpec) -> list[str]:
+    """What the runtime is told besides where it listens."""
+    layer = ["--layer", str(spec.layer.absolute())] if spec.layer else []
+    history = [] if spec.keep_history else ["--no-history"]
+    return [*layer, *history, "--", *spec.arguments]
 
 
 def _variables(spec: InstanceSpec, folder: InstanceFolder) -> dict[str, str]:
@@ -188,12 +257,14 @@ def _variables(spec: InstanceSpec, folder: InstanceFolder) -> dict[str, str]:
         "HOME": str(folder.workspace),
         "TMPDIR": str(folder.temporary),
         **spec.environment_variables,
-        "AENV_INSTANCE_ID": spec.id,
+        _MARK: spec.id,
         "AENV_ENVIRONMENT": spec.environment,
         "AENV_WORKSPACE": str(folder.workspace),
     }
     if spec.call_timeout is not None:
         variables["AENV_CALL_TIMEOUT"] = f"{spec.call_timeout:g}"
+    if spec.storage:
+        variables["AENV_STORAGE"] = str(spec.storage.absolute())
     return variables
 
 
@@ -203,21 +274,13 @@ def _origin(path: str) -> Origin:
 
 async def _read_line(descriptor: int) -> bytes:
     """One line from a pipe; what there is of it when the other end closes first."""
-    loop = asyncio.get_running_loop()
     line = bytearray()
-    complete = loop.create_future()
-
-    def read() -> None:
+    while not line.endswith(b"\n"):
+        await readable(descriptor)
         chunk = os.read(descriptor, 1 << 16)
-        line.extend(chunk)
-        if (not chunk or chunk.endswith(b"\n")) and not complete.done():
-            complete.set_result(None)
-
-    loop.add_reader(descriptor, read)
-    try:
-        await complete
-    finally:
-        loop.remove_reader(descriptor)
+        if not chunk:
+            break
+        line += chunk
     return bytes(line)
 
 

@@ -16,11 +16,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .. import __version__, origins
 from ..errors import Forbidden, Unavailable
+from ..instances.catalog import read_folders
 from ..serving import listeners, openapi
 from ..serving.routes import Route
 from ..settings import GatewaySettings
 from . import home
-from .catalog import read_folders
 from .parts import Parts, Shared, parts, shared
 from .proxy import Proxy
 

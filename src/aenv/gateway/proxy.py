@@ -25,6 +25,8 @@ from ..errors import (
     Unavailable,
 )
 from ..http1 import Pool, Response
+from ..instances.instances import Instances
+from ..services.services import Services
 from ..serving import envelope
 from ..serving.accounts import Accounts
 from ..serving.clients import Client, too_large
@@ -32,8 +34,6 @@ from ..serving.metrics import Metrics
 from ..serving.routes import is_local_socket
 from ..wire import TOKEN_HEADER
 from . import routing
-from .instances import Instances
-from .services import Services
 from .tokens import Tokens
 
 logger = logging.getLogger("aenv.gateway.proxy")

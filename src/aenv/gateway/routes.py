@@ -7,15 +7,15 @@ from typing import Any
 from starlette.responses import Response
 
 from ..errors import InvalidRequest
+from ..instances import admission, selection
+from ..instances.creations import Creations
+from ..instances.instances import Instances
+from ..instances.records import Record, describe
 from ..models import CreateInstance, CreateInstances, EnvInstance, Renew
 from ..serving import envelope
 from ..serving.accounts import Role
 from ..serving.routes import Call, Route
 from ..wire import EnvStatus
-from . import admission, selection
-from .creations import Creations
-from .instances import Instances
-from .records import Record, describe
 from .tokens import Tokens
 
 _MAX_KEY_LENGTH = 255

@@ -1,4 +1,4 @@
-"""The runtime's routes: MCP, health, functions, rewards, reset, and plain tool calls.
+"""The runtime's routes: MCP, health, functions, rewards, reset, plain tool calls, and the history of calls.
 
 Replies are `{"success": true, "data": …}` or `{"success": false, "error": "…"}`.
 """
@@ -6,7 +6,7 @@ Replies are `{"success": true, "data": …}` or `{"success": false, "error": "�
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote
 
 from pydantic_core import PydanticSerializationError
@@ -17,6 +17,7 @@ from ..author.registry import FunctionDefinition, Registry
 from ..errors import AEnvError, InvalidRequest, MethodNotAllowed, NotFound
 from ..limits import MAX_BODY_BYTES
 from .calls import CallFailed, Calls
+from .history import History
 from .mcp_http import McpEndpoint
 from .messages import Reply, Request, Stream, json_reply, refuse, too_large
 from .surface import Surface
@@ -32,6 +33,7 @@ class App:
         registry: Registry,
         surface: Surface,
         calls: Calls,
+        history: History,
         endpoint: McpEndpoint,
         *,
         loopback_only: bool,
@@ -39,11 +41,14 @@ class App:
         self._registry = registry
         self._surface = surface
         self._calls = calls
+        self._history = history
+        self._run_tool = history.of_tools(surface.call_tool)
         self._endpoint = endpoint
         self._loopback_only = loopback_only
         self._routes: dict[str, dict[str, Route]] = {
             "/health": {"GET": self._health},
             "/functions/list": {"GET": self._list_functions},
+            "/history": {"GET": self._list_calls},
             "/task/reward": {"POST": self._reward},
             "/task/reset": {"POST": self._reset},
         }
@@ -64,7 +69,8 @@ class App:
         if path in ("/mcp", "/mcp/"):
             return await self._endpoint.handle(request, stream)
         try:
-            reply = json_reply({"success": True, "data": await self._dispatch(path, request)})
+            answer = await self._dispatch(path, request)
+            reply = answer if isinstance(answer, Reply) else json_reply({"success": True, "data": answer})
             size = len(reply.body)
             return reply if size <= MAX_BODY_BYTES else refuse(413, too_large(size))
         except MethodNotAllowed as error:
@@ -114,9 +120,24 @@ class App:
     def _function_route(self, function: FunctionDefinition) -> Route:
         async def call(request: Request) -> Any:
             arguments = _query(request) if request.method in ("GET", "HEAD") else _body(request)
-            return to_jsonable(await self._calls.run(function, arguments, timeout=function.timeout))
+            return await self._remembered("function", function, arguments)
 
         return call
+
+    async def _remembered(
+        self, kind: Literal["function", "reward"], function: FunctionDefinition, arguments: dict[str, Any]
+    ) -> Reply:
+        with self._history.call(kind, function.name, arguments) as call:
+            value = await self._calls.run(function, arguments, timeout=function.timeout)
+            data = mcp.dumps(to_jsonable(value))
+            call.result_bytes = len(data)
+        return Reply(body=b'{"success":true,"data":%b}' % data)
+
+    async def _list_calls(self, request: Request) -> Any:
+        if not self._history.is_kept:
+            raise NotFound("this instance keeps no history of its calls")
+        calls = self._history.as_list()
+        return {"total": len(calls), "calls": calls}
 
     async def _reward(self, request: Request) -> Any:
         rewards = self._registry.rewards
@@ -124,8 +145,7 @@ class App:
         if name is None or name not in rewards:
             known = f"it has {', '.join(rewards)}" if rewards else "it has none"
             raise NotFound(f"no reward {name or 'function'!r} in this environment; {known}")
-        reward = rewards[name]
-        return to_jsonable(await self._calls.run(reward, _body(request), timeout=reward.timeout))
+        return await self._remembered("reward", rewards[name], _body(request))
 
     async def _reset(self, request: Request) -> Any:
         reset = self._registry.reset
@@ -144,7 +164,7 @@ class App:
             raise MethodNotAllowed(f"tools take POST, not {request.method}", ("POST",))
         if name not in (tool["name"] for tool in await self._surface.tools()):
             raise NotFound(f"no tool {name!r} in this environment")
-        result = await self._surface.call_tool(name, _body(request), None)
+        result = await self._run_tool(name, _body(request), None)
         return {
             "content": result["content"],
             "is_error": result.get("isError", False),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import site
 import sys
 import traceback
 from collections.abc import Iterator
@@ -47,6 +48,25 @@ def load(path: Path, *, lenient: bool = False) -> tuple[Registry, list[ModuleTyp
                 continue
             modules.append(module)
     return registry, modules
+
+
+def add_layer(path: Path) -> None:
+    """Make the packages in a folder importable: before those of this interpreter, after the standard library.
+
+    To be called before `load`, which puts the environment's own folder first. Nothing of ours is replaced:
+    `aenv` is loaded already, and the packages that it needs are in no layer.
+    """
+    if not path.is_dir():
+        raise StartFailed(f"no such layer: {str(path)!r}")
+    before = list(sys.path)
+    site.addsitedir(str(path.resolve()))  # at the end, with what its .pth files add
+    added = [entry for entry in sys.path if entry not in before]
+    place = next((index for index, entry in enumerate(before) if _holds_packages(entry)), len(before))
+    sys.path[:] = [*before[:place], *added, *before[place:]]
+
+
+def _holds_packages(entry: str) -> bool:
+    return Path(entry).name in ("site-packages", "dist-packages")
 
 
 def _folder(path: Path) -> tuple[Path, list[Path]]:

@@ -15,6 +15,7 @@ from ..author.content import failure
 from ..errors import AEnvError
 from ..limits import MAX_BODY_BYTES
 from .calls import Report
+from .history import History
 from .messages import too_large
 from .surface import Surface
 
@@ -35,8 +36,9 @@ def encode_result(id: str | int, result: dict[str, Any]) -> bytes:
 class Methods:
     """`await methods.call(method, params, …)` gives the `result` of a JSON-RPC request."""
 
-    def __init__(self, surface: Surface, name: str, version: str) -> None:
+    def __init__(self, surface: Surface, history: History, name: str, version: str) -> None:
         self._surface = surface
+        self._run_tool = history.of_tools(surface.call_tool)
         self._server_info = {"name": name, "version": version}
         self._methods: dict[str, Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]] = {
             "initialize": self._initialize,
@@ -111,7 +113,7 @@ class Methods:
             raise mcp.RpcError(mcp.INVALID_PARAMS, "params.name must be the tool's name")
         if arguments is not None and not isinstance(arguments, dict):
             raise mcp.RpcError(mcp.INVALID_PARAMS, "params.arguments must be an object")
-        return await self._surface.call_tool(name, arguments or {}, report)
+        return await self._run_tool(name, arguments or {}, report)
 
     async def _list_resources(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return {"resources": (await self._surface.resources())[0]}

@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 from .. import logs, mcp, settings
 from ..author.inject import Context
 from ..errors import AEnvError, InvalidRequest
-from .loader import load
+from .history import REMEMBERED
+from .loader import add_layer, load
 from .serving import bind, offered, served
 from .stdio import Stdio, take_stdout
 
@@ -71,6 +72,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--lifeline-fd", type=int, help="end when the other end of this pipe is closed")
     parser.add_argument("--control-port", type=int, help="also serve the control routes here")
     parser.add_argument("--call-timeout", type=float, help="seconds a call may take (default: 3600)")
+    parser.add_argument("--layer", type=Path, help="a folder of Python packages for the environment")
+    parser.add_argument("--no-history", action="store_true", help="do not remember the last calls")
     parser.add_argument("--stdio", action="store_true", help="speak MCP on standard input and output")
     # What stands behind "--" is the environment's.
     end = argv.index("--") if "--" in argv else len(argv)
@@ -89,6 +92,8 @@ def _open_log(folder: Path | None) -> Any:
 async def _run(options: argparse.Namespace) -> None:
     known = settings.runtime_settings()
     out = take_stdout() if options.stdio else None
+    if options.layer:
+        add_layer(options.layer)
     registry, modules = load(options.path, lenient=options.lenient)
     context = Context(
         id=known.instance_id,
@@ -102,7 +107,10 @@ async def _run(options: argparse.Namespace) -> None:
     gc.enable()
     stop = _stop_on_signals(options.lifeline_fd)
     timeout = options.call_timeout or known.call_timeout
-    async with offered(registry, modules, context, timeout=timeout, name=options.name) as offer:
+    remembered = 0 if options.no_history else REMEMBERED
+    async with offered(
+        registry, modules, context, timeout=timeout, name=options.name, remembered=remembered
+    ) as offer:
         if out is not None:
             await _first(stop.wait(), Stdio(offer.methods, out).serve())
             return

@@ -17,6 +17,7 @@ from ..limits import MAX_BODY_BYTES
 from .app import App
 from .calls import Calls
 from .fastmcp import FastMcpSurface, find_server
+from .history import REMEMBERED, History
 from .http import Listener
 from .mcp_http import McpEndpoint
 from .mcp_methods import Methods
@@ -32,15 +33,23 @@ class Offer:
     registry: Registry
     surface: Surface
     calls: Calls
+    history: History
     methods: Methods
     tools: list[dict[str, Any]]
 
 
 @asynccontextmanager
 async def offered(
-    registry: Registry, modules: Iterable[ModuleType], context: Context, *, timeout: float | None, name: str
+    registry: Registry,
+    modules: Iterable[ModuleType],
+    context: Context,
+    *,
+    timeout: float | None,
+    name: str,
+    remembered: int = REMEMBERED,
 ) -> AsyncIterator[Offer]:
-    """The environment's offer; its resources are closed at the end."""
+    """The environment's offer, with a history of that many calls; its resources are closed at the end."""
+    history = History(remembered)
     async with AsyncExitStack() as stack:
         calls = await stack.enter_async_context(Calls(context, timeout=timeout))
         own = RegistrySurface(registry, calls)
@@ -48,7 +57,8 @@ async def offered(
         server = find_server(modules)
         if server is not None:
             surface = await stack.enter_async_context(FastMcpSurface(server, own))
-        yield Offer(registry, surface, calls, Methods(surface, name, __version__), await surface.tools())
+        methods = Methods(surface, history, name, __version__)
+        yield Offer(registry, surface, calls, history, methods, await surface.tools())
 
 
 @asynccontextmanager
@@ -56,7 +66,8 @@ async def served(offer: Offer, data: socket.socket, control: socket.socket | Non
     """Inside, the offer is served on `data`; and on `control` the control routes for this one instance."""
     is_unix = data.family == socket.AF_UNIX
     loopback_only = not is_unix and origins.is_loopback(data.getsockname()[0])
-    app = App(offer.registry, offer.surface, offer.calls, McpEndpoint(offer.methods), loopback_only=loopback_only)
+    endpoint = McpEndpoint(offer.methods)
+    app = App(offer.registry, offer.surface, offer.calls, offer.history, endpoint, loopback_only=loopback_only)
     async with (
         Listener(app.handle, max_body_bytes=MAX_BODY_BYTES) as listener,
         AsyncExitStack() as stack,

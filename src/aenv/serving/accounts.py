@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from ..errors import InvalidRequest, NotFound, Unauthenticated
+from ..errors import InvalidRequest, NotFound, Unauthenticated, Unavailable
 from ..stores.base import Document, Put, Stale, Store
 
 _KIND = "accounts"
@@ -170,10 +170,17 @@ class Accounts:
         """Whether an account is still good, as of at most half a minute ago."""
         seen = self._seen.get(id)
         if seen is None or seen[0] < time.monotonic():
-            [document] = await self._store.get(_KIND, id)
-            if document is None:
-                return False
-            self._seen[id] = seen = (time.monotonic() + _CACHED, _account(document))
+            try:
+                [document] = await self._store.get(_KIND, id)
+            except Unavailable:
+                if seen is None:
+                    raise
+                account = seen[1]  # nobody can revoke it either while the store does not answer
+            else:
+                if document is None:
+                    return False
+                account = _account(document)
+            self._seen[id] = seen = (time.monotonic() + _CACHED, account)
         return seen[1].is_valid
 
     async def _look_up(self, id: str, digest: str) -> Account:

@@ -16,7 +16,7 @@ from ..hub.routes import Hub
 from ..refs import Ref
 from ..serving.accounts import Caller
 
-logger = logging.getLogger("aenv.gateway.catalog")
+logger = logging.getLogger("aenv.instances.catalog")
 
 Folders = Mapping[str, Mapping[str, Project]]
 

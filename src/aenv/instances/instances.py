@@ -18,6 +18,7 @@ from .records import Record
 from .selection import Selection
 
 _ADDRESS_KNOWN = 10.0  # seconds for which the address of another gateway's instance is believed
+_PORT_KNOWN = 1.0  # seconds for which a port is believed to be the instance's: looking it up takes milliseconds
 _MAX_ADDRESSES = 10_000
 
 
@@ -30,11 +31,14 @@ class Instances:
         self._lives = lives
         self._node = node
         self._elsewhere: dict[str, tuple[float, Address]] = {}
+        self._ports: dict[tuple[str, int], tuple[float, Origin]] = {}
 
     async def get(self, id: str, caller: Caller = LOCAL) -> Record:
         """NotFound also for one that is somebody else's: its id says nothing to strangers."""
+        record = await self._ledger.find(id)
         life = self._lives.by_id.get(id)
-        record = await self._ledger.find(id) or (life.record if life else None)
+        if life and (record is None or (record.revision == life.record.revision and not life.is_live)):
+            record = life.record  # the store does not know yet that it begins, or that it ends
         if record is None or not caller.owns(record.owner):
             raise NotFound(f"instance {id!r} not found")
         return record
@@ -66,45 +70,54 @@ class Instances:
     async def port(self, id: str, port: int) -> Origin:
         """Where a server inside an instance can be reached."""
         await self.address(id)
+        known = self._ports.get((id, port))
+        if known and known[0] > time.monotonic():
+            return known[1]
         if not isinstance(self.engine, Ports):
             raise Unsupported(f"the {self.engine.name} engine cannot open ports of an instance")
-        return await self.engine.port(id, port)
+        origin = await self.engine.port(id, port)
+        if len(self._ports) > _MAX_ADDRESSES:
+            self._ports.clear()
+        self._ports[id, port] = (time.monotonic() + _PORT_KNOWN, origin)
+        return origin
 
     async def renew(self, id: str, ttl: float, caller: Caller = LOCAL) -> Record:
         """Let a running instance live for `ttl` seconds from now."""
         while True:
             record = await self.get(id, caller)
-            if record.status is not EnvStatus.RUNNING:
-                raise Conflict(f"instance {id!r} is {record.status.lower()}; only one that runs can be renewed")
+            _check_renewable(record)
             record.renew(ttl)
             try:
                 await self._ledger.save(record)
             except Stale:
                 continue
-            if life := self._lives.by_id.get(id):
-                life.record = record
-                self._lives.set_due(life)
+            life = self._lives.by_id.get(id)
+            if life and not life.is_being_created:
+                _check_renewable(life.record)  # its end may have begun meanwhile
+                self._lives.update(life, record)
             return record
 
     async def delete(self, id: str, caller: Caller = LOCAL) -> None:
         """Return once the instance is gone; fine when it has ended before."""
-        life = self._lives.by_id.get(id)
-        if life is None:
+        while (life := self._lives.by_id.get(id)) is None:
             record = await self.get(id, caller)
             if not record.is_live:
                 return
             self._check_here(record)
-            life = self._lives.take_over(record, record.address)
-        elif not caller.owns(life.record.owner):
+            await self._lives.take_over(record, record.address)
+        if not caller.owns(life.record.owner):
             raise NotFound(f"instance {id!r} not found")
         await self._lives.end(life, "deleted")
         if self._lives.is_unsaved(life):
             raise Unavailable("the instance has ended, but the store does not answer, so it is still listed")
 
     async def delete_all(self, selection: Selection, caller: Caller = LOCAL) -> int:
-        """Return once all of them are gone; says how many they were."""
+        """Return once all of them are gone; says how many they were. What fails for one keeps no other alive."""
         chosen = await self.list(selection, caller)
-        await asyncio.gather(*(self.delete(record.id, caller) for record in chosen))
+        deletions = (self.delete(record.id, caller) for record in chosen)
+        for outcome in await asyncio.gather(*deletions, return_exceptions=True):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, NotFound):  # one that was undone
+                raise outcome
         return len(chosen)
 
     # Instances of other gateways
@@ -113,17 +126,29 @@ class Instances:
         known = self._elsewhere.get(id)
         if known and known[0] > time.monotonic():
             return known[1]
+        try:
+            record = await self._ledger.get(id)
+        except Unavailable:
+            if known is None:
+                raise
+            return self._believe(id, known[1])  # what runs goes on while the store does not answer
         self._elsewhere.pop(id, None)
-        record = await self._ledger.get(id)
         if record.status is EnvStatus.CREATING:
             raise Unavailable(f"instance {id!r} is still starting")
         if record.address is None or not record.is_live:
             raise _has_ended(record)
         self._check_here(record)
+        if not record.idle_timeout:
+            return self._believe(id, record.address)
+        seconds = min(_ADDRESS_KNOWN, record.idle_timeout / 2)
+        await self._ledger.note_use(id, record.idle_timeout + seconds)
+        return self._believe(id, record.address, seconds)
+
+    def _believe(self, id: str, address: Address, seconds: float = _ADDRESS_KNOWN) -> Address:
         if len(self._elsewhere) > _MAX_ADDRESSES:
             self._elsewhere.clear()
-        self._elsewhere[id] = (time.monotonic() + _ADDRESS_KNOWN, record.address)
-        return record.address
+        self._elsewhere[id] = (time.monotonic() + seconds, address)
+        return address
 
     def _check_here(self, record: Record) -> None:
         if record.node != self._node:
@@ -134,6 +159,11 @@ class Instances:
 
 def _own(selection: Selection, caller: Caller) -> Selection:
     return selection if caller.is_admin else replace(selection, owner=caller.user)
+
+
+def _check_renewable(record: Record) -> None:
+    if record.status is not EnvStatus.RUNNING:
+        raise Conflict(f"instance {record.id!r} is {record.status.lower()}; only one that runs can be renewed")
 
 
 def _has_ended(record: Record) -> NotFound:

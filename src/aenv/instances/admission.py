@@ -17,7 +17,7 @@ from ..serving.accounts import Caller
 from ..wire import DEFAULT_TTL
 from .records import Record, describe_environment
 
-logger = logging.getLogger("aenv.gateway.admission")
+logger = logging.getLogger("aenv.instances.admission")
 
 MAX_TTL = 366 * 86400.0
 MAX_WAIT = 3600.0
@@ -41,7 +41,7 @@ def parse_many(body: bytes) -> tuple[CreateInstance, int]:
 
 
 def _checked(request: CreateInstance) -> CreateInstance:
-    _check_strings(request)
+    check_strings(request)
     wait_of(request)
     for label in request.labels:
         if "=" in label:
@@ -137,7 +137,8 @@ def spec_for(id: str, request: CreateInstance, project: Project, start_timeout: 
     )
 
 
-def _check_strings(request: CreateInstance) -> None:
+def check_strings(request: CreateInstance) -> None:
+    """InvalidRequest when Linux would not take an argument or a variable."""
     for index, argument in enumerate(request.arguments):
         _check_string(f"arguments.{index}", argument)
     for name, value in request.environment_variables.items():

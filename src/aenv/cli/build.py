@@ -1,0 +1,123 @@
+"""`aenv build`: everything that an instance is made of: bundle, dependency layer, image."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import output, project
+
+if TYPE_CHECKING:
+    from ..config import Project
+
+
+@click.command("build")
+@click.option(
+    "-w",
+    "--work-dir",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    default=Path("."),
+    help="The project's folder.  [default: the current folder]",
+)
+@click.option("-n", "--image-name", help="Name of the image.  [default: buildConfig.image_name, or the name]")
+@click.option(
+    "-t",
+    "--image-tag",
+    "tags",
+    multiple=True,
+    help="Tag of the image; several are allowed.  [default: buildConfig.image_tag, or the version]",
+)
+@click.option("-r", "--registry", help="Registry of the image.  [default: that of cli_config.json, docker.io]")
+@click.option("-s", "--namespace", help="Its namespace there.  [default: that of cli_config.json, aenv]")
+@click.option("--push/--no-push", default=False, help="Push the image to its registry.")
+@click.option("-p", "--platform", help="Platform of the image, such as linux/arm64.  [default: this one]")
+@click.option(
+    "-f", "--dockerfile", help="Path in the work directory.  [default: buildConfig.dockerfile, Dockerfile]"
+)
+@click.option(
+    "--image/--no-image", default=None, help="Fail without an image, or make none.  [default: if possible]"
+)
+def command(
+    work_dir: Path,
+    image_name: str | None,
+    tags: tuple[str, ...],
+    registry: str | None,
+    namespace: str | None,
+    push: bool,
+    platform: str | None,
+    dockerfile: str | None,
+    image: bool | None,
+) -> None:
+    """Pack the project, install its requirements into a layer, and build its image where Docker or podman runs.
+
+    What was made is written into the project's config.json, as artifacts.
+    """
+    from . import config_file
+    from .image import names
+
+    found = project.load(work_dir)
+    settings = config_file.load()["build_config"]
+    registry = settings["registry"]["host"] if registry is None else registry
+    namespace = settings["registry"]["namespace"] if namespace is None else namespace
+    name = image_name or found.build.get("image_name") or found.name
+    wanted = names(registry, namespace, name, tags or (found.build.get("image_tag") or found.version,))
+    if image is not False:
+        file = work_dir / (dockerfile or found.build.get("dockerfile") or "Dockerfile")
+        made = _image(found, wanted, file, platform, settings, push, required=bool(image) or push)
+        if made:
+            images = [{"id": "", "type": "image", "content": name} for name in made]
+            found = project.with_artifacts(found, "image", images)
+    _layer(work_dir)
+    _bundle(found)
+
+
+def _image(
+    found: Project,
+    names: list[str],
+    dockerfile: Path,
+    platform: str | None,
+    settings: dict[str, Any],
+    push: bool,
+    *,
+    required: bool,
+) -> list[str]:
+    """The names of the image, or none where none can be made."""
+    from .image import builder
+
+    program = builder(settings) if dockerfile.is_file() else None
+    if program is None:
+        why = "neither Docker nor podman answers" if dockerfile.is_file() else f"there is no '{dockerfile}'"
+        if required:
+            raise output.Failure(f"cannot build the image: {why}")
+        output.talk(f"no image was built: {why}")
+        return []
+    program.build(names, found.path / (found.build.get("context") or "."), dockerfile, platform)
+    if push:
+        program.push(names, settings["registry"])
+    for name in names:
+        output.data(f"image   {name}{' (pushed)' if push else ''}")
+    return names
+
+
+def _layer(folder: Path) -> None:
+    import asyncio
+
+    from .. import layers, settings
+    from .progress import lines
+
+    with lines("installing requirements") as show:
+        layer = asyncio.run(layers.layer_for(folder / "requirements.txt", settings.home(), show))
+    output.data(f"layer   {layer}" if layer else "layer   none is needed")
+
+
+def _bundle(found: Project) -> None:
+    from .packing import pack
+
+    with tempfile.TemporaryDirectory(prefix="aenv-build-") as work:
+        packed = pack(found, Path(work))
+    bundle = {"id": str(found.ref), "type": "bundle", "content": f"sha256:{packed.bundle.digest}"}
+    project.with_artifacts(found, "bundle", [bundle])
+    output.data(f"bundle  {found.ref} ({packed})")

@@ -1,0 +1,243 @@
+"""`aenv instance`: make, look at and end instances. What happens inside one is in `instance_inside.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import connection, instance_inside, output, parameters
+from .connection import Gateway
+
+if TYPE_CHECKING:
+    from ..addresses import Origin
+    from ..client.api import Api
+    from ..client.launch import Launched, Limits
+    from ..refs import Ref
+
+_DURATION: Any = {"callback": parameters.seconds, "metavar": "DURATION", "show_default": True}
+
+
+@click.group("instance")
+def command() -> None:
+    """Make, look at, use and end instances of environments."""
+
+
+@command.command("create")
+@click.argument("env_name", metavar="[ENV]", required=False)
+@click.option("-d", "--datasource", default="", help="A dataset's folder, or the image of a second container.")
+@click.option("-t", "--ttl", metavar="DURATION", help="How long it lives.  [default: the environment's, or 30m]")
+@click.option(
+    "-e", "--env", "variables", multiple=True, callback=connection.pairs, metavar="KEY=VALUE", help="A variable."
+)
+@click.option("-a", "--arg", "arguments", multiple=True, metavar="TEXT", help="An argument of the environment.")
+@click.option("--label", "labels", multiple=True, callback=connection.pairs, metavar="KEY=VALUE", help="A label.")
+@click.option("--owner", help="Whose it is.  [default: that of cli_config.json]")
+@click.option("--count", type=click.IntRange(1), help="Make so many: all of them, or none.")
+@click.option("--wait", metavar="DURATION", help="How long to queue when there is no room.  [default: not at all]")
+@click.option(
+    "--keep-alive", is_flag=True, help="Leave it running; without this it is ended when it has been shown."
+)
+@click.option("--timeout", default="60s", help="How long a request may take.", **_DURATION)
+@click.option("--startup-timeout", default="500s", help="How long it may take to become ready.", **_DURATION)
+@click.option(
+    "--max-retries", type=click.IntRange(0), default=3, show_default=True, help="How often to try again."
+)
+@click.option("--skip-health", is_flag=True, help="Accepted; no separate check is made.")
+@connection.options
+@connection.formats
+def create(
+    gateway: Gateway,
+    env_name: str | None,
+    variables: dict[str, str],
+    arguments: tuple[str, ...],
+    labels: dict[str, str],
+    owner: str | None,
+    count: int | None,
+    wait: str | None,
+    keep_alive: bool,
+    timeout: float,
+    startup_timeout: float,
+    max_retries: int,
+    skip_health: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Make an instance of ENV, or of the project in the current folder, and show it once it is ready."""
+    import asyncio
+
+    from .. import quantities
+    from ..client.launch import Limits
+
+    body: dict[str, Any] = {
+        "envName": connection.environment(env_name),
+        "environment_variables": variables,
+        "arguments": list(arguments),
+        "labels": labels,
+        "owner": owner or gateway.owner,
+        "wait": wait,
+        **given,
+    }
+    body = {name: value for name, value in body.items() if value is not None}
+    limits = Limits(timeout, startup_timeout, max_retries, None if wait is None else quantities.seconds(wait))
+
+    async def made(origin: Origin) -> None:
+        instances = await _launch(origin, gateway.api_key, limits, body, count)
+        try:
+            shown = [dict(one.instance.data) for one in instances]
+            output.json(shown if count else shown[0]) if as_json else _table(shown)
+            if not keep_alive:
+                output.talk("ending it again; --keep-alive leaves it running")
+        finally:
+            await asyncio.gather(*(one.api.close() if keep_alive else one.release() for one in instances))
+
+    gateway.run_at(made)
+
+
+async def _launch(
+    origin: Origin, api_key: str | None, limits: Limits, body: dict[str, Any], count: int | None
+) -> list[Launched]:
+    from .. import refs, wire
+    from ..client import launch
+
+    if count:
+        return await launch.create_many(origin, api_key, limits, count, body)
+    id = wire.new_instance_id(refs.parse(body["envName"]).name)
+    return [await launch.create(origin, api_key, limits, id, body)]
+
+
+@command.command("list")
+@click.option("-n", "--name", help="Those of this environment.")
+@click.option("--version", help="Those of this version; needs --name.")
+@click.option("--owner", help="Those of this owner.")
+@click.option("--label", metavar="KEY=VALUE", help="Those with this label.")
+@click.option("--status", help="Those with this status; without it, those that live.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="At most so many.")
+@click.option("--cursor", metavar="ID", help="Those after this one.")
+@connection.options
+@connection.formats
+def list_(
+    gateway: Gateway, name: str | None, version: str | None, limit: int, as_json: bool, **filters: str | None
+) -> None:
+    """List instances, oldest first."""
+    if version and not name:
+        raise click.UsageError("--version needs --name")
+    which = f"{name}@{version}" if version else name or "*"
+    chosen = {key: value for key, value in filters.items() if value is not None}
+    found = gateway.run(lambda api: api.list_instances(which, limit=limit, **chosen))
+    if as_json:
+        output.json(found)
+    elif found:
+        _table(found)
+    else:
+        output.talk("no instances")
+    if len(found) == limit:
+        output.talk(f"there may be more: --cursor {found[-1]['id']}")
+
+
+@command.command("get")
+@click.argument("id")
+@connection.options
+@connection.formats
+def get(gateway: Gateway, id: str, as_json: bool) -> None:
+    """Show all about an instance."""
+    found = gateway.run(lambda api: api.get_instance(id))
+    if as_json:
+        output.json(found)
+        return
+    name, version = connection.environment_columns(found)
+    rows = [("id", found["id"]), ("environment", f"{name}@{version}")]
+    rows += [(key, _text(found[key])) for key in _SHOWN if found.get(key)]
+    if found.get("tools"):
+        rows.append(("tools", ", ".join(tool["name"] for tool in found["tools"])))
+    output.table(("Field", "Value"), rows)
+
+
+@command.command("delete")
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--label", metavar="KEY=VALUE", help="All those with this label.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@connection.options
+def delete(gateway: Gateway, ids: tuple[str, ...], label: str | None, yes: bool) -> None:
+    """End instances: those with these ids, or with a label."""
+    if bool(ids) == bool(label):
+        raise click.UsageError("say which instances: by their ids, or by --label")
+    parameters.confirm(f"end {f'all instances with the label {label}' if label else ', '.join(ids)}", yes)
+
+    async def end(api: Api) -> None:
+        if label:
+            output.talk(f"ended {await api.delete_instances(label)}")
+        for id in ids:
+            await api.delete_instance(id, missing_ok=False)
+            output.talk(f"ended {id}")
+
+    gateway.run(end)
+
+
+@command.command("renew")
+@click.argument("id")
+@click.argument("ttl", default="30m")
+@connection.options
+def renew(gateway: Gateway, id: str, ttl: str) -> None:
+    """Let an instance live for TTL (30m unless given) from now, and say until when."""
+    output.data(str(gateway.run(lambda api: api.renew_instance(id, ttl))["expires_at"]))
+
+
+@command.command("info")
+@click.argument("ref", metavar="ENV", callback=parameters.reference)
+@click.option("--system-url", metavar="URL", help="The gateway.  [default: the hub that is configured]")
+@click.option("--api-key", metavar="KEY", help="Who asks.  [default: $AENV_API_KEY, or cli_config.json]")
+@connection.formats
+def info(ref: Ref, system_url: str | None, api_key: str | None, as_json: bool) -> None:
+    """Show an environment and its tools, as the hub knows them. Makes no instance."""
+    from . import platform
+
+    key = connection.known(system_url, api_key).api_key
+    found = platform.ask_hub(lambda hub: hub.get(ref), system_url, key)
+    if as_json:
+        output.json(found)
+        return
+    output.table(("Field", "Value"), [(key, _text(found[key])) for key in _ABOUT if found.get(key)])
+    if found.get("tools"):
+        output.data("")
+        tools = [(tool["name"], output.first_line(tool.get("description"))) for tool in found["tools"]]
+        output.table(("Tool", "Description"), tools)
+
+
+for _inside in (instance_inside.logs, instance_inside.exec_, instance_inside.copy):
+    command.add_command(_inside)
+
+_SHOWN = (
+    "status",
+    "reason",
+    "owner",
+    "labels",
+    "ip",
+    "created_at",
+    "ttl",
+    "expires_at",
+    "engine",
+    "isolation",
+    "mcp_url",
+)
+_ABOUT = ("name", "version", "description", "tags", "owner", "digest", "created_at", "updated_at")
+
+
+def _table(instances: Sequence[Mapping[str, Any]]) -> None:
+    rows = [
+        (
+            instance["id"],
+            *connection.environment_columns(instance),
+            *(instance.get(key) or "-" for key in ("owner", "status", "ip")),
+            output.minute(instance.get("created_at")),
+        )
+        for instance in instances
+    ]
+    output.table(("ID", "Environment", "Version", "Owner", "Status", "IP", "Created"), rows)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={item}" for key, item in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,90 @@
+"""From a project's folder to its bundle, and to what the bundle's code offers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import bundles, config, layers, settings
+from ..addresses import Origin
+from ..client import code_url
+from ..client.api import Api
+from . import output, progress, supervise
+from .project import changed, other_artifacts, spelled
+
+_LOAD_TIMEOUT = 60.0  # seconds
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A bundle, and the project as it stands in there."""
+
+    project: config.Project
+    archive: Path
+    bundle: bundles.Bundle
+
+    def __str__(self) -> str:
+        many = len(self.bundle.files)
+        return (
+            f"sha256:{self.bundle.digest[:12]}…, {many} {'file' if many == 1 else 'files'}, "
+            f"{output.size(self.bundle.size_bytes)}"
+        )
+
+
+def pack(project: config.Project, work: Path, version: str | None = None) -> Packed:
+    """Pack a project, or the code that its `codeUrl` names, into the new folder `work`.
+
+    Its config.json tells the version that it is packed as, and not the bundle that an earlier build made: the same
+    project gives the same digest before a build and after it.
+    """
+    archive, folder = work / "bundle.tar.gz", work / "packed"
+    url = project.raw.get("codeUrl")
+    if url:
+        folder = code_url.fetch(url, folder, settings.variables())
+    else:
+        bundles.pack(project.path, archive)
+        bundles.unpack(archive, folder)
+    raw = {**project.raw, "version": version or project.version}
+    if "artifacts" in raw:
+        raw["artifacts"] = other_artifacts(project, "bundle")
+    file = folder / config.FILE_NAME
+    file.unlink(missing_ok=True)  # in a repository it may be a link, to any file of ours
+    file.write_text(spelled(raw), encoding="utf-8")
+    return Packed(changed(project, raw, folder), archive, bundles.pack(folder, archive))
+
+
+async def describe(project: config.Project) -> dict[str, Any]:
+    """Tools, functions and rewards of a project: what its runtime says, started once in a process of its own."""
+    with progress.lines("installing requirements") as show:
+        layer = await layers.layer_for(project.path / "requirements.txt", settings.home(), show)
+    with tempfile.TemporaryDirectory(prefix="aenv-load-") as workspace, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{workspace}/socket")
+        listener.listen()
+        variables = {**project.environment_variables, **settings.variables(), "AENV_WORKSPACE": workspace}
+        options = ["--name", project.name, "--log-level", "ERROR", *(["--layer", str(layer)] if layer else [])]
+        plan = supervise.Plan(project.path.resolve(), options, (), Path(workspace), variables)
+        try:
+            async with asyncio.timeout(_LOAD_TIMEOUT):
+                return await _ask(plan, listener)
+        except TimeoutError:
+            raise _unloadable(f"it was not ready within {_LOAD_TIMEOUT:g} s") from None
+
+
+async def _ask(plan: supervise.Plan, listener: socket.socket) -> dict[str, Any]:
+    async with supervise.running(plan, listener, asyncio.subprocess.DEVNULL) as (_, ready):
+        if not ready.get("ready"):
+            first, *rest = (ready.get("error") or "its process ended without a word").splitlines()
+            raise _unloadable(f"{first} {rest[-1]}" if rest else first)  # between them is the traceback
+        async with Api(Origin("localhost", socket=listener.getsockname())) as api:
+            listed = await api.call("GET", "/functions/list")
+    return {"tools": ready["tools"], "functions": listed["functions"], "rewards": listed["reward"]}
+
+
+def _unloadable(why: str) -> output.Failure:
+    return output.Failure(
+        f"the environment cannot be loaded: {why}", hint="aenv run, to see it; --no-verify, to go on all the same"
+    )

@@ -1,0 +1,64 @@
+"""Where commands find the hub and the gateway: variables, then cli_config.json, then the user's own platform."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from .. import settings
+from ..client import address, embedded
+from ..client.api import Api
+from ..client.hub import Hub
+from ..errors import ConnectFailed, Unauthenticated
+from . import config_file
+
+T = TypeVar("T")
+
+_RETRIES = 3
+_START_TIMEOUT = 60.0
+_UNCHOSEN = "https://localhost:8080"  # what the published command line wrote into every file by itself
+
+
+def hub_address() -> tuple[str | None, str | None, float]:
+    """The hub's address, our key for it, and how long to wait for its answers. No address: the user's own."""
+    known, kept = settings.client_settings(), config_file.load()
+    hub = kept["hub_config"]
+    backend = hub["hub_backend"] if hub["hub_backend"] != _UNCHOSEN else None
+    url = known.hub_url or backend or known.system_url or kept["system_url"]
+    key = hub["api_key"] or known.api_key
+    is_foreign = config_file.path() == config_file.folder_path() and url in (backend, kept["system_url"])
+    # A file that came with someone's code may say where to go, and not take our key there.
+    return url or None, (hub["api_key"] if is_foreign else key) or None, hub["timeout"] or 30
+
+
+@asynccontextmanager
+async def hub(at: str | None = None, with_key: str | None = None) -> AsyncIterator[Hub]:
+    """The hub, for the time of the block; another than the configured one where `at` says so."""
+    url, key, timeout = hub_address()
+    if at:
+        url, key = at, with_key
+    if url:
+        origin = address.control_origin(url)
+    else:
+        origin = await embedded.platform(settings.client_settings(), _START_TIMEOUT, instances=False)
+    async with Api(origin, api_key=key, timeout=timeout, max_retries=_RETRIES) as api:
+        try:
+            yield Hub(api)
+        except ConnectFailed as error:
+            error.details["hint"] = "aenv serve, in another terminal; or aenv login URL"
+            raise
+        except Unauthenticated as error:
+            error.details["hint"] = f"aenv login {url or 'URL'}"
+            raise
+
+
+def ask_hub(question: Callable[[Hub], Awaitable[T]], at: str | None = None, with_key: str | None = None) -> T:
+    """What the hub answers."""
+
+    async def ask() -> T:
+        async with hub(at, with_key) as there:
+            return await question(there)
+
+    return asyncio.run(ask())

@@ -1,0 +1,74 @@
+"""`aenv pull`: an environment's project, from the hub."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .. import refs
+from . import output, parameters
+
+if TYPE_CHECKING:
+    from ..client.hub import Hub
+
+
+@click.command("pull")
+@click.argument("ref", metavar="NAME[@VERSION]", callback=parameters.reference)
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The project's folder.  [default: NAME, in the current folder]",
+)
+@click.option("--force", is_flag=True, help="Into a folder that is not empty; replaces the project's files alone.")
+def command(ref: refs.Ref, folder: Path | None, force: bool) -> None:
+    """Fetch the project of an environment: the latest version, or the one named (also a range: 'echo@^1.2')."""
+    from .. import bundles
+    from .platform import ask_hub
+
+    folder = folder or Path(ref.name)
+    if folder.exists() and any(folder.iterdir()) and not force:
+        raise output.Failure(
+            f"'{folder}' is not empty", hint="--force replaces the project's files, and no others"
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the folder, so that the files need no further copy.
+    with tempfile.TemporaryDirectory(prefix=".aenv-pull-", dir=folder.parent) as work:
+        archive, unpacked = Path(work, "bundle.tar.gz"), Path(work, "unpacked")
+        record = ask_hub(lambda hub: _fetch(hub, ref, archive))
+        bundles.unpack(archive, unpacked)
+        _move(unpacked, folder)
+    output.data(f"pulled {record['name']}@{record['version']} into {folder}")
+
+
+async def _fetch(hub: Hub, ref: refs.Ref, archive: Path) -> dict[str, Any]:
+    """The record of the version, whose bundle is in the file `archive` then."""
+    from .progress import bar
+
+    record = await hub.get(ref)
+    exact = refs.Ref(record["name"], record["version"])
+    if not record.get("digest"):
+        raise output.Failure(f"the hub has no bundle of {exact}, only its record")
+    with bar(f"downloading {exact}", record.get("size_bytes") or 0) as show:
+        digest = await hub.download_bundle(exact, archive, show)
+    if digest != record["digest"]:
+        raise output.Failure(f"{exact} was replaced while it was downloaded", hint="aenv pull, once more")
+    return record
+
+
+def _move(source: Path, target: Path) -> None:
+    """Put every file and link below `source` in its place below `target`."""
+    target.mkdir(exist_ok=True)
+    for entry in os.scandir(source):
+        place = target / entry.name
+        if entry.is_dir(follow_symlinks=False):
+            if place.is_symlink():
+                place.unlink()  # or the files would go where it leads
+            _move(Path(entry.path), place)
+        else:
+            os.replace(entry.path, place)

@@ -1,0 +1,190 @@
+"""`aenv service`: environments that run for long, with replicas, storage and a stable URL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import connection, output, parameters, project
+from .connection import Gateway
+
+_VARIABLES = click.option(
+    "-e", "--env", "variables", multiple=True, callback=connection.pairs, metavar="KEY=VALUE", help="A variable."
+)
+# deployConfig's simple names, and the older pairs that win over them.
+_RESOURCES = {"cpu": "cpu", "memory": "memory", "ephemeral_storage": "ephemeralStorage"}
+
+
+@click.group("service")
+def command() -> None:
+    """Make, look at, change and end services."""
+
+
+@command.command("create")
+@click.argument("env_name", metavar="[ENV]", required=False)
+@click.option("-s", "--service-name", help="What it is called.  [default: made up]")
+@click.option("-r", "--replicas", type=click.IntRange(1), help="How many run.  [default: config.json's, or 1]")
+@click.option("-p", "--port", type=click.IntRange(1, 65535), help="The port that it serves on.")
+@_VARIABLES
+@click.option("--enable-storage", is_flag=True, help="Keep its files; needs one replica.")
+@click.option("--owner", help="Whose it is.  [default: that of cli_config.json]")
+@connection.options
+@connection.formats
+def create(
+    gateway: Gateway,
+    env_name: str | None,
+    service_name: str | None,
+    replicas: int | None,
+    port: int | None,
+    variables: dict[str, str],
+    enable_storage: bool,
+    owner: str | None,
+    as_json: bool,
+) -> None:
+    """Make a service of ENV, or of the project in the current folder.
+
+    What is not said here comes from config.json's deployConfig.service, then from deployConfig.
+    """
+    from ..client.services import Services
+
+    name, deploy = _configured(env_name)
+    given = {
+        "service_name": service_name,
+        "replicas": replicas,
+        "port": port,
+        "owner": owner or gateway.owner,
+        "environment_variables": {**_texts(deploy.get("environmentVariables", {})), **variables} or None,
+    }
+    body = {"envName": name, **_from_config(name, deploy, enable_storage)}
+    body |= {key: value for key, value in given.items() if value is not None}
+    _show(gateway.run(lambda api: Services(api).create(body)), as_json)
+
+
+@command.command("list")
+@click.option("-n", "--name", help="Those of this environment.")
+@connection.options
+@connection.formats
+def list_(gateway: Gateway, name: str | None, as_json: bool) -> None:
+    """List services."""
+    from ..client.services import Services
+
+    found = gateway.run(lambda api: Services(api).list(name or "*"))
+    if as_json:
+        output.json(found)
+    elif found:
+        _table(found)
+    else:
+        output.talk("no services")
+
+
+@command.command("get")
+@click.argument("id")
+@connection.options
+@connection.formats
+def get(gateway: Gateway, id: str, as_json: bool) -> None:
+    """Show a service."""
+    from ..client.services import Services
+
+    _show(gateway.run(lambda api: Services(api).get(id)), as_json)
+
+
+@command.command("update")
+@click.argument("id")
+@click.option("-r", "--replicas", type=click.IntRange(1), help="How many run.")
+@click.option("--image", help="Run this image.")
+@click.option("--version", help="Run this version of the environment.")
+@_VARIABLES
+@connection.options
+@connection.formats
+def update(
+    gateway: Gateway,
+    id: str,
+    replicas: int | None,
+    image: str | None,
+    version: str | None,
+    variables: dict[str, str],
+    as_json: bool,
+) -> None:
+    """Change a service while it serves. Variables are added to those it has."""
+    from ..client.services import Services
+
+    given = {
+        "replicas": replicas,
+        "image": image,
+        "version": version,
+        "environment_variables": variables or None,
+    }
+    changes = {key: value for key, value in given.items() if value is not None}
+    if not changes:
+        raise click.UsageError("say what to change: --replicas, --image, --version or --env")
+    _show(gateway.run(lambda api: Services(api).update(id, changes)), as_json)
+
+
+@command.command("delete")
+@click.argument("id")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--delete-storage", is_flag=True, help="Delete its files too.")
+@connection.options
+def delete(gateway: Gateway, id: str, yes: bool, delete_storage: bool) -> None:
+    """End a service. Its storage is kept unless told."""
+    from ..client.services import Services
+
+    parameters.confirm(f"end {id}{' and delete its files' if delete_storage else ''}", yes)
+    gateway.run(lambda api: Services(api).delete(id, delete_storage=delete_storage))
+    output.talk(f"ended {id}")
+
+
+def _configured(env_name: str | None) -> tuple[str, Mapping[str, Any]]:
+    """The environment, and the deployConfig of the project here where it is the same one."""
+    here = project.around(Path()) if env_name else project.load(Path())
+    if here and env_name in (None, here.name, str(here.ref)):
+        return env_name or str(here.ref), here.deploy
+    return env_name or "", {}
+
+
+def _from_config(name: str, deploy: Mapping[str, Any], enable_storage: bool) -> dict[str, Any]:
+    """The fields of a new service that config.json settles."""
+    service = {**deploy, **deploy.get("service", {})}
+    fields = {key: service[key] for key in ("replicas", "port") if key in service}
+    for field, key in _RESOURCES.items():
+        for end in ("Request", "Limit"):
+            amount = deploy.get(f"{key}{end}", deploy.get(key))
+            if amount is not None:
+                fields[f"{field}_{end.lower()}"] = str(amount)
+    if enable_storage or service.get("enableStorage"):
+        fields["pvc_name"] = service.get("storageName") or name.partition("@")[0]
+        fields["storage_size"] = service.get("storageSize", "10Gi")
+        fields["mount_path"] = service.get("mountPath", "/home/admin/data")
+    return fields
+
+
+def _texts(variables: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in variables.items()}
+
+
+def _show(service: Mapping[str, Any], as_json: bool) -> None:
+    if as_json:
+        output.json(service)
+        return
+    _table([service])
+    if service.get("reason"):
+        output.talk(output.plain(service["reason"]))
+
+
+def _table(services: Sequence[Mapping[str, Any]]) -> None:
+    rows = [
+        (
+            service["id"],
+            *connection.environment_columns(service),
+            service.get("owner") or "-",
+            service["status"],
+            f"{service['available_replicas']}/{service['replicas']}",
+            service.get("service_url") or "-",
+            output.minute(service.get("created_at")),
+        )
+        for service in services
+    ]
+    output.table(("ID", "Environment", "Version", "Owner", "Status", "Replicas", "URL", "Created"), rows)

@@ -1,0 +1,112 @@
+"""`aenv token`: accounts, made and revoked in the store itself. No server is needed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from .. import settings
+from . import output, parameters
+
+if TYPE_CHECKING:
+    from ..serving.accounts import Accounts
+
+T = TypeVar("T")
+
+
+def _stored(command: Callable[..., T]) -> Callable[..., T]:
+    """Adds --store and --home, and hands the command a `store` of accounts."""
+
+    @parameters.STORE
+    @click.option(
+        "--home",
+        type=click.Path(path_type=Path, file_okay=False),
+        help="Folder for all that is kept.  [default: $AENV_HOME, or ~/.aenv]",
+    )
+    @functools.wraps(command)
+    def with_store(store: str, home: Path | None, **given: Any) -> T:
+        return command(store=functools.partial(_run, store, home or settings.home()), **given)
+
+    return with_store
+
+
+def _run(url: str, home: Path, act: Callable[[Accounts], Awaitable[T]]) -> T:
+    import asyncio
+
+    from ..serving.accounts import Accounts
+    from ..stores.opening import open_store
+
+    async def opened() -> T:
+        async with open_store(url, home) as store:
+            return await act(Accounts(store))
+
+    return asyncio.run(opened())
+
+
+@click.group("token")
+def command() -> None:
+    """Make, list and revoke accounts. As soon as there is one, gateways on this store ask for a token."""
+
+
+@command.command("create")
+@click.option("--user", required=True, help="Whose token it is.")
+@click.option(
+    "--role",
+    type=click.Choice(["admin", "user", "viewer"]),
+    default="user",
+    show_default=True,
+    help="Everything; one's own instances; reading alone.",
+)
+@click.option("--max-instances", type=click.IntRange(0), help="How many instances at a time.  [default: no limit]")
+@click.option(
+    "--expires", callback=parameters.seconds, metavar="DURATION", help="Works for so long.  [default: for ever]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the token and its id as JSON.")
+@_stored
+def create(
+    store: Any, user: str, role: str, max_instances: int | None, expires: float | None, as_json: bool
+) -> None:
+    """Make an account, and print its token: now, and never again."""
+    from ..serving.accounts import Role
+
+    account, token = store(lambda accounts: accounts.create(user, Role(role), max_instances, expires))
+    if as_json:
+        output.json({"token": token, "id": account.id})
+        return
+    output.data(token)
+    output.talk(f"this is the token of {user!r} ({role}, id {account.id}); it is not shown again")
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@_stored
+def list_(store: Any, as_json: bool) -> None:
+    """List the accounts, oldest first."""
+    from ..serving.account_routes import show
+
+    rows = [show(account) for account in store(lambda accounts: accounts.list())]
+    if as_json:
+        output.json(rows)
+        return
+    shown = [
+        (
+            *(row["id"], row["user"], row["role"]),
+            "-" if row["maxInstanceCount"] is None else str(row["maxInstanceCount"]),
+            *(output.minute(row[moment]) or "-" for moment in ("created_at", "expires_at", "revoked_at")),
+        )
+        for row in rows
+    ]
+    output.table(("ID", "User", "Role", "Instances", "Created", "Expires", "Revoked"), shown)
+
+
+@command.command("revoke")
+@click.argument("id")
+@_stored
+def revoke(store: Any, id: str) -> None:
+    """Let a token open nothing any more; gateways that run notice within half a minute."""
+    account = store(lambda accounts: accounts.revoke(id))
+    output.talk(f"revoked the token {account.id} of {account.user!r}")

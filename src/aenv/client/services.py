@@ -1,0 +1,39 @@
+"""The service routes of a gateway: environments that run for long, with replicas and a stable URL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from .api import Api
+
+
+class Services:
+    """Services as the gateway describes them; `models.EnvService` names the fields."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    async def create(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        data: dict[str, Any] = await self._api.call("POST", "/env-service", body)
+        return data
+
+    async def get(self, id: str) -> dict[str, Any]:
+        data: dict[str, Any] = await self._api.call("GET", _path(id))
+        return data
+
+    async def list(self, which: str = "*") -> list[dict[str, Any]]:
+        """The services of "*", "name" or "name@version"."""
+        return await self._api.call("GET", f"{_path(which)}/list") or []
+
+    async def update(self, id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        data: dict[str, Any] = await self._api.call("PUT", _path(id), changes)
+        return data
+
+    async def delete(self, id: str, *, delete_storage: bool = False) -> None:
+        await self._api.call("DELETE", _path(id) + ("?deleteStorage=true" if delete_storage else ""))
+
+
+def _path(id: str) -> str:
+    return f"/env-service/{quote(id, safe='*@')}"

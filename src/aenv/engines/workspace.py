@@ -1,0 +1,143 @@
+"""The files of an instance's workspace, for engines that keep it as a folder of the host."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from ..errors import InvalidRequest, NotFound, Unavailable
+from . import beneath
+from .base import FileEntry
+
+_PIECE_BYTES = 256 << 10
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Workspace:
+    """The files below `<root>/<id>/workspace`. Code in the instance changes them at any time, also while we do."""
+
+    def __init__(self, root: Path, id: str) -> None:
+        self._root = root
+        self._id = id
+        self._parts = (id, "workspace")
+
+    async def put(self, path: str, content: AsyncIterable[bytes]) -> int:
+        """Write a file, whole or not at all, and make the folders above it; returns its size."""
+        *above, name = _split(path)
+        size = 0
+        # Written beside the workspace: nobody inside sees half a file, and destroying the instance removes it.
+        temporary = f"put-{secrets.token_hex(8)}"
+        with self._told(path):
+            file = self._create(temporary)
+        try:
+            async for piece in content:
+                with self._told(path):
+                    await asyncio.to_thread(file.write, piece)
+                size += len(piece)
+            with self._told(path):
+                await asyncio.to_thread(file.close)
+                self._move(temporary, above, name)
+        finally:
+            with contextlib.suppress(OSError):
+                file.close()
+            with contextlib.suppress(OSError), beneath.folder(self._root, [self._id]) as own:
+                os.unlink(temporary, dir_fd=own)
+        return size
+
+    async def read(self, path: str) -> AsyncIterator[bytes]:
+        """The content of a file, as long as it was when it was opened."""
+        *above, name = _split(path)
+        with self._told(path), beneath.folder(self._root, [*self._parts, *above]) as parent:
+            file = beneath.open_file(parent, name)
+        with file:
+            left = os.fstat(file.fileno()).st_size
+            while piece := await asyncio.to_thread(file.read, min(left, _PIECE_BYTES)):
+                left -= len(piece)
+                yield piece
+
+    async def entries(self, path: str) -> list[FileEntry]:
+        """What is in a folder, by name."""
+        return await asyncio.to_thread(self._entries, path)
+
+    async def remove(self, path: str) -> None:
+        """Remove a file, or a folder with all that is in it."""
+        await asyncio.to_thread(self._remove, path)
+
+    def _create(self, name: str) -> BinaryIO:
+        with beneath.folder(self._root, [self._id]) as own:
+            return os.fdopen(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=own), "wb")
+
+    def _move(self, temporary: str, above: list[str], name: str) -> None:
+        with (
+            beneath.folder(self._root, [self._id]) as own,
+            beneath.folder(self._root, [*self._parts, *above], make=True) as parent,
+        ):
+            os.rename(temporary, name, src_dir_fd=own, dst_dir_fd=parent)
+
+    def _entries(self, path: str) -> list[FileEntry]:
+        parts = _split(path) if path else []
+        with self._told(path), beneath.folder(self._root, [*self._parts, *parts]) as parent:
+            opened = os.open(".", os.O_RDONLY, dir_fd=parent)
+            try:
+                return sorted(_entries(opened, parts), key=lambda entry: entry.path)
+            finally:
+                os.close(opened)
+
+    def _remove(self, path: str) -> None:
+        *above, name = _split(path)
+        with self._told(path), beneath.folder(self._root, [*self._parts, *above]) as parent:
+            beneath.remove(parent, name)
+
+    @contextlib.contextmanager
+    def _told(self, path: str) -> Iterator[None]:
+        """What the system says about `path`, as an error of ours."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise NotFound(f"{path!r} not found in the workspace of instance {self._id!r}") from None
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            if error.errno in _FULL:
+                raise Unavailable(f"cannot write {path!r}: {reason}", retry_after=60) from error
+            if isinstance(error, NotADirectoryError):
+                reason = "it leads through a link, or something else that is no folder"
+            raise InvalidRequest(f"cannot use {path!r}: {reason}") from error
+
+
+def _split(path: str) -> list[str]:
+    parts = path.split("/")
+    if "\0" in path or not {"", ".", ".."}.isdisjoint(parts):
+        raise InvalidRequest(f"bad path {path!r}; write it relative to the workspace, as in 'folder/file.txt'")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"bad path {path!r}; it has no UTF-8 form") from None
+    return parts
+
+
+def _entries(folder: int, above: list[str]) -> Iterator[FileEntry]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # gone since it was listed
+                continue
+            # A name that is no UTF-8 has no JSON form either.
+            name = os.fsencode(entry.name).decode(errors="backslashreplace")
+            path = "/".join([*above, name])
+            yield FileEntry(path, _kind(status.st_mode), status.st_size, status.st_mtime)
+
+
+def _kind(mode: int) -> Literal["file", "folder", "link", "other"]:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "folder"
+    return "link" if stat.S_ISLNK(mode) else "other"

@@ -1,0 +1,227 @@
+"""The routes that reach into an instance: its logs, commands, files, ports, events and last calls.
+
+They need the owner's token wherever accounts exist; an instance's id alone opens none of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+from collections.abc import AsyncIterator
+from typing import Any, TypeVar
+
+from starlette.responses import Response, StreamingResponse
+
+from .. import mcp
+from ..addresses import Origin
+from ..engines.base import Exec, Files, Logs, Output
+from ..errors import NetworkError, NotFound, Unavailable, Unsupported
+from ..http1 import Pool
+from ..instances.instances import Instances
+from ..models import PresignUrl, RunCommand
+from ..serving import envelope
+from ..serving.accounts import Role
+from ..serving.routes import Call, Route
+from ..wire import timestamp
+from .routes import data_url
+from .tokens import Tokens
+
+T = TypeVar("T")
+
+_MAX_COMMAND_BYTES = 8 << 20
+_SSE = "text/event-stream"
+_BYTES = "application/octet-stream"
+
+
+class InsideRoutes:
+    """The handlers; `routes()` is the table."""
+
+    def __init__(
+        self,
+        instances: Instances,
+        tokens: Tokens,
+        pool: Pool,
+        *,
+        data_port: int | None,
+        max_body_bytes: int,
+    ) -> None:
+        self._instances = instances
+        self._tokens = tokens
+        self._pool = pool
+        self._data_port = data_port
+        self._limit = max_body_bytes
+
+    def routes(self) -> list[Route]:
+        at = "/env-instance/{id}"
+        file = at + "/files/{path:path}"
+        rows = list[dict[str, Any]]
+        return [
+            Route(
+                "GET",
+                at + "/logs",
+                self._logs,
+                Role.VIEWER,
+                "what the instance printed; as text, or as server-sent events",
+                query={"follow": "1: also what comes, until the instance ends"},
+                media="text/plain",
+            ),
+            Route("POST", at + "/exec", self._exec, Role.USER, "run a command", body=RunCommand, media=_SSE),
+            Route("PUT", file, self._put_file, Role.USER, "write a file", reply=dict[str, Any]),
+            Route("GET", file, self._get_file, Role.VIEWER, "read a file", media=_BYTES),
+            Route("DELETE", file, self._delete_file, Role.USER, "remove a file or folder", reply=bool),
+            Route(
+                "GET",
+                at + "/files",
+                self._list_files,
+                Role.VIEWER,
+                "what is in a folder",
+                reply=rows,
+                query={"path": "the folder; the workspace when left out"},
+            ),
+            Route("GET", at + "/events", self._events, Role.VIEWER, "what happened to the instance", reply=rows),
+            Route("GET", at + "/history", self._history, Role.VIEWER, "its last calls", reply=rows),
+            Route(
+                "POST",
+                at + "/presign-url",
+                self._presign,
+                Role.USER,
+                "a URL of a port inside, for a while",
+                body=PresignUrl,
+                reply=dict[str, str],
+            ),
+        ]
+
+    async def _logs(self, call: Call) -> Response:
+        engine = await self._able(call, Logs, "show logs")
+        lines = await _started(engine.logs(call.path["id"], follow=call.flag("follow")))
+        if _SSE in call.request.headers.get("accept", ""):
+            return StreamingResponse(_as_events(lines), media_type=_SSE)
+        return StreamingResponse(lines, media_type="text/plain; charset=utf-8")
+
+    async def _exec(self, call: Call) -> Response:
+        engine = await self._able(call, Exec, "run commands")
+        asked = await call.read(RunCommand, _MAX_COMMAND_BYTES)
+        command = ["/bin/sh", "-c", asked.command] if isinstance(asked.command, str) else asked.command
+        output = engine.exec(call.path["id"], command, stdin=asked.stdin.encode(), timeout=asked.timeout)
+        return StreamingResponse(_command_events(await _started(output)), media_type=_SSE)
+
+    async def _put_file(self, call: Call) -> Response:
+        engine = await self._able(call, Files, "write files")
+        size = await engine.put(call.path["id"], call.path["path"], call.stream(self._limit))
+        return envelope.success({"path": call.path["path"], "size_bytes": size})
+
+    async def _get_file(self, call: Call) -> Response:
+        engine = await self._able(call, Files, "read files")
+        content = await _started(engine.read(call.path["id"], call.path["path"]))
+        # Never as something that a browser would show as a page of this host.
+        headers = {"content-disposition": "attachment", "x-content-type-options": "nosniff"}
+        return StreamingResponse(content, media_type=_BYTES, headers=headers)
+
+    async def _delete_file(self, call: Call) -> Response:
+        engine = await self._able(call, Files, "remove files")
+        await engine.remove(call.path["id"], call.path["path"])
+        return envelope.success(True)
+
+    async def _list_files(self, call: Call) -> Response:
+        engine = await self._able(call, Files, "list files")
+        entries = await engine.list(call.path["id"], call.query.get("path", ""))
+        return envelope.success(
+            [
+                {
+                    "path": entry.path,
+                    "kind": entry.kind,
+                    "size_bytes": entry.size_bytes,
+                    "modified_at": timestamp(entry.modified_at),
+                }
+                for entry in entries
+            ]
+        )
+
+    async def _events(self, call: Call) -> Response:
+        return envelope.success((await self._instances.get(call.path["id"], call.caller)).events)
+
+    async def _history(self, call: Call) -> Response:
+        record = await self._instances.running(call.path["id"], call.caller)
+        assert record.address
+        return envelope.success(await self._ask_runtime(record.address.origin, record.id))
+
+    async def _ask_runtime(self, origin: Origin, id: str) -> Any:
+        try:
+            response = await self._pool.request(origin, "GET", "/history")
+            reply = mcp.loads(await response.read(self._limit))
+        except (NetworkError, ValueError):
+            raise Unavailable(f"instance {id!r} does not answer; it may have just ended") from None
+        if response.status == 404 or not isinstance(reply, dict) or not reply.get("success"):
+            raise NotFound(f"instance {id!r} keeps no history of its calls")
+        return reply["data"]["calls"]
+
+    async def _presign(self, call: Call) -> Response:
+        asked = await call.read(PresignUrl)
+        record = await self._instances.running(call.path["id"], call.caller)
+        await self._instances.port(record.id, asked.port)
+        lifetime = 60 * asked.expiration_time_in_minutes
+        token = self._tokens.sign(record.id, call.caller.account, port=asked.port, lifetime=lifetime)
+        base = "" if call.is_local_socket else data_url(call.host, self._data_port)
+        return envelope.success({"url": f"{base}/ports/{token}/"})
+
+    async def _able(self, call: Call, kind: type[T], what: str) -> T:
+        """The engine, for an instance of the caller's that runs; Unsupported when it cannot do this."""
+        await self._instances.running(call.path["id"], call.caller)
+        engine: object = self._instances.engine
+        if not isinstance(engine, kind):
+            raise Unsupported(f"the {self._instances.engine.name} engine cannot {what} of an instance")
+        return engine
+
+
+async def _started(items: AsyncIterator[T]) -> AsyncIterator[T]:
+    """The same items, once the first is there: until then an error can still be a reply."""
+    try:
+        first = [await anext(items)]
+    except StopAsyncIteration:
+        first = []
+
+    async def rest() -> AsyncIterator[T]:
+        try:
+            for item in first:
+                yield item
+            async for item in items:
+                yield item
+        finally:
+            await items.aclose()  # type: ignore[attr-defined]
+
+    return rest()
+
+
+async def _as_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """An event for each line."""
+    buffered = b""
+    async for piece in pieces:
+        *lines, buffered = (buffered + piece).split(b"\n")
+        for line in lines:
+            yield b"data: " + line + b"\n\n"
+    if buffered:
+        yield b"data: " + buffered + b"\n\n"
+
+
+async def _command_events(pieces: AsyncIterator[Output]) -> AsyncIterator[bytes]:
+    """What a command printed as text where it is text, and in base64 where it is not."""
+    decoders = {name: codecs.getincrementaldecoder("utf-8")() for name in ("stdout", "stderr")}
+    async for piece in pieces:
+        if piece.stream == "exit":
+            for name, decoder in decoders.items():
+                if rest := decoder.getstate()[0]:
+                    yield _event(name, {"base64": base64.b64encode(rest).decode()})
+            yield _event("exit", {"code": piece.exit_code})
+            continue
+        decoder = decoders[piece.stream]
+        held = decoder.getstate()[0]
+        try:
+            if text := decoder.decode(piece.data):
+                yield _event(piece.stream, {"text": text})
+        except UnicodeDecodeError:
+            decoder.reset()
+            yield _event(piece.stream, {"base64": base64.b64encode(held + piece.data).decode()})
+
+
+def _event(name: str, data: dict[str, Any]) -> bytes:
+    return b"event: " + name.encode() + b"\ndata: " + mcp.dumps(data) + b"\n\n"

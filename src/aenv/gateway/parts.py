@@ -1,0 +1,229 @@
+"""The parts of a gateway, made from its settings: the only place that knows which engine and which store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from starlette.responses import Response
+
+from .. import origins
+from ..engines.base import Engine
+from ..errors import InvalidRequest, Unavailable
+from ..http1 import Pool
+from ..hub.blobs import open_blobs
+from ..hub.checkouts import Checkouts
+from ..hub.routes import Hub
+from ..instances.catalog import Catalog, Folders
+from ..instances.creations import Creations, Place
+from ..instances.instances import Instances
+from ..instances.ledger import Ledger, Quotas
+from ..instances.lives import Lives
+from ..instances.queue import Queue
+from ..instances.sweeper import Clock, Sweeper
+from ..instances.upkeep import Upkeep
+from ..services.routes import ServiceRoutes
+from ..services.services import Services
+from ..serving import envelope
+from ..serving.account_routes import AccountRoutes
+from ..serving.accounts import Accounts
+from ..serving.metrics import Metrics
+from ..serving.rates import Rates
+from ..serving.routes import Call, Front, Route
+from ..settings import GatewaySettings
+from ..stores.base import SharedStore
+from ..stores.opening import open_store
+from .home import Home
+from .inside_routes import InsideRoutes
+from .proxy import DataRules, Proxy
+from .routes import InstanceRoutes
+from .tokens import Tokens
+
+logger = logging.getLogger("aenv.gateway")
+
+
+@dataclass
+class Shared:
+    """What hub and gateway both stand on."""
+
+    store: SharedStore
+    accounts: Accounts
+    metrics: Metrics
+    front: Front
+    hub: Hub
+    checkouts: Checkouts
+    folders: Folders
+
+    def routes(self) -> list[Route]:
+        """Environments, accounts, and what operators ask."""
+        return [
+            *self.hub.routes(),
+            *AccountRoutes(self.accounts).routes(),
+            Route("GET", "/health", self._health, None, "whether this server answers", reply=dict[str, str]),
+            Route("GET", "/metrics", self._metrics, None, "counters, for Prometheus", media="text/plain"),
+        ]
+
+    async def _health(self, call: Call) -> Response:
+        return envelope.success({"status": "healthy"})
+
+    async def _metrics(self, call: Call) -> Response:
+        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@contextlib.asynccontextmanager
+async def shared(settings: GatewaySettings, folders: Folders) -> AsyncIterator[Shared]:
+    """The store and what stands on it, open inside the `async with`."""
+    home = settings.home.expanduser()
+    async with open_store(settings.store, home) as store, open_blobs(settings.blobs, home) as blobs:
+        accounts, metrics = Accounts(store), Metrics()
+        rates = Rates(store, settings.rate_limit, settings.route_limits)
+        front = Front(accounts, rates, metrics, loopback_only=origins.is_loopback(settings.host))
+        hub = Hub(store, blobs, home, folders)
+        yield Shared(store, accounts, metrics, front, hub, Checkouts(home, blobs), folders)
+
+
+@dataclass
+class Parts:
+    """What makes a gateway of the shared parts."""
+
+    shared: Shared
+    engine: Engine
+    home: Home
+    lives: Lives
+    instances: Instances
+    creations: Creations
+    services: Services
+    upkeep: Upkeep
+    sweeper: Sweeper
+    tokens: Tokens
+    pool: Pool
+    proxy: Proxy
+    settings: GatewaySettings
+    _tried: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def routes(self, data_port: int | None) -> list[Route]:
+        return [
+            *InstanceRoutes(self.instances, self.creations, self.tokens, data_port=data_port).routes(),
+            *InsideRoutes(
+                self.instances,
+                self.tokens,
+                self.pool,
+                data_port=data_port,
+                max_body_bytes=self.settings.max_body_bytes,
+            ).routes(),
+            *ServiceRoutes(self.services, data_port=data_port).routes(),
+            *self.shared.routes(),
+        ]
+
+    async def run(self) -> None:
+        """Take over what an earlier gateway left, as soon as the store answers; then look after it all."""
+        while True:
+            try:
+                await self._begin()
+                break
+            except Unavailable as error:
+                logger.warning("instances cannot be created yet: %s", error)
+                self._tried.set()
+                await asyncio.sleep(error.retry_after)
+        self.lives.refusal = None
+        self._tried.set()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.sweeper.run(self.lives.check))
+            tasks.create_task(self.upkeep.run())
+
+    async def begun(self) -> None:
+        """Return when everything was taken over, or the store turned out not to answer now."""
+        await self._tried.wait()
+
+    async def idle(self, seconds: float) -> None:
+        """Return when there has been no instance for so long, and there is no service."""
+        while True:
+            await self.lives.idle(seconds)
+            if not self.services.any:
+                return
+            await asyncio.sleep(max(seconds, 1.0))
+
+    async def _begin(self) -> None:
+        await self.upkeep.announce()
+        await self.tokens.load(self.shared.store)
+        running = await self.engine.running()
+        if self.home.alone:
+            replicas = await self.services.adopt(running)
+            await self.upkeep.take_over_all(running, replicas)
+        self.home.share()
+
+    async def close(self) -> None:
+        """End what runs, unless the settings keep it for the next gateway."""
+        keep = self.settings.keep_instances
+        await asyncio.gather(self.lives.close(keep=keep), self.services.close(keep=keep))
+        await self.upkeep.resign()
+
+
+@contextlib.asynccontextmanager
+async def parts(
+    settings: GatewaySettings,
+    base: Shared,
+    home: Home,
+    *,
+    engine: Engine | None = None,
+    clock: Clock = time.monotonic,
+) -> AsyncIterator[Parts]:
+    """The parts, wired; nothing runs yet. `engine` and `clock` are for who composes a gateway of their own."""
+    folder = settings.home.expanduser()
+    engine = engine or _engine(settings)
+    quotas = Quotas(
+        instances=settings.max_instances,
+        cpu_milli=round(1000 * settings.capacity_cpus) if settings.capacity_cpus else None,
+        memory_bytes=settings.capacity_memory_bytes,
+        by_label=settings.max_instances_by_label,
+    )
+    place = Place(home.node, secrets.token_hex(8), settings.start_timeout, settings.keep_history)
+    ledger, sweeper, tokens = Ledger(base.store, quotas), Sweeper(clock), Tokens()
+    catalog = Catalog(base.folders, base.hub, base.checkouts, folder)
+    rules = DataRules(
+        settings.max_body_bytes, origins.is_loopback(settings.host), require_token=settings.require_data_token
+    )
+    async with (
+        Pool() as pool,
+        Queue() as queue,
+        Lives(engine, ledger, sweeper, queue, base.metrics, place.gateway) as lives,
+        Services(
+            engine,
+            catalog,
+            base.store,
+            base.metrics,
+            node=home.node,
+            home=folder,
+            start_timeout=settings.start_timeout,
+            max_instances=settings.max_instances,
+        ) as services,
+    ):
+        instances = Instances(engine, ledger, lives, home.node)
+        yield Parts(
+            shared=base,
+            engine=engine,
+            home=home,
+            lives=lives,
+            instances=instances,
+            creations=Creations(engine, catalog, ledger, lives, queue, base.metrics, place),
+            services=services,
+            upkeep=Upkeep(engine, catalog, ledger, lives, base.store, node=home.node, gateway=place.gateway),
+            sweeper=sweeper,
+            tokens=tokens,
+            pool=pool,
+            proxy=Proxy(instances, services, base.accounts, tokens, pool, base.metrics, rules),
+            settings=settings,
+        )
+
+
+def _engine(settings: GatewaySettings) -> Engine:
+    if settings.engine != "process":
+        raise InvalidRequest(f"no engine {settings.engine!r}; this gateway has 'process'")
+    from ..engines.process import ProcessEngine
+
+    return ProcessEngine(settings.home)

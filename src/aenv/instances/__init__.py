@@ -1,0 +1,1 @@
+"""Instances: admitted, created, looked after, ended; in the store for all gateways, alive in one."""

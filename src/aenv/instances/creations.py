@@ -1,0 +1,285 @@
+"""Creating instances: once however often they are asked for, and all of a batch or none."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+from .. import logs, refs, wire
+from ..config import Project
+from ..engines.base import Address, Engine
+from ..errors import AEnvError, Conflict, StartFailed, Unavailable
+from ..models import CreateInstance
+from ..serving.accounts import Caller
+from ..serving.metrics import Metrics
+from ..stores.base import Stale
+from ..wire import EnvStatus
+from . import admission
+from .catalog import Catalog
+from .ledger import Ledger, fingerprint
+from .lives import Life, Lives
+from .queue import Queue
+from .records import Record
+
+logger = logging.getLogger("aenv.instances.creations")
+
+T = TypeVar("T")
+_Admitted = asyncio.Task[Project | Exception]
+
+_LOOK_AGAIN = 0.1  # seconds between looks at an instance that another gateway is creating
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this gateway stands among others, and how it starts instances."""
+
+    node: str
+    """Whose engine it has: gateways of one node can end each other's instances."""
+    gateway: str
+    start_timeout: float = 60.0
+    keep_history: bool = True
+
+
+class Creations:
+    """Makes lives of requests."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: Catalog,
+        ledger: Ledger,
+        lives: Lives,
+        queue: Queue,
+        metrics: Metrics,
+        place: Place,
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._ledger = ledger
+        self._lives = lives
+        self._queue = queue
+        self._metrics = metrics
+        self._place = place
+
+    async def create(
+        self,
+        request: CreateInstance,
+        caller: Caller,
+        *,
+        id: str | None = None,
+        key: str | None = None,
+    ) -> Record:
+        """Return the instance once it is ready. Asking again with the same `id` or `key` gives the same one.
+
+        Cancelling leaves nothing behind, unless somebody else waits for the same instance.
+        """
+        while True:
+            asked = self._record(request, caller, id, key)
+            life = await self._known(asked) or self._begin([asked], request, caller)[0]
+            try:
+                return await self._delivered(life)
+            except Stale:
+                if record := await self._made_elsewhere(asked):
+                    return record
+
+    async def create_many(self, request: CreateInstance, caller: Caller, count: int) -> list[Record]:
+        """So many instances, all or none."""
+        lives = self._begin([self._record(request, caller) for _ in range(count)], request, caller)
+        try:
+            outcomes = await asyncio.gather(*(_outcome(self._delivered(life)) for life in lives))
+        except asyncio.CancelledError:
+            for life in lives:  # those that are ready, too: nobody was told of any
+                self._lives.tasks.create_task(self._lives.end(life, "nobody waited for it"))
+            raise
+        failed = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+        if failed:
+            await asyncio.gather(*(self._lives.end(life, "another one of its batch failed") for life in lives))
+            raise failed[0]
+        return [life.record for life in lives]
+
+    # Creating
+
+    def _record(
+        self, request: CreateInstance, caller: Caller, id: str | None = None, key: str | None = None
+    ) -> Record:
+        owner = admission.owner_of(request, caller)
+        return Record(
+            id=id or wire.new_instance_id(refs.parse(request.env_name).name),
+            node=self._place.node,
+            gateway=self._place.gateway,
+            fingerprint=fingerprint(request, owner),
+            owner=owner,
+            account=caller.account,
+            labels=request.labels,
+            key=key,
+        )
+
+    async def _known(self, asked: Record) -> Life | None:
+        """The life that the same request has begun here."""
+        while life := self._begun(asked):
+            _check_same(asked, life.record)
+            if not life.abandoned:
+                return life
+            # A client whose connection broke asks again while its first attempt is being undone.
+            await life.ended.wait()
+        return None
+
+    def _begun(self, asked: Record) -> Life | None:
+        if asked.key:
+            return self._lives.by_key.get((asked.owner, asked.key))
+        return self._lives.by_id.get(asked.id)
+
+    def _begin(self, records: Sequence[Record], request: CreateInstance, caller: Caller) -> list[Life]:
+        if self._lives.refusal:
+            raise Unavailable(self._lives.refusal)
+        lives = [Life(record) for record in records]
+        tasks = self._lives.tasks
+        admitted = tasks.create_task(_outcome(self._admit([life.record for life in lives], request, caller)))
+        for life in lives:
+            self._lives.add(life)
+            life.creation = tasks.create_task(self._create(life, request, admitted))
+            life.creation.add_done_callback(partial(self._undo_if_cancelled, life, admitted))
+        return lives
+
+    async def _admit(self, records: list[Record], request: CreateInstance, caller: Caller) -> Project:
+        """Find the environment and wait for room; then all of them are in the ledger."""
+        began = time.perf_counter()
+        project = await self._catalog.find(refs.parse(request.env_name), caller)
+        admission.check(request, project)
+        for record in records:
+            admission.complete(record, request, project)
+        self._metrics.took("find", time.perf_counter() - began)
+        limits = self._ledger.limits(records[0], caller.max_instances)
+        began = time.perf_counter()
+        await self._queue.admit(
+            records[0].owner or "",
+            limits,
+            lambda: self._ledger.begin(*records, limits=limits),
+            admission.wait_of(request),
+        )
+        self._metrics.took("admit", time.perf_counter() - began)
+        return project
+
+    async def _create(self, life: Life, request: CreateInstance, admitted: _Admitted) -> None:
+        record = life.record
+        logs.instance_id.set(record.id)
+        began = time.perf_counter()
+        try:
+            project = await asyncio.shield(admitted)
+            if isinstance(project, Exception):
+                raise project
+            record.run(await self._start(record.id, request, project))
+            await self._ledger.save(record)
+        except Exception as error:  # boundary: the engine, and what the environment's code does to it
+            await self._fail(life, error)
+        else:
+            self._metrics.did("create", record.name)
+            self._lives.look_after(life)
+            logger.info("instance of %s ready in %.0f ms", record.environment, 1e3 * (time.perf_counter() - began))
+
+    async def _start(self, id: str, request: CreateInstance, project: Project) -> Address:
+        began = time.perf_counter()
+        layer = await self._catalog.layer(project)
+        spec = admission.spec_for(id, request, project, self._place.start_timeout)
+        spec = replace(spec, layer=layer, keep_history=self._place.keep_history)
+        self._metrics.took("prepare", time.perf_counter() - began)
+        began = time.perf_counter()
+        address = await self._engine.create(spec)
+        self._metrics.took("engine", time.perf_counter() - began)
+        return address
+
+    async def _fail(self, life: Life, error: Exception) -> None:
+        record = life.record
+        self._metrics.did("create", record.name, "failure")
+        if record.status is EnvStatus.RUNNING:  # it could not be recorded, so it must not be
+            await self._lives.destroy_quietly(record.id)
+        if isinstance(error, Stale) and record.revision:  # deleted through another gateway
+            life.error = _ended(record)
+        elif isinstance(error, AEnvError | Stale):
+            life.error = error
+        else:
+            logger.error("the %s engine failed", self._engine.name, exc_info=error)
+            life.error = StartFailed(f"the {self._engine.name} engine failed; the gateway's log says why")
+        # Refused before anything was made; or to be repeated, and then nothing of this attempt may be in the way.
+        life.abandoned = record.revision == 0 or isinstance(error, Unavailable)
+        record.become(EnvStatus.FAILED, str(getattr(error, "message", "the engine failed")))
+        if record.revision or isinstance(error, Unavailable):  # which may have been written all the same
+            logger.info("instance of %s failed to start", record.environment)
+            await self._lives.settle(life)
+        self._lives.gone(life)
+
+    def _undo_if_cancelled(self, life: Life, admitted: _Admitted, creation: asyncio.Task[None]) -> None:
+        if creation.cancelled():
+            self._lives.tasks.create_task(self._undo(life, admitted))
+
+    async def _undo(self, life: Life, admitted: _Admitted) -> None:
+        """A creation was cancelled: as if it had never been asked for."""
+        admitted.cancel()
+        await asyncio.wait({admitted})
+        record = life.record
+        if record.status is EnvStatus.RUNNING:
+            await self._lives.destroy_quietly(record.id)
+        life.abandoned = True
+        record.become(EnvStatus.TERMINATED, "it was deleted while it started")
+        await self._lives.settle(life)
+        self._lives.gone(life)
+
+    async def _delivered(self, life: Life) -> Record:
+        """Wait for a creation. The last who stops waiting takes it along, if nobody has been told of it."""
+        life.waiting += 1
+        try:
+            if life.creation:  # there is none where it was taken over
+                await asyncio.wait({life.creation})
+        except asyncio.CancelledError:
+            if life.waiting == 1 and not life.delivered:
+                self._lives.abandon(life)
+            raise
+        finally:
+            life.waiting -= 1
+        if life.error:
+            raise life.error
+        if life.abandoned or not life.is_live:
+            raise _ended(life.record)
+        life.delivered = True
+        return life.record
+
+    async def _made_elsewhere(self, asked: Record) -> Record | None:
+        """The instance that another gateway makes, or made, for the same request; None when that was undone."""
+        await self._lives.save_rest()  # what could not be written down is not to be waited for
+        while True:
+            id = await self._ledger.find_key(asked.owner, asked.key) if asked.key else asked.id
+            record = await self._ledger.find(id) if id else None
+            if record is None:
+                return None
+            _check_same(asked, record)
+            if record.status is EnvStatus.RUNNING:
+                return record
+            if record.status is EnvStatus.FAILED and not record.expires_at:
+                raise StartFailed(record.reason or "it could not be started")
+            if not record.is_live:
+                raise _ended(record)
+            await asyncio.sleep(_LOOK_AGAIN)  # the store tells nobody that a record has changed
+
+
+def _ended(record: Record) -> Conflict:
+    return Conflict(f"instance {record.id!r} has ended; create another one")
+
+
+def _check_same(asked: Record, record: Record) -> None:
+    if record.fingerprint != asked.fingerprint:
+        # No details: whoever guessed an id, or repeats a key, learns nothing about the other request.
+        known = "this Idempotency-Key was used before" if asked.key else f"instance {asked.id!r} exists already"
+        raise Conflict(known)
+
+
+async def _outcome(work: Awaitable[T]) -> T | Exception:
+    """What came of it, an error too, as a value that several tasks can share."""
+    try:
+        return await work
+    except Exception as error:  # boundary: whoever waits for the outcome raises it
+        return error

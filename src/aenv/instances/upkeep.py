@@ -1,0 +1,147 @@
+"""Upkeep: what gateways do for instances whose gateway has ended, and for records that are over.
+
+When a gateway starts alone on its home, whatever runs there is taken over or ended at once. Later, the one
+gateway of a node that holds the lease for it looks every half minute: after instances whose own gateway has ended,
+and after records that nobody needs any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Mapping
+
+from ..engines.base import Address, Engine, Leftovers
+from ..errors import Unavailable
+from ..stores.base import Coordination, Stale
+from ..wire import EnvStatus
+from .catalog import Catalog
+from .ledger import Ledger
+from .lives import Lives
+from .records import Record
+
+logger = logging.getLogger("aenv.instances.upkeep")
+
+_PERIOD = 30.0
+_LEASE = 3 * _PERIOD
+_COLLECT_PERIOD = 6 * 3600.0
+
+
+class Upkeep:
+    """For the instances of one node."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: Catalog,
+        ledger: Ledger,
+        lives: Lives,
+        coordination: Coordination,
+        *,
+        node: str,
+        gateway: str,
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._ledger = ledger
+        self._lives = lives
+        self._coordination = coordination
+        self._node = node
+        self._gateway = gateway
+        self._collected = time.monotonic()
+        self._missing: set[str] = set()
+        """Gateways that kept no lease at the last round."""
+
+    async def take_over_all(self, running: Mapping[str, Address], others: set[str]) -> None:
+        """For a gateway that is alone on its node: adopt what runs, end and forget the rest.
+
+        `others` run too and are somebody else's business: the replicas of services.
+        """
+        known: set[str] = set()
+        for record in await self._ledger.living_on(self._node):
+            known.add(record.id)
+            if record.id not in self._lives.by_id:
+                await self._take_over(record, running.get(record.id))
+        present = [*running, *(await self._engine.leftovers() if isinstance(self._engine, Leftovers) else ())]
+        strays = [id for id in present if id not in known and id not in others]
+        await asyncio.gather(*(self._engine.destroy(id) for id in strays))
+        adopted = len(self._lives.by_id)
+        if adopted or strays:
+            logger.info("took over %d instances, and ended %d that nobody knew", adopted, len(strays))
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self.tend()
+            except Unavailable as error:
+                logger.warning("upkeep waits: %s", error)
+            except Exception:  # boundary: the engine, and files that environments can reach
+                logger.exception("upkeep failed; the next round is in %.0f s", _PERIOD)
+            await asyncio.sleep(_PERIOD)
+
+    async def announce(self) -> None:
+        """Tell other gateways that this one lives; to be done before it makes anything."""
+        await self._coordination.lease(f"gateway {self._gateway}", self._gateway, _LEASE)
+
+    async def tend(self) -> None:
+        """One round."""
+        await self.announce()
+        await self._lives.save_rest()
+        leads = await self._coordination.lease(f"upkeep {self._node}", self._gateway, _LEASE)
+        for record in await self._ledger.due(self._node):
+            life = self._lives.by_id.get(record.id)
+            if life and record.expires_at < life.record.expires_at:  # shortened through another gateway
+                self._lives.update(life, record)
+            elif leads and not record.is_live:
+                await self._ledger.forget(record)
+        if leads:
+            await self._lead()
+
+    async def _lead(self) -> None:
+        """What one gateway does for all of the node."""
+        living = await self._ledger.living_on(self._node)
+        await self._adopt([record for record in living if record.id not in self._lives.by_id])
+        if self._collected + _COLLECT_PERIOD < time.monotonic():
+            self._collected = time.monotonic()
+            await self._catalog.collect({record.code for record in living})
+
+    async def resign(self) -> None:
+        """Let others take over at once."""
+        with contextlib.suppress(Unavailable):
+            await self._coordination.lease(f"upkeep {self._node}", self._gateway, 0)
+            await self._coordination.lease(f"gateway {self._gateway}", self._gateway, 0)
+
+    async def _adopt(self, records: list[Record]) -> None:
+        """Of instances that others look after, take over those whose gateway has ended."""
+        gateways = {record.gateway for record in records} - {self._gateway}
+        missing = {gateway for gateway in gateways if await self._is_missing(gateway)}
+        # Twice in a row: when the store comes back, all leases are over, and others renew theirs in a moment.
+        ended, self._missing = missing & self._missing | {self._gateway}, missing
+        orphans = [record for record in records if record.gateway in ended]
+        running = await self._engine.running() if orphans else {}
+        for record in orphans:
+            await self._take_over(record, running.get(record.id))
+
+    async def _is_missing(self, gateway: str) -> bool:
+        # Whoever can take a gateway's own lease knows that it does not keep it.
+        if not await self._coordination.lease(f"gateway {gateway}", self._gateway, 1.0):
+            return False
+        await self._coordination.lease(f"gateway {gateway}", self._gateway, 0)
+        return True
+
+    async def _take_over(self, record: Record, address: Address | None) -> None:
+        if address and record.status is EnvStatus.RUNNING:
+            await self._lives.take_over(record, address)
+            return
+        await self._lives.destroy_quietly(record.id)
+        if record.status is EnvStatus.CREATING:
+            record.become(EnvStatus.FAILED, "the gateway ended while it was starting")
+        elif record.expires_at <= time.time():
+            record.become(EnvStatus.TERMINATED, record.expiry)
+        else:
+            record.become(EnvStatus.FAILED, "it ended while no gateway looked after it")
+        with contextlib.suppress(Stale):
+            await self._ledger.save(record)

@@ -1,0 +1,1 @@
+"""Services: environments that run for long, with replicas, storage and one URL."""

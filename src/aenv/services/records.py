@@ -1,0 +1,192 @@
+"""What is kept about a service: what was asked for, which instances are its replicas, and how it goes.
+
+The record is all that a gateway needs to go on where another was killed. Not here: acting on it (`replicas.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from .. import refs
+from ..errors import NotFound
+from ..models import Env, EnvService
+from ..serving.masking import MASK
+from ..stores.base import Delete, Document, Put, Stale, Store
+from ..wire import ServiceStatus, timestamp
+
+_KIND = "services"
+_BATCH = 200
+
+
+class Setup(BaseModel):
+    """What a replica runs."""
+
+    model_config = ConfigDict(frozen=True)
+
+    environment: str
+    """name@version, exactly."""
+    variables: dict[str, str] = Field(default_factory=dict)
+
+
+class ServiceRecord(BaseModel):
+    """One service, from its creation until nothing of it is left."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    owner: str | None
+    account: str | None
+    node: str
+    """Whose engine runs its replicas."""
+    replicas: int
+    generation: int = 1
+    """Which of the setups is wanted; a change of version or variables is a new one."""
+    setups: dict[int, Setup]
+    good: int | None = None
+    """The last generation of which a replica was healthy."""
+    instances: dict[str, int] = Field(default_factory=dict)
+    """The replicas and the generation of each: written before one is started, and until it is gone."""
+    storage: str | None = None
+    """The name of its storage folder."""
+    status: ServiceStatus = ServiceStatus.CREATING
+    available: int = 0
+    reason: str | None = None
+    is_deleted: bool = False
+    """Whether it only waits for its replicas to be gone."""
+    delete_storage: bool = False
+    created_at: float = Field(default_factory=time.time)
+    updated_at: float = Field(default_factory=time.time)
+
+    @property
+    def setup(self) -> Setup:
+        return self.setups[self.generation]
+
+    @property
+    def name(self) -> str:
+        """The environment's."""
+        return self.setup.environment.partition("@")[0]
+
+    def having(self, **changes: Any) -> ServiceRecord:
+        """A copy in which these fields are different."""
+        return self.model_copy(update=changes)
+
+    def renewed(self, environment: str, variables: dict[str, str]) -> ServiceRecord:
+        """A copy that wants another setup."""
+        generation = self.generation + 1
+        setup = Setup(environment=environment, variables=variables)
+        return self.having(generation=generation, setups={**self.setups, generation: setup})
+
+    def without_old_setups(self) -> ServiceRecord:
+        """A copy that remembers no setup that nothing runs and nothing would go back to."""
+        needed = {self.generation, self.good, *self.instances.values()}
+        return self.having(setups={number: setup for number, setup in self.setups.items() if number in needed})
+
+
+Change = Callable[[ServiceRecord], ServiceRecord]
+
+
+class ServiceRecords:
+    """The records of all gateways on one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def add(self, record: ServiceRecord, limits: Mapping[str, int]) -> None:
+        """Stale when the id is taken, LimitReached when there is no room for it."""
+        await self._store.write(_put(record, 0, limits))
+
+    async def find(self, id: str) -> ServiceRecord | None:
+        [document] = await self._store.get(_KIND, id)
+        return _record(document) if document else None
+
+    async def list(self, term: str) -> list[ServiceRecord]:
+        """The services of `all`, `owner=…` or `node=…`, oldest first."""
+        found: list[ServiceRecord] = []
+        after = None
+        while True:
+            page = await self._store.page(_KIND, term, limit=_BATCH, after=after)
+            found += map(_record, page.documents)
+            if (after := page.next) is None:
+                return found
+
+    async def change(
+        self, id: str, change: Change, limits: Mapping[str, int] = MappingProxyType({}), *, durable: bool = True
+    ) -> ServiceRecord:
+        """Apply `change` to what the record is now, and so never to half of somebody else's change."""
+        while True:
+            [document] = await self._store.get(_KIND, id)
+            if document is None:
+                raise NotFound(f"service {id!r} not found")
+            before = _record(document)
+            after = change(before)
+            if after == before:
+                return before
+            after = after.having(updated_at=time.time())
+            try:
+                await self._store.write(_put(after, document.revision, limits), durable=durable)
+            except Stale:
+                continue
+            return after
+
+    async def remove(self, id: str) -> None:
+        await self._store.write(Delete(_KIND, id))
+
+
+def describe(record: ServiceRecord, *, url: str) -> EnvService:
+    """The service as every reply shows it."""
+    ref = refs.parse(record.setup.environment)
+    created = datetime.fromtimestamp(record.created_at, UTC)
+    return EnvService(
+        id=record.id,
+        env=Env(
+            id=f"{ref.name}-{ref.version}",
+            name=ref.name,
+            version=ref.version or "",
+            created_at=created,
+            updated_at=created,
+        ),
+        status=record.status,
+        created_at=timestamp(record.created_at),
+        updated_at=timestamp(record.updated_at),
+        replicas=record.replicas,
+        available_replicas=record.available,
+        service_url=url,
+        owner=record.owner,
+        environment_variables=dict.fromkeys(record.setup.variables, MASK),
+        pvc_name=record.storage,
+        reason=record.reason,
+    )
+
+
+def storage_user(record: ServiceRecord) -> str:
+    """The total that says whether a storage folder is in use: one service at a time writes to it."""
+    return f"storage={record.owner or ''}/{record.storage}"
+
+
+def _put(record: ServiceRecord, revision: int, limits: Mapping[str, int]) -> Put:
+    place = f"{record.created_at:017.6f}"
+    terms = ("all", f"owner={record.owner or ''}", f"node={record.node}")
+    counts = {"instances": record.replicas}
+    if record.account:
+        counts[f"account={record.account}"] = record.replicas
+    if record.storage:
+        counts[storage_user(record)] = 1
+    return Put(
+        _KIND,
+        record.id,
+        record.model_dump(mode="json"),
+        revision=revision,
+        terms=dict.fromkeys(terms, place),
+        counts=counts,
+        limits=limits,
+    )
+
+
+def _record(document: Document) -> ServiceRecord:
+    return ServiceRecord.model_validate(document.value)

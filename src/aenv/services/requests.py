@@ -1,0 +1,71 @@
+"""What a request to make or change a service may ask for, and what follows from it."""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+from .. import quantities
+from ..config import Project
+from ..errors import InvalidRequest
+from ..models import CreateService, UpdateService
+from . import storage
+from .records import ServiceRecord
+
+MAX_REPLICAS = 100
+_MAX_VARIABLES_BYTES = 1 << 20
+_HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def id_of(request: CreateService, project: Project) -> str:
+    """The name that was asked for, which must be legal as a host name; else one like it is published."""
+    if request.service_name:
+        if not _HOST_NAME.match(request.service_name):
+            raise InvalidRequest(
+                f"field 'service_name': {request.service_name!r} is no host name; use at most 63 lower-case "
+                "letters, digits and '-'"
+            )
+        return request.service_name
+    prefix = re.sub(r"[^a-z0-9]+", "-", project.name.lower())[:40].strip("-")
+    return f"{prefix}-svc-{''.join(secrets.choice(_ALPHABET) for _ in range(6))}"
+
+
+def storage_of(request: CreateService, project: Project) -> str | None:
+    """The name of its storage; None when it wants none."""
+    if not request.storage_size and not request.pvc_name:
+        return None
+    return storage.check_name(request.pvc_name or project.name)
+
+
+def version_of(request: UpdateService, name: str) -> str | None:
+    """The version that an update of a service of environment `name` asks for, if any."""
+    if request.version or not request.image:
+        return request.version
+    before, mark, version = request.image.rpartition("@" if "@" in request.image else ":")
+    if not mark:
+        raise InvalidRequest(f"field 'image': {request.image!r} names no version; write '{name}@1.0.1', or a tag")
+    if mark == "@" and before != name:
+        raise InvalidRequest(f"field 'image': the service runs {name!r}; an update changes its version alone")
+    return version
+
+
+def check(record: ServiceRecord) -> None:
+    """InvalidRequest when no service can be like that."""
+    if not 1 <= record.replicas <= MAX_REPLICAS:
+        raise InvalidRequest(f"field 'replicas': {record.replicas} is no number from 1 to {MAX_REPLICAS}")
+    if record.storage and record.replicas > 1:
+        raise InvalidRequest("field 'replicas': must be 1 with storage, which only one replica may write to")
+    size = sum(len(text.encode()) for pair in record.setup.variables.items() for text in pair)
+    if size > _MAX_VARIABLES_BYTES:
+        limit = _MAX_VARIABLES_BYTES >> 10
+        raise InvalidRequest(f"field 'environment_variables': all of them together exceed {limit} KiB")
+
+
+def check_amounts(request: CreateService) -> None:
+    """Amounts must be right, although the engines that we have do not limit replicas by them."""
+    for field, value in request.model_dump(exclude_none=True).items():
+        if field.startswith("cpu_"):
+            quantities.cpus(value)
+        elif field.startswith(("memory_", "ephemeral_storage_", "storage_size")):
+            quantities.size_bytes(value)

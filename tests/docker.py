@@ -1,0 +1,86 @@
+"""A Docker engine and an image registry of the tests' own, in a temporary folder; no image is ever pulled."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.system import require
+
+USER, PASSWORD = "ada", "sesame"
+_BCRYPT = "$2b$04$SkzfLero/0V.VJVyABS1kevCpzc15vPXj9toK7vOlIa7e1Mciz.22"  # of the password
+
+
+@contextmanager
+def engine(folder: Path) -> Iterator[str]:
+    """A running dockerd without network; the value of DOCKER_HOST for it."""
+    if os.geteuid() != 0:
+        pytest.skip("a Docker engine needs root")
+    program = require("dockerd", "docker.io")
+    require("docker", "docker.io")
+    host = f"unix://{folder}/docker.sock"
+    command = [program, "--host", host, "--data-root", folder / "data", "--exec-root", folder / "exec"]
+    command += ["--pidfile", folder / "pid", "--storage-driver", "vfs"]
+    command += ["--bridge", "none", "--iptables=false", "--ip6tables=false"]
+    with _started(command, "API listen on"):
+        yield host
+
+
+@contextmanager
+def registry(folder: Path) -> Iterator[str]:
+    """A running registry that asks for USER and PASSWORD; its host and port."""
+    program = require("docker-registry", "docker-registry")
+    (folder / "htpasswd").write_text(f"{USER}:{_BCRYPT}\n")
+    (folder / "registry.yml").write_text(f"""\
+version: 0.1
+storage: {{filesystem: {{rootdirectory: {folder}/images}}}}
+http: {{addr: "127.0.0.1:0", secret: tests}}
+auth: {{htpasswd: {{realm: tests, path: {folder}/htpasswd}}}}
+""")
+    with _started([program, "serve", folder / "registry.yml"], "listening on 127.0.0.1:") as said:
+        yield f"localhost:{re.findall('listening on 127.0.0.1:([0-9]+)', said)[0]}"
+
+
+@contextmanager
+def _started(command: list[str | Path], ready: str) -> Iterator[str]:
+    """A server that has printed `ready`, in the line that this gives; all of it has ended when the block ends."""
+    with subprocess.Popen(
+        command, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout
+        said = []
+        try:
+            for line in process.stdout:
+                said.append(line)
+                if ready in line:
+                    break
+            else:
+                _cannot("".join(said)[-1000:])
+            threading.Thread(target=process.stdout.read, daemon=True).start()  # or it blocks when the pipe is full
+            yield line
+        finally:
+            process.terminate()
+            process.wait()
+            _end_the_rest(process.pid)
+
+
+def _end_the_rest(session: int) -> None:
+    try:
+        os.killpg(session, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _cannot(why: str) -> None:
+    message = f"no Docker engine can run here: {why}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)

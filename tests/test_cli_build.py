@@ -1,0 +1,272 @@
+"""`aenv build`: bundle, layer and image, and what it leaves in config.json."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from aenv.cli import image
+from tests import docker
+from tests.command_line import aenv, environ
+
+CONFIG = """{
+    "name": "my-env", "version": "1.2.0", "tags": ["linux"],
+    "unknown": {"kept": [1, 2.5, null, "ü"]},
+    "artifacts": [{"id": "7", "type": "other", "content": "kept"}],
+    "buildConfig": {"dockerfile": "./Dockerfile", "context": "."},
+    "deployConfig": {"cpu": "1"}
+}
+"""
+CODE = """
+from aenv import register_tool
+
+@register_tool
+def echo(text: str) -> str:
+    return text
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project whose image consists of its own files."""
+    folder = tmp_path / "my-env"
+    (folder / "src").mkdir(parents=True)
+    (folder / "src" / "my_env.py").write_text(CODE)
+    (folder / "config.json").write_text(CONFIG)
+    (folder / "Dockerfile").write_text("FROM scratch\nCOPY . /app\n")
+    return folder
+
+
+@pytest.fixture
+def without_docker(tmp_path: Path) -> dict[str, str]:
+    """Variables with which neither Docker nor podman is found."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "git").symlink_to(shutil.which("git") or "/usr/bin/git")
+    return environ(AENV_HOME=str(tmp_path / "home"), PATH=str(tmp_path / "bin"))
+
+
+def config(folder: Path) -> dict[str, object]:
+    values: dict[str, object] = json.loads((folder / "config.json").read_text())
+    return values
+
+
+class TestBundle:
+    def test_without_an_engine_the_rest_is_built_and_a_line_says_so(
+        self, folder: Path, without_docker: dict[str, str]
+    ) -> None:
+        done = aenv("build", "--work-dir", folder, env=without_docker)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.splitlines() == [
+            "config.json line 3: unknown field unknown is kept",
+            "no image was built: neither Docker nor podman answers",
+        ]
+        layer, bundle = done.stdout.splitlines()
+        assert layer == "layer   none is needed"
+        assert bundle.startswith("bundle  my-env@1.2.0 (sha256:")
+
+    def test_config_json_says_the_same_as_before_and_what_was_built(
+        self, folder: Path, without_docker: dict[str, str]
+    ) -> None:
+        (folder / "config.json").chmod(0o664)
+        aenv("build", "--work-dir", folder, env=without_docker)
+        before, after = json.loads(CONFIG), config(folder)
+        made, kept = after.pop("artifacts")  # type: ignore[misc]
+        assert kept == before.pop("artifacts")[0]
+        assert (made["type"], made["id"]) == ("bundle", "my-env@1.2.0")
+        assert made["content"].startswith("sha256:")
+        assert (list(after), after) == (list(before), before)
+        assert (folder / "config.json").read_text() == json.dumps(
+            config(folder), indent=2, ensure_ascii=False
+        ) + "\n"
+        assert stat.S_IMODE((folder / "config.json").stat().st_mode) == 0o664
+
+    def test_a_second_build_changes_nothing_and_a_push_would_send_the_same(
+        self, folder: Path, without_docker: dict[str, str]
+    ) -> None:
+        before = json.loads(aenv("push", folder, "--dry-run", "--json", env=without_docker).stdout)
+        aenv("build", "--work-dir", folder, env=without_docker)
+        text = (folder / "config.json").read_text()
+        assert aenv("build", "--work-dir", folder, env=without_docker).returncode == 0
+        assert (folder / "config.json").read_text() == text
+        after = json.loads(aenv("push", folder, "--dry-run", "--json", env=without_docker).stdout)
+        assert after == before
+        assert f"sha256:{after['digest']}" in text
+
+    @pytest.mark.parametrize("flag", ["--image", "--push"])
+    def test_an_image_that_is_demanded_and_cannot_be_built_is_a_failure(
+        self, folder: Path, without_docker: dict[str, str], flag: str
+    ) -> None:
+        done = aenv("build", "-w", folder, flag, env=without_docker)
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1] == "aenv: cannot build the image: neither Docker nor podman answers"
+        assert (folder / "config.json").read_text() == CONFIG
+
+    def test_without_a_dockerfile_the_line_names_it(self, folder: Path, without_docker: dict[str, str]) -> None:
+        done = aenv("build", "-w", folder, "-f", "deploy/Dockerfile", env=without_docker)
+        assert done.returncode == 0
+        assert done.stderr.splitlines()[-1] == f"no image was built: there is no '{folder}/deploy/Dockerfile'"
+
+    def test_requirements_become_a_layer(
+        self, folder: Path, without_docker: dict[str, str], tmp_path: Path
+    ) -> None:
+        package = tmp_path / "package"
+        package.mkdir()
+        (package / "pyproject.toml").write_text(
+            '[project]\nname = "tiny"\nversion = "1"\n[build-system]\nrequires = []\nbuild-backend = "backend"\n'
+            'backend-path = ["."]\n'
+        )
+        (package / "backend.py").write_text(BACKEND)
+        (folder / "requirements.txt").write_text(f"aenvironment\ntiny @ file://{package}\n")
+        done = aenv("build", "-w", folder, "--no-image", env=without_docker)
+        assert done.returncode == 0, done.stderr
+        layer = Path(done.stdout.splitlines()[0].removeprefix("layer   "))
+        assert layer.is_relative_to(tmp_path / "home" / "layers")
+        assert (layer / "tiny.py").read_text() == "here = True\n"
+
+
+# A build backend of a dozen lines, so that installing needs no package index.
+BACKEND = """
+import zipfile
+
+def build_wheel(directory, config_settings=None, metadata_directory=None):
+    name = "tiny-1-py3-none-any.whl"
+    files = {
+        "tiny.py": "here = True\\n",
+        "tiny-1.dist-info/METADATA": "Metadata-Version: 2.1\\nName: tiny\\nVersion: 1\\n",
+        "tiny-1.dist-info/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+        "tiny-1.dist-info/RECORD": "",
+    }
+    with zipfile.ZipFile(f"{directory}/{name}", "w") as wheel:
+        for path, text in files.items():
+            wheel.writestr(path, text)
+    return name
+"""
+
+
+class TestNames:
+    def test_an_image_is_named_as_in_the_documents(self) -> None:
+        assert image.names("docker.io", "aenv", "echo", ["1.0.0", "latest"]) == [
+            "docker.io/aenv/echo:1.0.0",
+            "docker.io/aenv/echo:latest",
+        ]
+        assert image.names("reg.example.com:5000", "", "echo", ["1"]) == ["reg.example.com:5000/echo:1"]
+
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [
+            ("docker.io/aenv/echo:1", "r.io/ns/echo:1"),
+            ("aenv/echo:1", "r.io/ns/echo:1"),
+            ("echo:1", "r.io/ns/echo:1"),
+            ("localhost:5000/a/b/echo:1", "r.io/ns/echo:1"),
+        ],
+    )
+    def test_an_image_moves_to_another_registry(self, before: str, after: str) -> None:
+        (moved,) = image.moved([{"type": "image", "content": before}], "r.io", "ns")
+        assert moved["content"] == after
+
+    def test_only_the_part_that_is_named_moves(self) -> None:
+        images = [{"type": "image", "content": "docker.io/aenv/echo:1"}, {"type": "other", "content": "a/b"}]
+        assert [each["content"] for each in image.moved(images, "r.io", None)] == ["r.io/aenv/echo:1", "a/b"]
+        assert [each["content"] for each in image.moved(images, None, "ns")] == ["docker.io/ns/echo:1", "a/b"]
+        assert image.moved(images, None, None) == images
+
+
+@pytest.mark.slow  # a Docker engine takes seconds to start
+@pytest.mark.timeout(120)
+class TestImage:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def host(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+        with docker.engine(tmp_path_factory.mktemp("docker")) as host:
+            yield host
+
+    @pytest.fixture
+    def ask(self, host: str) -> Callable[..., str]:
+        def ask(*arguments: str) -> str:
+            command = ["docker", "--host", host, *arguments]
+            return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+        return ask
+
+    @pytest.fixture
+    def variables(self, host: str, tmp_path: Path) -> dict[str, str]:
+        return environ(AENV_HOME=str(tmp_path / "home"), DOCKER_HOST=host)
+
+    def test_an_image_is_built_and_written_down(
+        self, folder: Path, variables: dict[str, str], ask: Callable[..., str]
+    ) -> None:
+        done = aenv("build", "-w", folder, env=variables)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[0] == "image   docker.io/aenv/my-env:1.2.0"
+        assert ask("image", "inspect", "--format", "{{.Architecture}}", "aenv/my-env:1.2.0").strip()
+        bundle, first, _ = config(folder)["artifacts"]  # type: ignore[misc]
+        assert first == {"id": "", "type": "image", "content": "docker.io/aenv/my-env:1.2.0"}
+        assert bundle["type"] == "bundle"
+
+    def test_every_option_of_the_image_works(
+        self, folder: Path, variables: dict[str, str], ask: Callable[..., str]
+    ) -> None:
+        (folder / "deploy").mkdir()
+        (folder / "Dockerfile").rename(folder / "deploy" / "Other")
+        options = [
+            "-n",
+            "renamed",
+            "-t",
+            "a",
+            "-t",
+            "b",
+            "-r",
+            "reg.example.com",
+            "-s",
+            "team",
+            "-f",
+            "deploy/Other",
+        ]
+        done = aenv("build", "-w", folder, *options, "-p", "linux/amd64", env=variables)
+        assert done.returncode == 0, done.stderr
+        names = ["reg.example.com/team/renamed:a", "reg.example.com/team/renamed:b"]
+        assert done.stdout.splitlines()[:2] == [f"image   {name}" for name in names]
+        assert len(set(ask("image", "inspect", "--format", "{{.Id}}", *names).split())) == 1
+        assert [each["content"] for each in config(folder)["artifacts"]][1:3] == names  # type: ignore[union-attr]
+
+    def test_the_socket_of_the_settings_is_used(self, folder: Path, host: str, tmp_path: Path) -> None:
+        variables = environ(AENV_HOME=str(tmp_path / "home"))
+        aenv("config", "set", "build_config.build_args.socket", host, env=variables)
+        assert aenv("build", "-w", folder, "--image", env=variables).returncode == 0
+
+    def test_a_dockerfile_that_fails_ends_the_build_and_changes_nothing(
+        self, folder: Path, variables: dict[str, str]
+    ) -> None:
+        (folder / "Dockerfile").write_text("FROM scratch\nCOPY nothing /app\n")
+        done = aenv("build", "-w", folder, env=variables)
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1].startswith("aenv: 'docker build' failed with exit code")
+        assert done.stdout == ""
+        assert (folder / "config.json").read_text() == CONFIG
+
+    def test_an_image_is_pushed_with_the_login_of_the_settings_which_is_forgotten(
+        self, folder: Path, variables: dict[str, str], tmp_path: Path
+    ) -> None:
+        docker_config = tmp_path / "docker-config"
+        variables |= {"DOCKER_CONFIG": str(docker_config), "HOME": str(tmp_path / "user")}
+        with docker.registry(tmp_path) as address:
+            for key, value in {"host": address, "username": docker.USER, "password": "wrong"}.items():
+                aenv("config", "set", f"build_config.registry.{key}", value, env=variables)
+            refused = aenv("build", "-w", folder, "--push", env=variables)
+            assert refused.returncode == 1
+            assert refused.stderr.splitlines()[-1].startswith("aenv: 'docker login' failed")
+            aenv("config", "set", "build_config.registry.password", docker.PASSWORD, env=variables)
+            done = aenv("build", "-w", folder, "--push", env=variables)
+            assert done.returncode == 0, done.stderr
+            assert done.stdout.splitlines()[0] == f"image   {address}/aenv/my-env:1.2.0 (pushed)"
+        assert (tmp_path / "images/docker/registry/v2/repositories/aenv/my-env/_manifests/tags/1.2.0").is_dir()
+        kept = [path for path in (docker_config, tmp_path / "user") for path in path.rglob("*") if path.is_file()]
+        assert [path for path in kept if b"auth" in path.read_bytes()] == []
+        assert not [name for name in os.listdir("/tmp") if name.startswith("aenv-login-")]

@@ -1,0 +1,424 @@
+"""Layers: what an environment requires is installed once, from wherever uv is told to look."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import fcntl
+import hashlib
+import io
+import os
+import shutil
+import sys
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+from aenv import layers
+from aenv.errors import InvalidRequest, StartFailed
+from aenv.layers import RUNTIME_PACKAGES, collect, layer_for
+from conformance.engine import opened
+
+
+def make_wheel(folder: Path, name: str, version: str, code: str, requires: tuple[str, ...] = ()) -> Path:
+    """A wheel with one module."""
+    info = f"{name}-{version}.dist-info"
+    wanted = "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
+    files = {
+        f"{name}.py": code,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{wanted}",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{path},sha256={_digest(text)},{len(text.encode())}\n" for path, text in files.items())
+    folder.mkdir(parents=True, exist_ok=True)
+    wheel = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, text in {**files, f"{info}/RECORD": f"{record}{info}/RECORD,,\n"}.items():
+            archive.writestr(path, text)
+    return wheel
+
+
+def _digest(text: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only place where uv finds packages: no test needs a network unless it says so."""
+    folder = tmp_path / "wheels"
+    make_wheel(folder, "tiny", "1.0", "value = 1")
+    monkeypatch.setenv("UV_FIND_LINKS", str(folder))
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    return folder
+
+
+@pytest.fixture
+def require(tmp_path: Path):
+    def write(*lines: str) -> Path:
+        path = tmp_path / "project" / "requirements.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join(lines))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def without_uv(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setitem(sys.modules, "uv", None)
+
+
+def kept(home: Path) -> list[str]:
+    """What is in the folder of layers, besides the answers that are remembered."""
+    return sorted(path.name for path in (home / "layers").iterdir() if path.name != "resolved")
+
+
+# What is required
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n# only a comment\n   \n",
+        "aenvironment",
+        "AEnvironment[agents, fastmcp] >= 0.1, < 99 ; python_version > '3'  # ourselves",
+        "aenvironment==0.1.7 \\\n    --hash=sha256:00",
+        "aenvironment @ https://host.invalid/aenvironment.whl",
+    ],
+)
+async def test_nothing_is_made_when_nothing_is_required(text, require, home, without_uv):
+    assert await layer_for(require(text), home) is None
+    assert not home.exists()
+
+
+async def test_a_missing_file_requires_nothing(tmp_path, home):
+    assert await layer_for(tmp_path / "none.txt", home) is None
+
+
+async def test_a_layer_can_be_imported_by_an_environment(require, wheels, home, project, start):
+    said: list[str] = []
+    layer = await layer_for(require("aenvironment", "tiny  # small"), home, said.append)
+    assert any("tiny==1.0" in line for line in said)
+    assert layer.parent == home / "layers"
+    assert kept(home) == [layer.name]
+    code = "import tiny\nfrom aenv import *\n@register_function\ndef look(): return [tiny.value, tiny.__file__]"
+    runtime = await start(project(code), "--layer", str(layer))
+    assert (await runtime.call("POST", "/functions/look"))[1]["data"] == [1, str(layer / "tiny.py")]
+
+
+async def test_what_depends_on_aenv_gets_the_one_that_runs(require, wheels, home):
+    make_wheel(wheels, "dependent", "1.0", "", ("aenvironment>=99", "tiny"))
+    layer = await layer_for(require("dependent"), home)
+    assert (layer / "tiny.py").exists()
+    assert list(layer.glob("aenv*")) == []
+
+
+@pytest.mark.slow  # it asks the package index
+async def test_what_the_runtime_needs_is_in_no_layer(require, home):
+    layer = await layer_for(require("six", "pydantic", "typing_extensions>=4"), home)
+    assert sorted(path.name for path in layer.glob("*.py")) == ["six.py"]
+    assert list(layer.glob("*/__init__.py")) == []
+    assert await layer_for(require("pydantic"), home) is None
+    with pytest.raises(StartFailed, match=r"pydantic"):
+        await layer_for(require("pydantic<2"), home)
+
+
+async def test_everything_that_the_runtime_loads_is_known(project, start):
+    code = """
+import sys
+from importlib.metadata import packages_distributions
+from aenv import *
+from pydantic import BaseModel
+
+class Point(BaseModel):
+    x: int
+
+@register_tool
+def at(point: Point) -> Point:
+    return point
+
+@register_function
+def loaded() -> list[str]:
+    names = packages_distributions()
+    found = {name for module in list(sys.modules) for name in names.get(module.partition(".")[0], ())}
+    return sorted(name.lower().replace("_", "-") for name in found)
+"""
+    runtime = await start(project(code))
+    assert (await runtime.tool("at", point={"x": 1}))["isError"] is False
+    loaded = (await runtime.call("POST", "/functions/loaded"))[1]["data"]
+    assert "pydantic-core" in loaded
+    # setuptools is loaded by a .pth file of its own wherever it is installed.
+    assert set(loaded) - {"aenvironment", "setuptools"} <= set(RUNTIME_PACKAGES)
+
+
+# Asking again
+
+
+async def test_asking_again_needs_neither_uv_nor_packages(require, wheels, home, monkeypatch):
+    first = await layer_for(require("tiny"), home)
+    (wheels / "tiny-1.0-py3-none-any.whl").unlink()
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setitem(sys.modules, "uv", None)
+    assert await layer_for(require("# said differently", "tiny"), home) == first
+    with pytest.raises(StartFailed, match="pip install uv"):
+        await layer_for(require("tiny>=1"), home)
+
+
+async def test_asking_again_waits_for_nobody(require, wheels, home):
+    first = await layer_for(require("tiny"), home)
+    (lock,) = (home / "layers" / "resolved").glob("*.lock")
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert await layer_for(require("tiny"), home) == first
+
+
+async def test_requirements_that_mean_the_same_share_a_layer(require, wheels, home):
+    layer = await layer_for(require("tiny"), home)
+    assert await layer_for(require("tiny==1.0"), home) == layer
+    make_wheel(wheels, "tiny", "2.0", "value = 2")
+    assert await layer_for(require("tiny"), home) == layer  # what was chosen once stays chosen
+    newer = await layer_for(require("tiny>1"), home)
+    assert newer != layer
+    assert kept(home) == sorted([layer.name, newer.name])
+
+
+async def test_a_layer_that_was_removed_is_made_again(require, wheels, home):
+    layer = await layer_for(require("tiny"), home)
+    assert collect(home, set(), -1) == [layer.name]
+    make_wheel(wheels, "tiny", "2.0", "value = 2")
+    assert await layer_for(require("tiny"), home) == layer
+    assert (layer / "tiny.py").read_text() == "value = 1"
+
+
+@pytest.mark.parametrize(
+    "spelling", ["./own/own-1.0-py3-none-any.whl", "own @ file://{folder}/own-1.0-py3-none-any.whl"]
+)
+async def test_a_wheel_of_the_project_is_looked_at_every_time(spelling, require, wheels, home, tmp_path):
+    folder = tmp_path / "project" / "own"
+    requirements = require(spelling.format(folder=folder))
+    make_wheel(folder, "own", "1.0", "value = 'first'")
+    first = await layer_for(requirements, home)
+    assert await layer_for(requirements, home) == first
+    make_wheel(folder, "own", "1.0", "value = 'second'")
+    second = await layer_for(requirements, home)
+    assert (first / "own.py").read_text() == "value = 'first'"
+    assert (second / "own.py").read_text() == "value = 'second'"
+
+
+@pytest.mark.slow  # it builds the package, with tools from the package index
+async def test_a_package_of_the_project_is_built_again_when_it_changes(require, home, tmp_path):
+    requirements = require("./own")
+    source = tmp_path / "project" / "own"
+    source.mkdir()
+    build = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
+    (source / "pyproject.toml").write_text(f'{build}[project]\nname = "own"\nversion = "1.0"\n')
+    layers = []
+    for text in ("value = 'first'", "value = 'second'", "value = 'second'"):
+        (source / "own").mkdir(exist_ok=True)
+        (source / "own" / "__init__.py").write_text(text)
+        layers.append(await layer_for(requirements, home))
+        assert (layers[-1] / "own" / "__init__.py").read_text() == text
+    assert layers[0] != layers[1] == layers[2]
+
+
+async def test_of_two_at_once_one_builds(require, wheels, home):
+    requirements = require("tiny")
+    said: list[str] = []
+    made = await asyncio.gather(*(layer_for(requirements, home, said.append) for _ in range(4)))
+    assert len(set(made)) == 1
+    assert len([line for line in said if line.startswith("Installed")]) == 1
+
+
+# What goes wrong
+
+
+async def test_what_cannot_be_found_is_said_in_uvs_words_and_leaves_nothing(require, wheels, home):
+    said: list[str] = []
+    with pytest.raises(StartFailed, match=r"(?s)requirements.txt' requires; uv said:\n.*no-such-thing") as caught:
+        await layer_for(require("tiny", "no-such-thing==3"), home, said.append)
+    assert said[-1] in caught.value.message
+    assert kept(home) == []
+    make_wheel(wheels, "no_such_thing", "3", "")
+    assert await layer_for(require("tiny", "no-such-thing==3"), home)
+
+
+async def test_a_package_that_cannot_be_installed_leaves_nothing(require, wheels, home, tmp_path):
+    make_wheel(wheels, "spoilt", "1.0", "")
+    layer = await layer_for(require("spoilt"), home)
+    collect(home, set(), -1)
+    shutil.rmtree(tmp_path / "cache")
+    (wheels / "spoilt-1.0-py3-none-any.whl").write_bytes(b"no wheel at all")
+    with pytest.raises(StartFailed, match="spoilt"):
+        await layer_for(require("spoilt"), home)
+    assert kept(home) == []
+    make_wheel(wheels, "spoilt", "1.0", "")
+    assert await layer_for(require("spoilt"), home) == layer
+
+
+async def test_a_file_that_is_no_text_is_refused(require, home):
+    requirements = require("")
+    requirements.write_bytes(b"\xff\xfe\0")
+    with pytest.raises(InvalidRequest, match="not text"):
+        await layer_for(requirements, home)
+
+
+async def test_whoever_leaves_takes_uv_along_and_lets_the_next_one_in(require, home, tmp_path, monkeypatch):
+    # In place of uv: it says that it runs, and never ends.
+    stand_in = tmp_path / "bin" / "uv"
+    stand_in.parent.mkdir()
+    stand_in.write_text(f"#!/bin/sh\nsleep 3600 &\n: > {tmp_path}/begun\nwait\n")
+    stand_in.chmod(0o755)
+    os.mkfifo(tmp_path / "begun")
+    monkeypatch.setenv("PATH", f"{stand_in.parent}:{os.environ['PATH']}")
+    requirements = require("tiny")
+    first = asyncio.create_task(layer_for(requirements, home))
+    await opened(tmp_path / "begun")
+    waiting = [asyncio.create_task(layer_for(requirements, home)) for _ in range(2)]
+    await asyncio.sleep(0)  # one turn, in which they find the lock taken
+    children = psutil.Process().children(recursive=True)
+    assert len(children) == 2
+    waiting[0].cancel()
+    await asyncio.wait({waiting[0]})
+    first.cancel()
+    await asyncio.wait({first})
+    await opened(tmp_path / "begun")  # the last one's turn
+    assert [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE] == []
+    waiting[1].cancel()
+    await asyncio.wait({waiting[1]})
+    assert all(task.cancelled() for task in (first, *waiting))
+    assert kept(home) == []
+
+
+# Strangers
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "./own",
+        "own/own.whl",
+        "own.whl",
+        "-e .",
+        "-r /etc/passwd",
+        "--index-url http://host.invalid",
+        "tiny @ file:///etc/passwd",
+        "tiny @ https://host.invalid/tiny.whl",
+        "https://host.invalid/tiny.whl",
+        "tiny --index-url http://host.invalid",
+        "../up",
+    ],
+)
+async def test_strangers_may_only_name_packages(line, require, home):
+    with pytest.raises(InvalidRequest, match=r"line 2: only names and versions") as caught:
+        await layer_for(require("tiny", line), home, trusted=False)
+    assert line not in caught.value.message
+    assert not home.exists()
+
+
+async def test_nothing_of_a_strangers_requirements_is_run(require, wheels, home, tmp_path):
+    layer = await layer_for(require("tiny[extra] >= 1.0, < 2; python_version > '3'"), home, trusted=False)
+    assert (layer / "tiny.py").exists()
+    build = b'[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    backend = f"open({str(tmp_path / 'ran')!r}, 'w')\n".encode()
+    with tarfile.open(wheels / "sourced-1.0.tar.gz", "w:gz") as archive:
+        for name, content in (
+            ("pyproject.toml", build + b'[project]\nname = "sourced"\ndynamic = ["version"]\n'),
+            ("backend.py", backend),
+            ("PKG-INFO", b"Metadata-Version: 2.1\nName: sourced\nVersion: 1.0\n"),
+        ):
+            member = tarfile.TarInfo(f"sourced-1.0/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    with pytest.raises(StartFailed, match="sourced"):
+        await layer_for(require("sourced"), home, trusted=False)
+    assert not (tmp_path / "ran").exists()
+    with pytest.raises(StartFailed, match="sourced"):
+        await layer_for(require("sourced"), home)
+    assert (tmp_path / "ran").exists()  # as it may for whoever is trusted
+
+
+async def test_a_strangers_project_cannot_configure_uv(require, wheels, home, monkeypatch):
+    requirements = require("tiny")
+    (requirements.parent / "uv.toml").write_text("this is an error")
+    with pytest.raises(StartFailed):
+        await layer_for(requirements, home)
+    assert await layer_for(requirements, home, trusted=False)
+
+
+# Collecting
+
+
+async def test_only_layers_that_nobody_has_used_lately_are_collected(require, wheels, home):
+    for name in ("old", "wanted", "recent"):
+        make_wheel(wheels, name, "1.0", "")
+    old, wanted, recent = [await layer_for(require(name), home) for name in ("old", "wanted", "recent")]
+    long_ago = time.time() - 1000
+    for layer in (old, wanted, recent):
+        os.utime(layer / ".used", (long_ago, long_ago))
+    work, abandoned = home / "layers" / ".new-work", home / "layers" / ".new-abandoned"
+    for folder, age in ((work, 2000), (abandoned, 200_000)):
+        folder.mkdir()
+        os.utime(folder, (time.time() - age,) * 2)
+    assert await layer_for(require("recent"), home) == recent
+    assert collect(home, {wanted.name}, older_than=500) == [old.name]
+    assert kept(home) == sorted([wanted.name, recent.name, work.name])
+    assert collect(home, set(), older_than=500) == [wanted.name]
+    assert await layer_for(require("old"), home) == old
+
+
+def test_where_there_are_no_layers_nothing_is_collected(home):
+    assert collect(home, set(), 0) == []
+
+
+# In the runtime
+
+
+async def test_a_layer_comes_after_the_environment_and_replaces_nothing_of_ours(project, start, tmp_path):
+    layer, further = tmp_path / "layer", tmp_path / "further"
+    for folder in (layer, further):
+        folder.mkdir()
+    for name in ("own", "json", "httptools", "pydantic_core", "aenv", "psutil", "colorsys"):
+        (layer / f"{name}.py").write_text("origin = 'layer'")
+    (layer / "further.pth").write_text(str(further))
+    (further / "by_path_file.py").touch()
+    code = """
+import by_path_file, colorsys, httptools, json, own, psutil, pydantic_core
+import aenv
+from aenv import *
+
+@register_function
+def origins() -> list[str]:
+    modules = (own, json, colorsys, psutil, httptools, pydantic_core, aenv)
+    return [getattr(module, "origin", "elsewhere") for module in modules]
+"""
+    folder = project(code)
+    (folder / "src" / "own.py").write_text("origin = 'project'")
+    runtime = await start(folder, "--layer", str(layer))
+    origins = (await runtime.call("POST", "/functions/origins"))[1]["data"]
+    assert origins == ["project", "elsewhere", "elsewhere", "layer", "elsewhere", "elsewhere", "elsewhere"]
+
+
+async def test_a_layer_that_is_not_there_fails_the_start(project, start, tmp_path):
+    with pytest.raises(Exception, match="no such layer"):
+        await start(project("from aenv import *"), "--layer", str(tmp_path / "none"))
+
+
+def test_names_of_files_are_not_names_of_packages():
+    assert not any(
+        layers._PLAIN.match(line) for line in ("a.whl", "a-1.0.tar.gz", "a.zip", "a/b", "a @ b", "-e a")
+    )
+    assert all(
+        layers._PLAIN.match(line) for line in ("a", "a.b-c_d", "a[b,c]>=1,<2", "a (==1)", "a==1; os_name=='x'")
+    )
