@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from aenv import mcp
+from aenv.addresses import Origin
 from aenv.gateway.app import gateway
 from aenv.gateway.parts import Parts
 from aenv.http1 import Pool
@@ -89,6 +90,43 @@ async def test_a_gateway_starts_without_redis_and_serves_when_it_is_there(
             await asyncio.sleep(wait)  # as the client was told to
         assert reply[0] == 200
         assert await gateway.call(reply[1]["data"]["id"], "echo", text="hello") == "hello"
+
+
+async def test_a_second_gateway_on_the_same_home_starts_without_redis_too(
+    home: Path, tmp_path: Path, server: RedisServer
+) -> None:
+    project = make_project(tmp_path)
+    await asyncio.to_thread(server.stop)
+    async with (
+        served(home, project, store=server.url) as (one, _),
+        served(home, project, store=server.url) as (two, _),
+    ):
+        for gateway in (one, two):
+            assert (await gateway.ask("GET", "/health"))[0] == 200
+            wait = await refusal(gateway, "POST", "/env-instance", {"envName": "echo"})
+        await asyncio.to_thread(server.start)
+        for gateway in (one, two):
+            while (status := (await gateway.ask("POST", "/env-instance", {"envName": "echo"}))[0]) == 503:
+                await asyncio.sleep(wait)  # as the client was told to
+            assert status == 200
+        for row in (await one.ask("GET", "/env-instance/*/list"))[1]["data"]:
+            assert (await one.ask("DELETE", f"/env-instance/{row['id']}"))[0] == 200
+
+
+async def test_a_gateway_for_others_that_started_without_redis_lets_nobody_in_without_an_account(
+    home: Path, server: RedisServer
+) -> None:
+    await asyncio.to_thread(server.stop)
+    async with running_gateway(home, store=server.url, host="0.0.0.0") as gateway:
+        local = Origin("127.0.0.1", gateway.address.port)
+        assert (await gateway.ask("GET", "/health", origin=local))[0] == 200
+        await asyncio.to_thread(server.start)
+        for method, target in (("GET", "/env-instance/*/list"), ("POST", "/token"), ("POST", "/env-instance")):
+            assert (await gateway.ask(method, target, {}, origin=local))[0] == 401, target
+        async with RedisStore(server.url) as store:
+            _, token = await Accounts(store).create("root", Role.ADMIN)
+        root = [("authorization", f"Bearer {token}")]
+        assert (await gateway.ask("GET", "/env-instance/*/list", headers=root, origin=local))[0] == 200
 
 
 async def test_while_redis_is_away_instances_answer_and_all_that_must_be_recorded_is_refused(

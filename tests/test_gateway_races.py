@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from aenv.engines.process import ProcessEngine
-from aenv.errors import Conflict, NotFound, Unavailable
+from aenv.errors import Conflict, NotFound, TooManyRequests, Unavailable
 from aenv.gateway import home as homes
 from aenv.gateway.parts import Parts, parts, shared
 from aenv.instances.catalog import read_folders
@@ -36,6 +36,7 @@ class Held:
     def __init__(self) -> None:
         self.reached = asyncio.Event()
         self.go = asyncio.Event()
+        self.arguments: tuple[Any, ...] = ()
 
 
 @contextlib.contextmanager
@@ -54,6 +55,7 @@ def held(
         if hold.reached.is_set() or not when(*arguments):
             return await original(*arguments, **options)
         result = await original(*arguments, **options) if after else None
+        hold.arguments = arguments
         hold.reached.set()
         await hold.go.wait()
         if error:
@@ -148,6 +150,27 @@ async def test_an_instance_that_is_renewed_at_the_moment_of_its_expiry_lives_on(
         made.lives.check(record.id)
         await life.ended.wait()
         assert await shown(made, record.id) == ("Terminated", "its time to live of 3600 s was over")
+
+
+async def test_an_instance_that_is_deleted_at_the_moment_of_its_expiry_is_not_brought_back(
+    home: Path, tmp_path: Path
+) -> None:
+    now, project = 1000.0, make_project(tmp_path)
+    async with composed(home, project, clock=lambda: now) as made, composed(home, project) as other:
+        record = await made.creations.create(ASKED, LOCAL)
+        await other.instances.renew(record.id, 7200)
+        now += record.ttl + 1
+        with held(made.shared.store, "get", after=True) as looking, held(made.engine, "destroy") as destroying:
+            made.lives.check(record.id)
+            await looking.reached.wait()
+            deleting = asyncio.create_task(made.instances.delete(record.id))
+            await destroying.reached.wait()
+            looking.go.set()
+            assert await shown(other, record.id) == ("Running", None)  # the look is over
+            destroying.go.set()
+            await deleting
+        assert await shown(other, record.id) == ("Terminated", "deleted")
+        await check_nothing_is_left(made, home)
 
 
 # Creating and deleting
@@ -282,6 +305,18 @@ async def test_a_batch_of_which_one_is_deleted_while_it_starts_is_not_made(
         await check_nothing_is_left(made, home)
 
 
+async def test_what_can_never_fit_does_not_wait_and_holds_up_nobody(home: Path, tmp_path: Path) -> None:
+    big = make_project(tmp_path, "big", memory="4Gi")
+    async with composed(home, make_project(tmp_path), big, max_instances=3, capacity_memory_bytes=1 << 30) as made:
+        await made.creations.create(ASKED, LOCAL)
+        patient = ASKED.model_copy(update={"wait": "1h"})
+        with pytest.raises(TooManyRequests, match="asks for 4 of instances, limited to 3"):
+            await made.creations.create_many(patient, LOCAL, 4)
+        with pytest.raises(TooManyRequests, match="of memory, limited to"):
+            await made.creations.create(patient.model_copy(update={"env_name": "big"}), LOCAL)
+        assert (await made.creations.create(ASKED, LOCAL)).status == "Running"
+
+
 # A store that does not answer, or not in time
 
 
@@ -320,7 +355,9 @@ async def test_a_create_may_be_repeated_before_the_failed_one_could_be_forgotten
             await made.creations.create(ASKED, LOCAL, **what)
     assert leftovers(home) == []
     async with asyncio.timeout(4):
-        assert (await made.creations.create(ASKED, LOCAL, **what)).status == "Running"
+        record = await made.creations.create(ASKED, LOCAL, **what)
+    assert record.address
+    assert [process.pid for process in instance_processes(home)] == [record.address.pid]
     assert await made.shared.store.totals("instances") == [1]
 
 
@@ -400,6 +437,17 @@ async def test_a_start_that_the_store_interrupts_takes_each_instance_over_once(h
         assert made.lives.by_id.items() >= begun.items()
 
 
+async def test_an_engine_that_cannot_tell_when_an_instance_ends_does_not_end_the_gateway(made: Parts) -> None:
+    with held(made.engine, "ended", error=OSError("too many open files")) as watching:
+        watching.go.set()
+        record = await made.creations.create(ASKED, LOCAL)
+        await watching.reached.wait()
+    assert (await made.creations.create(ASKED, LOCAL)).status == "Running"
+    assert await shown(made, record.id) == ("Running", None)
+    await made.instances.delete(record.id)
+    assert await shown(made, record.id) == ("Terminated", "deleted")
+
+
 async def test_upkeep_that_fails_ends_neither_itself_nor_the_gateway(
     made: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -431,3 +479,20 @@ async def test_an_instance_is_renewed_while_another_gateway_is_asked_for_the_sam
             await other.instances.renew(id, 7200)
         assert (await repeated).address == record.address
         assert (await shown(other, id), len(instance_processes(home))) == (("Running", None), 1)
+
+
+async def test_an_instance_is_deleted_while_another_gateway_is_asked_for_the_same_one(
+    made: Parts, home: Path, tmp_path: Path
+) -> None:
+    record = await made.creations.create(ASKED, LOCAL)
+    async with composed(home, tmp_path / "echo-1.0.0") as other:
+        with held(other.shared.store, "write") as asking:
+            repeated = asyncio.create_task(other.creations.create(ASKED, LOCAL, id=record.id))
+            await asking.reached.wait()
+            deleting = asyncio.create_task(other.instances.delete(record.id))
+            await asyncio.sleep(0)
+        await deleting
+        with pytest.raises(Conflict, match="has ended"):
+            await repeated
+        assert await shown(other, record.id) == ("Terminated", "deleted")
+        await check_nothing_is_left(made, home)

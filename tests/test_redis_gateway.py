@@ -26,6 +26,7 @@ from conformance.engine import NEVER_READY, opened
 from tests.gateways import ECHO, Gateway, composed, instance_processes, leftovers, make_project, new_id
 from tests.redis_server import RedisServer, redis_server
 from tests.test_gateway_process import Program
+from tests.test_gateway_races import held, writes
 
 ASKED = CreateInstance(env_name="echo")
 
@@ -168,6 +169,20 @@ async def test_an_instance_is_deleted_through_the_other_while_it_starts(
         assert leftovers(home) == []
         assert (await two.instances.get(id)).reason == "deleted"
         assert await one.shared.store.totals("instances") == [0]
+
+
+async def test_a_batch_of_which_one_is_deleted_through_the_other_before_it_is_recorded_is_not_made(
+    home: Path, project: Path, server: RedisServer
+) -> None:
+    async with pair(home, project, server=server) as (one, two):
+        with held(one.shared.store, "write", when=writes("Running")) as saving:
+            creating = asyncio.create_task(one.creations.create_many(ASKED, LOCAL, 2))
+            await saving.reached.wait()
+            await two.instances.delete(saving.arguments[0].key)
+        with pytest.raises(Conflict, match="has ended"):
+            await creating
+        assert leftovers(home) == []
+        assert await two.shared.store.totals("instances") == [0]
 
 
 async def test_deleted_at_both_at_once_it_is_gone_and_was_deleted(

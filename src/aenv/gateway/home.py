@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import fcntl
+import os
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from ..errors import Unavailable
 
 
 @dataclass(frozen=True)
@@ -23,13 +25,16 @@ class Home:
     _lock: IO[str]
 
     def share(self) -> None:
-        """Let other gateways in: what was to be done alone is done."""
-        fcntl.flock(self._lock, fcntl.LOCK_SH)
+        """Hold it together with others: what was to be done alone is done. Unavailable while another does it."""
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Unavailable("another gateway on this home folder is starting") from None
 
 
 @contextlib.asynccontextmanager
 async def opened(path: Path) -> AsyncIterator[Home]:
-    """Hold the folder: alone until `share`, where nobody else has it, and else together with others."""
+    """The folder: held alone until `share`, where nobody else has it."""
     run = path / "run"
     run.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (run / "gateway.lock").open("a") as lock:
@@ -37,13 +42,16 @@ async def opened(path: Path) -> AsyncIterator[Home]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             alone = True
         except BlockingIOError:
-            # In a thread: it waits while another gateway that has just started tidies up.
-            await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_SH)
             alone = False
         yield Home(_node(run / "node"), alone, lock)
 
 
 def _node(file: Path) -> str:
-    with contextlib.suppress(FileExistsError), file.open("x") as new:
-        new.write(f"node-{secrets.token_hex(8)}")
+    if not file.exists():
+        node = f"node-{secrets.token_hex(8)}"
+        new = file.with_name(f".{node}")
+        new.write_text(node)
+        with contextlib.suppress(FileExistsError):  # another gateway was faster
+            os.link(new, file)  # whole, or not at all
+        new.unlink()
     return file.read_text()

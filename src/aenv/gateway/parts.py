@@ -80,9 +80,11 @@ async def shared(settings: GatewaySettings, folders: Folders) -> AsyncIterator[S
     """The store and what stands on it, open inside the `async with`."""
     home = settings.home.expanduser()
     async with open_store(settings.store, home) as store, open_blobs(settings.blobs, home) as blobs:
-        accounts, metrics = Accounts(store), Metrics()
+        # Asked again with each request: when a gateway starts, its store may not say yet whether there are any.
+        local = origins.is_loopback(settings.host)
+        accounts, metrics = Accounts(store, needed=not (local or settings.insecure)), Metrics()
         rates = Rates(store, settings.rate_limit, settings.route_limits)
-        front = Front(accounts, rates, metrics, loopback_only=origins.is_loopback(settings.host))
+        front = Front(accounts, rates, metrics, loopback_only=local)
         hub = Hub(store, blobs, home, folders)
         yield Shared(store, accounts, metrics, front, hub, Checkouts(home, blobs), folders)
 

@@ -114,7 +114,7 @@ class Proxy:
 
     async def _check_account(self, request: routing.DataRequest, scope: Scope) -> list[tuple[bytes, bytes]]:
         """The name of a service can be guessed: where there are accounts, its owner's token opens it."""
-        if is_local_socket(scope) or not await self._accounts.exist():
+        if is_local_socket(scope) or not await self._accounts.are_needed():
             return []
         if not request.account_token:
             raise Unauthenticated("a service takes the token of its owner: 'Authorization: Bearer <token>'")

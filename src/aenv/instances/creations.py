@@ -21,7 +21,7 @@ from ..stores.base import Stale
 from ..wire import EnvStatus
 from . import admission
 from .catalog import Catalog
-from .ledger import Ledger, fingerprint
+from .ledger import Ledger, check_fits, fingerprint
 from .lives import Life, Lives
 from .queue import Queue
 from .records import Record
@@ -155,6 +155,7 @@ class Creations:
             admission.complete(record, request, project)
         self._metrics.took("find", time.perf_counter() - began)
         limits = self._ledger.limits(records[0], caller.max_instances)
+        check_fits(records, limits)
         began = time.perf_counter()
         await self._queue.admit(
             records[0].owner or "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import replace
 
@@ -108,6 +109,9 @@ class Instances:
         if not caller.owns(life.record.owner):
             raise NotFound(f"instance {id!r} not found")
         await self._lives.end(life, "deleted")
+        if not life.record.revision:  # it was not in the store yet, where another gateway's of the same id may be
+            with contextlib.suppress(NotFound):
+                await self.delete(id, caller)
         if self._lives.is_unsaved(life):
             raise Unavailable("the instance has ended, but the store does not answer, so it is still listed")
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..errors import NotFound
+from ..errors import NotFound, TooManyRequests
 from ..models import CreateInstance
 from ..stores.base import Delete, Document, Put, SharedStore, Stale
 from ..stores.checks import cursor
@@ -150,6 +151,18 @@ class Ledger:
             counts=_counts(record) if record.is_live else {},
             limits=limits,
         )
+
+
+def check_fits(records: Iterable[Record], limits: Mapping[str, int]) -> None:
+    """Refuse what could never be begun: it would wait for nothing, and hold up all who wait behind it."""
+    asked = Counter[str]()
+    for record in records:
+        asked.update(_counts(record))
+    for name, limit in limits.items():
+        if asked[name] > limit:
+            raise TooManyRequests(
+                f"no room for this ever: it asks for {asked[name]} of {name}, limited to {limit}"
+            )
 
 
 def fingerprint(request: CreateInstance, owner: str | None) -> str:

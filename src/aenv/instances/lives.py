@@ -168,10 +168,15 @@ class Lives:
         return life.used_at + timeout if timeout else life.due
 
     async def _notice_end(self, life: Life) -> None:
-        if isinstance(self._engine, NoticesEnds):
+        if not isinstance(self._engine, NoticesEnds):
+            return
+        try:
             reason = await self._engine.ended(life.record.id)
-            if life.is_live:
-                self.start_ending(life, reason, EnvStatus.FAILED)
+        except Exception:  # boundary: the engine; without its word the instance lives until its time is over
+            logger.exception("the %s engine cannot tell when an instance ends", self._engine.name)
+            return
+        if life.is_live:
+            self.start_ending(life, reason, EnvStatus.FAILED)
 
     def check(self, id: str) -> None:
         """For the sweeper: end what has expired, or was not used for too long."""

@@ -93,8 +93,11 @@ class Record:
         self.note("renewed", quantities.spell_seconds(ttl))
 
     def dump(self) -> dict[str, Any]:
-        """As the store keeps it."""
-        value = asdict(self)
+        """As the store keeps it, to be written at once: the parts are the record's own."""
+        # Not asdict of all, which copies every tool's schema: that was a tenth of a create.
+        address = self.address
+        where = address and {"origin": asdict(address.origin), "pid": address.pid, "tools": address.tools}
+        value = {**vars(self), "address": where}
         del value["revision"]
         return value
 

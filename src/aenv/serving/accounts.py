@@ -88,8 +88,10 @@ class Account:
 class Accounts:
     """The accounts in a store. Works with no server running."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, needed: bool = False) -> None:
+        """`needed`: nobody gets in without one, even while there is none."""
         self._store = store
+        self._needed = needed
         self._seen: dict[str, tuple[float, Account]] = {}
         self._exist = False
         self._look_again = 0.0
@@ -121,6 +123,10 @@ class Accounts:
             self._exist = bool((await self._store.page(_KIND, "all", limit=1)).total)
             self._look_again = time.monotonic() + _NONE_KNOWN
         return self._exist
+
+    async def are_needed(self) -> bool:
+        """Whether who has none is anonymous, and not the owner of it all."""
+        return self._needed or await self.exist()
 
     async def list(self) -> list[Account]:
         """All accounts, oldest first, with those that are over."""

@@ -163,7 +163,7 @@ class Front:
         """Who asks; Unauthenticated when accounts exist and the request brings no good token."""
         if access is None:
             return ANONYMOUS  # without a look into the store: /health answers when nothing else does
-        if is_local_socket(request.scope) or not await self._accounts.exist():
+        if is_local_socket(request.scope) or not await self._accounts.are_needed():
             return LOCAL
         header = request.headers.get("authorization")
         if not header and access is Role.ANONYMOUS:
