@@ -76,7 +76,7 @@ async def test_what_has_no_healthy_replica_yet_is_unavailable_and_what_is_not_th
     assert (await gateway.ask("GET", "/services/nobody/health"))[0] == 404
     for method in ("GET", "PUT", "DELETE"):
         status, reply = await gateway.ask(method, "/env-service/nobody", {} if method == "PUT" else None)
-        assert (status, reply["message"]) == (404, "service 'nobody' not found")
+        assert (status, reply["message"]) == (404, "service 'nobody' not found (404)")
 
 
 async def test_variables_of_the_service_win_and_no_reply_shows_a_value(gateway: ServiceGateway) -> None:

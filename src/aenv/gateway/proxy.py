@@ -120,7 +120,7 @@ class Proxy:
             raise Unauthenticated("a service takes the token of its owner: 'Authorization: Bearer <token>'")
         account = await self._accounts.authenticate(request.account_token)
         if not account.caller().owns(self._services.owner(request.instance)):
-            raise NotFound(f"service {request.instance!r} not found")
+            raise NotFound(f"service {request.instance!r} not found (404)")
         return []
 
     async def _forward(

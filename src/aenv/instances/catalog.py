@@ -31,6 +31,8 @@ class Catalog:
         self._hub = hub
         self._checkouts = checkouts
         self._home = home
+        self._handed_out: set[str] = set()
+        """The folders of code and packages that this process has given to instances or replicas."""
 
     async def find(self, ref: Ref, caller: Caller) -> Project:
         """The project that `ref` names; for a name alone its latest version, for a range the latest in it.
@@ -45,18 +47,23 @@ class Catalog:
         if not published.digest:
             raise NotFound(f"environment '{published.ref}' not found here: it has no code yet; use 'aenv push'")
         folder = await self._checkouts.folder(published.digest)
+        self._handed_out.add(folder.name)
         return replace(load_project(folder), deploy=published.deploy_config or {})
 
     async def layer(self, project: Project) -> Path | None:
         """The packages that a project requires, installed once; None when it requires none."""
         trusted = project in self._folders.get(project.name, {}).values()
-        return await layers.layer_for(project.path / "requirements.txt", self._home, trusted=trusted)
+        layer = await layers.layer_for(project.path / "requirements.txt", self._home, trusted=trusted)
+        if layer:
+            self._handed_out.add(layer.name)
+        return layer
 
     async def collect(self, keep: Collection[str]) -> None:
         """Remove code and packages that nobody has started for long, except what instances run now."""
+        in_use = {*keep, *self._handed_out}
         await self._hub.collect()
-        await self._checkouts.collect(_UNUSED, keep)
-        await asyncio.to_thread(layers.collect, self._home, set(keep), _UNUSED)
+        await self._checkouts.collect(_UNUSED, in_use)
+        await asyncio.to_thread(layers.collect, self._home, in_use, _UNUSED)
 
 
 def read_folders(named: Iterable[Path], home: Path) -> Folders:

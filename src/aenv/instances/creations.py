@@ -174,7 +174,7 @@ class Creations:
             project = await asyncio.shield(admitted)
             if isinstance(project, Exception):
                 raise project
-            record.run(await self._start(record.id, request, project))
+            record.run(await self._start(record, request, project))
             await self._ledger.save(record)
         except Exception as error:  # boundary: the engine, and what the environment's code does to it
             await self._fail(life, error)
@@ -183,10 +183,11 @@ class Creations:
             self._lives.look_after(life)
             logger.info("instance of %s ready in %.0f ms", record.environment, 1e3 * (time.perf_counter() - began))
 
-    async def _start(self, id: str, request: CreateInstance, project: Project) -> Address:
+    async def _start(self, record: Record, request: CreateInstance, project: Project) -> Address:
         began = time.perf_counter()
         layer = await self._catalog.layer(project)
-        spec = admission.spec_for(id, request, project, self._place.start_timeout)
+        record.layer = layer.name if layer else ""
+        spec = admission.spec_for(record.id, request, project, self._place.start_timeout)
         spec = replace(spec, layer=layer, keep_history=self._place.keep_history)
         self._metrics.took("prepare", time.perf_counter() - began)
         began = time.perf_counter()

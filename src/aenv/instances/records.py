@@ -32,7 +32,9 @@ class Record:
     environment: str = ""
     """name@version; empty until it is known."""
     code: str = ""
-    """The folder that its code is in."""
+    """The name of the folder that its code is in."""
+    layer: str = ""
+    """The name of the folder that the packages are in which it requires."""
     env: dict[str, Any] = field(default_factory=dict)
     """The environment as clients see it."""
     owner: str | None = None
@@ -106,7 +108,10 @@ class Record:
         address = value["address"]
         if address:
             address = Address(Origin(**address["origin"]), address["pid"], address["tools"])
-        return cls(**{**value, "status": EnvStatus(value["status"]), "address": address}, revision=revision)
+        known = {
+            name: value[name] for name in cls.__dataclass_fields__ if name in value
+        }  # a newer one may know more
+        return cls(**{**known, "status": EnvStatus(value["status"]), "address": address, "revision": revision})
 
 
 def describe(record: Record, *, host: str) -> EnvInstance:

@@ -106,7 +106,7 @@ class Upkeep:
         await self._adopt([record for record in living if record.id not in self._lives.by_id])
         if self._collected + _COLLECT_PERIOD < time.monotonic():
             self._collected = time.monotonic()
-            await self._catalog.collect({record.code for record in living})
+            await self._catalog.collect({folder for record in living for folder in (record.code, record.layer)})
 
     async def resign(self) -> None:
         """Let others take over at once."""

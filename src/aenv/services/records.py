@@ -122,7 +122,7 @@ class ServiceRecords:
         while True:
             [document] = await self._store.get(_KIND, id)
             if document is None:
-                raise NotFound(f"service {id!r} not found")
+                raise NotFound(f"service {id!r} not found (404)")
             before = _record(document)
             after = change(before)
             if after == before:

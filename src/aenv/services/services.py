@@ -141,7 +141,7 @@ class Services:
         """NotFound also for one that is somebody else's."""
         record = await self._records.find(id)
         if record is None or record.is_deleted or not caller.owns(record.owner):
-            raise NotFound(f"service {id!r} not found")
+            raise NotFound(f"service {id!r} not found (404)")  # the published command line looks for both words
         return self._shown(record)
 
     async def list(self, which: str, caller: Caller) -> list[ServiceRecord]:
@@ -167,7 +167,7 @@ class Services:
 
         def change(record: ServiceRecord) -> ServiceRecord:
             if record.is_deleted:
-                raise NotFound(f"service {id!r} not found")
+                raise NotFound(f"service {id!r} not found (404)")
             after = record if request.replicas is None else record.having(replicas=request.replicas)
             merged = {**record.setup.variables, **variables}
             # Also for the version that it has: whoever names it wants it as it is now.
@@ -224,7 +224,9 @@ class Services:
     def _replicas(self, id: str) -> Replicas:
         if kept := self._kept.get(id):
             return kept.replicas
-        raise Unavailable("the gateway is stopping") if self._closed else NotFound(f"service {id!r} not found")
+        raise (
+            Unavailable("the gateway is stopping") if self._closed else NotFound(f"service {id!r} not found (404)")
+        )
 
     # Looking after them
 
