@@ -267,6 +267,7 @@ class TestHostileBundles:
         archive(tmp_path / "a", [link("a", "b"), link("b", "a/../a")])
         bundles.unpack(tmp_path / "a", tmp_path / "out")
 
+    @pytest.mark.slow  # thousands of links
     def test_a_tangle_of_links_is_refused_before_it_costs_much(self, tmp_path):
         tangle = [link(f"l{n}", "/".join([*["d", ".."] * 100, f"l{n + 1}"])) for n in range(3000)]
         archive(tmp_path / "a", [*tangle, entry("d/x", b"1")])
@@ -325,6 +326,7 @@ class TestHostileBundles:
         with pytest.raises(InvalidRequest, match="goes on"):
             bundles.inspect(tmp_path / "a")
 
+    @pytest.mark.slow  # three hundred archives
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None)
     @given(st.lists(st.tuples(st.integers(0, 4000), st.binary(min_size=1, max_size=12)), min_size=1, max_size=6))
     def test_whatever_the_bytes_the_answer_is_a_refusal_or_a_result(self, tmp_path, changes):
@@ -358,6 +360,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - idle) >> 10)
 """
 
 
+@pytest.mark.slow
 def test_packing_and_reading_fifty_megabytes_takes_little_memory(tmp_path):
     folder = make_folder(tmp_path / "one", FILES)
     with (folder / "data.bin").open("wb") as file:

@@ -79,6 +79,7 @@ async def test_the_tour_of_the_readme_works(start, tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.slow  # pytest in pytest
 async def test_the_unit_test_of_the_pages_passes():
     assert "1 passed" in await run("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_notes_env.py")
 

@@ -17,6 +17,8 @@ from aenv.serving.accounts import LOCAL
 from aenv.settings import GatewaySettings
 from tests.gateways import make_project
 
+pytestmark = pytest.mark.slow  # a platform is started for each
+
 CODE = """
 from aenv import *
 

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from tests.judges.servers import ENVIRONMENTS, Served, runtime
 from tests.raw import connected, request
 
+pytestmark = pytest.mark.slow  # hundreds of requests
+
 OWN_FAILURES = {"the function gave up"}
 
 fuzzed = settings(

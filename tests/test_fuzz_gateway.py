@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from tests.judges.servers import ENVIRONMENTS, Gateway, gateway
 from tests.raw import connected
 
+pytestmark = pytest.mark.slow  # hundreds of requests
+
 fuzzed = settings(
     derandomize=True,
     deadline=None,

@@ -39,6 +39,8 @@ from tests.test_gateway_process import Program
 from tests.test_gateway_races import held
 from tests.test_store_faults import _cutting_proxy
 
+pytestmark = pytest.mark.slow  # servers are killed and started again
+
 DAY = 86400.0
 
 

@@ -33,7 +33,7 @@ def s3_url(s3: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     return f"s3://{s3_server.BUCKET}/{tmp_path.name}?endpoint={s3}&region=us-east-1"
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
 async def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Blobs]:
     url = request.getfixturevalue("s3_url") if request.param == "s3" else str(tmp_path / "kept")
     async with open_blobs(url, tmp_path) as opened:
@@ -55,6 +55,7 @@ async def test_a_folder_shows_bundles_to_nobody_else(tmp_path):
     assert kept.parent.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.slow
 async def test_a_bucket_gives_urls_that_anybody_can_read(s3_url, tmp_path):
     async with open_blobs(s3_url, tmp_path) as blobs:
         digest, file = given(tmp_path, b"for all")
@@ -65,6 +66,7 @@ async def test_a_bucket_gives_urls_that_anybody_can_read(s3_url, tmp_path):
             assert response.read() == b"for all"
 
 
+@pytest.mark.slow
 async def test_a_bucket_that_cannot_be_reached_is_unavailable(s3_url, tmp_path):
     nowhere = "s3://bundles/x?endpoint=http://127.0.0.1:9&region=us-east-1"
     async with open_blobs(nowhere, tmp_path) as blobs:

@@ -139,6 +139,7 @@ def s3() -> Iterator[str]:
         yield endpoint
 
 
+@pytest.mark.slow  # an S3 server takes seconds to start
 class TestWithS3:
     @pytest.fixture
     async def hub(self, tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RunningHub]:

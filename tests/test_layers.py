@@ -23,6 +23,8 @@ from aenv.errors import InvalidRequest, StartFailed
 from aenv.layers import RUNTIME_PACKAGES, collect, layer_for
 from conformance.engine import opened
 
+pytestmark = pytest.mark.slow  # uv resolves and installs
+
 
 def make_wheel(folder: Path, name: str, version: str, code: str, requires: tuple[str, ...] = ()) -> Path:
     """A wheel with one module."""

@@ -28,6 +28,8 @@ from tests.redis_server import RedisServer, redis_server
 from tests.test_gateway_process import Program
 from tests.test_gateway_races import held, writes
 
+pytestmark = pytest.mark.slow  # several gateways at a time
+
 ASKED = CreateInstance(env_name="echo")
 
 
