@@ -16,11 +16,22 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 
 from aenv import register_tool
 
 print("the environment was loaded", flush=True)
-servers = []
+ECHO = """
+def echo(server, name):
+    while True:
+        client, _ = server.accept()
+        with client:
+            said = b""
+            while piece := client.recv(65536):
+                said += piece
+            client.sendall(name.encode() + b": " + said)
+"""
+exec(ECHO)
 
 
 @register_tool
@@ -38,18 +49,22 @@ def last_words(text: str) -> None:
 
 
 @register_tool
-def listen(host: str) -> int:
-    """Listen on a free port, which is returned."""
-    servers.append(socket.create_server((host, 0)))
-    return servers[-1].getsockname()[1]
+def listen(host: str, name: str) -> int:
+    """Listen on a free port, which is returned, and send back under this name all that somebody says there."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    server = socket.create_server((host, 0), family=family, dualstack_ipv6=host == "::")
+    threading.Thread(target=echo, args=(server, name), daemon=True).start()
+    return server.getsockname()[1]
 
 
 @register_tool
-def listen_in_another_process() -> int:
-    """Let a child listen that has left for a session of its own."""
-    code = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)"
+def listen_in_another_process(name: str) -> int:
+    """Let a child do so that has left for a session of its own."""
+    code = "import socket, sys\\ns = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)"
     child = subprocess.Popen(
-        [sys.executable, "-c", code + "; time.sleep(3600)"], stdout=subprocess.PIPE, start_new_session=True
+        [sys.executable, "-c", ECHO + code + "\\necho(s, sys.argv[1])", name],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
     )
     return int(child.stdout.readline())
 

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from typing import Any
 
 import pytest
 
+from aenv.addresses import Origin
 from aenv.engines.base import Address, Engine, Exec, Files, InstanceSpec, Logs, Ports
 from aenv.errors import NetworkError, NotFound
 from aenv.http1 import Pool
 
-from .able import result, whole
+from .able import ABLE, result, whole
 from .commands import ExecConformance
-from .engine import call
+from .engine import Projects, call
 from .files import FilesConformance, pieces
 
 BAD_IDS = ("unknown-aaaaaaaaaaaaaaaaaaaaaaaaaa", "..", "../..", ".", "", "a/b", "/", "a\0", "A")
@@ -90,18 +92,37 @@ class CapabilityConformance(ExecConformance, FilesConformance):
     async def test_a_port_on_which_the_instance_listens_can_be_reached(
         self, ports: Ports, spec: InstanceSpec, instance: Address, pool: Pool
     ) -> None:
-        for host in ("127.0.0.1", "0.0.0.0"):
-            number = await call(pool, instance, "listen", host=host)
-            origin = await ports.port(spec.id, number)
-            _, writer = await asyncio.open_connection(origin.host, origin.port)
-            writer.close()
-            await writer.wait_closed()
+        for host in ("127.0.0.1", "0.0.0.0", *(("::1", "::") if socket.has_dualstack_ipv6() else ())):
+            number = await call(pool, instance, "listen", host=host, name=host)
+            for said in (b"", b"hello " * 100_000):
+                assert await said_to(await ports.port(spec.id, number), said) == host.encode() + b": " + said
 
     async def test_a_port_of_what_the_instance_started_can_be_reached(
         self, ports: Ports, spec: InstanceSpec, instance: Address, pool: Pool
     ) -> None:
-        number = await call(pool, instance, "listen_in_another_process")
-        assert (await ports.port(spec.id, number)).port == number
+        number = await call(pool, instance, "listen_in_another_process", name="child")
+        assert await said_to(await ports.port(spec.id, number), b"hello") == b"child: hello"
+
+    async def test_a_port_is_that_of_the_instance_that_was_asked_for(
+        self,
+        engine: Engine,
+        ports: Ports,
+        spec: InstanceSpec,
+        instance: Address,
+        pool: Pool,
+        projects: Projects,
+    ) -> None:
+        other = projects.spec(ABLE)
+        address = await engine.create(other)
+        numbers = {
+            spec.id: await call(pool, instance, "listen", host="127.0.0.1", name="one"),
+            other.id: await call(pool, address, "listen", host="127.0.0.1", name="other"),
+        }
+        assert await said_to(await ports.port(spec.id, numbers[spec.id]), b"?") == b"one: ?"
+        assert await said_to(await ports.port(other.id, numbers[other.id]), b"?") == b"other: ?"
+        if numbers[spec.id] != numbers[other.id]:
+            with pytest.raises(NotFound):
+                await ports.port(spec.id, numbers[other.id])
 
     async def test_a_port_of_somebody_else_is_not_found(
         self, ports: Ports, spec: InstanceSpec, instance: Address
@@ -113,3 +134,17 @@ class CapabilityConformance(ExecConformance, FilesConformance):
         for free in (number, 0, -1, 65536):
             with pytest.raises(NotFound):
                 await ports.port(spec.id, free)
+
+
+async def said_to(origin: Origin, text: bytes) -> bytes:
+    """What a server answers to this, once it was told that there is no more of it."""
+    if origin.socket:
+        reader, writer = await asyncio.open_unix_connection(origin.socket)
+    else:
+        reader, writer = await asyncio.open_connection(origin.host, origin.port)
+    writer.write(text)
+    writer.write_eof()
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer

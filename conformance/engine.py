@@ -65,14 +65,14 @@ def start_others() -> list[int]:
 @register_tool
 def die() -> None:
     """End like a crash."""
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.abort()
 '''
 BROKEN = 'print("about to fail")\nraise RuntimeError("the database is missing")\n'
 MUTE = 'import os\nprint("leaving early", flush=True)\nos._exit(3)\n'
 # Opening the pipe is how the test learns that the instance's code runs; it never becomes ready.
 NEVER_READY = """
 import os, time
-os.close(os.open({pipe!r}, os.O_WRONLY))
+os.close(os.open(os.path.join(os.environ["AENV_STORAGE"], "pipe"), os.O_WRONLY))
 time.sleep(3600)
 """
 
@@ -98,9 +98,10 @@ class Projects:
 
     def never_ready(self, **changes: Any) -> tuple[InstanceSpec, Path]:
         """A spec that never becomes ready, and a pipe on which its code says that it runs."""
-        pipe = self._folder / wire.new_instance_id("pipe")
-        os.mkfifo(pipe)
-        return self.spec(NEVER_READY.format(pipe=str(pipe)), **changes), pipe
+        storage = self._folder / wire.new_instance_id("storage")
+        storage.mkdir()
+        os.mkfifo(storage / "pipe")
+        return self.spec(NEVER_READY, storage=storage, **changes), storage / "pipe"
 
 
 async def opened(pipe: Path) -> None:

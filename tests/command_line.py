@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 AENV = Path(sys.executable).with_name("aenv")
+NO_ISOLATION = ("--engine", "process")  # for `aenv serve`: most tests are not about isolation
 
 
 def environ(**changes: str) -> dict[str, str]:
@@ -24,8 +25,13 @@ def aenv(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
-        [AENV, *arguments], cwd=cwd, env=env or environ(), input=stdin, capture_output=True, text=True
+        _command(arguments), cwd=cwd, env=env or environ(), input=stdin, capture_output=True, text=True
     )
+
+
+def _command(arguments: Sequence[str | Path]) -> list[str | Path]:
+    serves = arguments[:1] == ("serve",) and not {"--engine", "--help"} & set(arguments)
+    return [AENV, *arguments, *(NO_ISOLATION if serves else ())]
 
 
 class Server:
@@ -62,7 +68,7 @@ def serving(
 ) -> Iterator[Server]:
     """A command that runs until told to stop; it has ended when the block ends."""
     with subprocess.Popen(
-        [AENV, *arguments],
+        _command(arguments),
         cwd=cwd,
         env=env or environ(),
         stdin=subprocess.PIPE,

@@ -21,6 +21,7 @@ from aenv.gateway.app import GatewayAddress, serve
 from aenv.gateway.parts import Parts, parts, shared
 from aenv.http1 import Headers, Pool
 from aenv.instances.catalog import read_folders
+from aenv.serving import listeners
 from aenv.settings import GatewaySettings
 
 ECHO = '''
@@ -135,6 +136,12 @@ def _workspace(process: psutil.Process) -> str:
         return ""
 
 
+def gateway_settings(home: Path, *projects: Path, **settings: Any) -> GatewaySettings:
+    """On free ports, with the process engine unless told: most tests are not about isolation."""
+    given = {"port": 0, "data_port": 0, "engine": "process", "home": home, "projects": projects, **settings}
+    return GatewaySettings(**given)
+
+
 @contextlib.asynccontextmanager
 async def composed(
     home: Path,
@@ -144,7 +151,7 @@ async def composed(
     **settings: Any,
 ) -> AsyncIterator[Parts]:
     """The parts of a gateway that listens nowhere; they have begun, and are ended at the end."""
-    known = GatewaySettings(**{"home": home, "projects": projects, **settings})
+    known = gateway_settings(home, *projects, **settings)
     async with (
         shared(known, read_folders(projects, home)) as base,
         homes.opened(home) as own,
@@ -161,9 +168,21 @@ async def composed(
 
 
 @contextlib.asynccontextmanager
+async def listening(made: Parts) -> AsyncIterator[Gateway]:
+    """The parts of a gateway, as a client sees them."""
+    bound = listeners.bind_tcp
+    with bound("127.0.0.1", 0) as control, bound("127.0.0.1", 0) as data:
+        address = GatewayAddress("127.0.0.1", control.getsockname()[1], data.getsockname()[1])
+        app = made.shared.front.app(made.routes(address.data_port))
+        async with listeners.serving(app, [control]), listeners.serving(made.proxy, [data]), Pool() as pool:
+            yield Gateway(address, pool, made.settings.home)
+            await made.close()  # before the listeners close: streams from instances end only with them
+
+
+@contextlib.asynccontextmanager
 async def running_gateway(home: Path, *projects: Path, **settings: Any) -> AsyncIterator[Gateway]:
     """A gateway with `projects`, stopped while its clients are still connected; then nothing of it is left."""
-    known = GatewaySettings(**{"port": 0, "data_port": 0, "home": home, "projects": projects, **settings})
+    known = gateway_settings(home, *projects, **settings)
     ready: asyncio.Future[GatewayAddress] = asyncio.get_running_loop().create_future()
     async with Pool() as pool:
         serving = asyncio.create_task(serve(known, ready.set_result))

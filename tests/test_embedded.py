@@ -11,14 +11,18 @@ import psutil
 import pytest
 
 from aenv import Environment
+from aenv.client import embedded
+from aenv.errors import EnvironmentError
 from aenv.gateway.app import gateway, serve
 from aenv.models import CreateInstance
+from aenv.sandbox import probe
 from aenv.serving.accounts import LOCAL
-from aenv.settings import GatewaySettings
-from tests.gateways import make_project
+from aenv.settings import ClientSettings
+from tests.gateways import gateway_settings, make_project
 
 pytestmark = pytest.mark.slow  # a platform is started for each
 
+MISSING = "no user namespaces: the host forbids them; ask it to allow them"
 CODE = """
 from aenv import *
 
@@ -36,6 +40,7 @@ def home(tmp_path, monkeypatch):
     make_project(folder / "envs", "my-env", code=CODE)
     monkeypatch.setenv("AENV_HOME", str(folder))
     monkeypatch.setenv("AENV_ALLOW_UNISOLATED", "1")
+    monkeypatch.setattr(probe, "missing_isolation", lambda: MISSING)
     yield folder
     for process in platforms(folder):
         process.terminate()
@@ -60,7 +65,8 @@ async def test_the_first_environment_starts_a_platform_that_the_next_one_shares(
 
 async def test_two_programs_that_start_at_once_start_one_platform(home):
     script = (
-        "import asyncio\nfrom aenv import Environment\n"
+        "import asyncio\nfrom aenv import Environment\nfrom aenv.sandbox import probe\n"
+        "probe.missing_isolation = lambda: 'this host'\n"
         "async def main():\n    async with Environment('my-env') as env:\n"
         "        print((await env.call_tool('pid')).structured['platform'])\nasyncio.run(main())"
     )
@@ -91,14 +97,48 @@ async def test_a_platform_that_was_killed_is_started_again(home):
         assert (await env.call_tool("pid")).structured["platform"] != first
 
 
+@pytest.mark.parametrize(
+    ("missing", "allowed", "engine"),
+    [(None, False, "native"), (None, True, "native"), (MISSING, True, "process")],
+)
+async def test_isolation_is_given_up_only_where_there_is_none_and_that_is_allowed(
+    home, monkeypatch, missing, allowed, engine
+):
+    started = []
+    # In the place of a platform of its own: which engine it was to have.
+    monkeypatch.setattr(embedded, "_start", lambda home, path, engine, timeout: started.append(engine))
+    monkeypatch.setattr(probe, "missing_isolation", lambda: missing)
+    await embedded.platform(ClientSettings(home=home, allow_unisolated=allowed), 1.0)
+    assert started == [engine]
+
+
+async def test_without_isolation_instances_are_refused_even_from_a_platform_that_runs(home, monkeypatch):
+    async with Environment("my-env"):
+        monkeypatch.delenv("AENV_ALLOW_UNISOLATED")
+        with pytest.raises(EnvironmentError, match=f"{MISSING}.*AENV_ALLOW_UNISOLATED=1"):
+            async with Environment("my-env"):
+                pass
+        # Its hub is there for everyone.
+        assert await embedded.platform(ClientSettings(home=home), 1.0, instances=False)
+
+
+async def test_a_datasource_here_is_named_as_the_platform_finds_it(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    assert embedded.found_by(None, "~/data") == str(tmp_path / "me" / "data")
+    assert [embedded.found_by(None, given) for given in ("/data", "task-1", "")] == ["/data", "task-1", ""]
+    assert Environment("e", datasource="./data")._create_body()["datasource"] == str(tmp_path / "data")
+    remote = Environment("e", datasource="./data", aenv_url="http://127.0.0.1:1")
+    assert remote._create_body()["datasource"] == "./data"
+
+
 async def test_a_gateway_ends_after_its_time_without_instances(tmp_path):
-    await serve(GatewaySettings(port=0, data_port=0, home=tmp_path / "h", idle_exit=0.01))
+    await serve(gateway_settings(tmp_path / "h", idle_exit=0.01))
 
 
 async def test_a_gateway_is_not_idle_while_it_has_an_instance(tmp_path):
     project = make_project(tmp_path, "my-env", code=CODE)
-    settings = GatewaySettings(port=0, data_port=0, home=tmp_path / "h", projects=(project,))
-    async with gateway(settings) as (_, made):
+    async with gateway(gateway_settings(tmp_path / "h", project)) as (_, made):
         record = await made.creations.create(CreateInstance(env_name="my-env"), LOCAL)
         idle = asyncio.ensure_future(made.idle(0))
         await asyncio.wait({idle}, timeout=0)

@@ -13,6 +13,7 @@ from aenv.client.breaker import HALF_OPEN_AFTER, Breaker
 from aenv.client.formats import legal_names
 from aenv.client.result import Progress
 from aenv.core.mcp_health import check_mcp_health
+from aenv.sandbox import probe
 
 TOOLS = '''
 import asyncio
@@ -332,7 +333,8 @@ async def test_list_openai_tools_names_the_extra_when_it_is_missing(runtime):
             await env.list_openai_tools()
 
 
-async def test_without_any_configuration_and_isolation_creating_is_refused_with_the_fix():
+async def test_without_any_configuration_and_isolation_creating_is_refused_with_the_fix(monkeypatch):
+    monkeypatch.setattr(probe, "missing_isolation", lambda: "no user namespaces")
     with pytest.raises(errors.EnvironmentError, match="set AENV_ALLOW_UNISOLATED=1"):
         async with Environment("e@1"):
             pass

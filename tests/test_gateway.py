@@ -119,7 +119,7 @@ async def test_values_of_variables_are_never_told_nor_logged(
     assert token not in repr(listed)
     for secret in ("kept-secret", "my-secret", "my-argument", "my-data", "my-words", token):
         assert secret not in caplog.text
-    assert "field 'datasource' was accepted, and has no effect" in caplog.text
+    assert "the process engine has no use for its datasource" in caplog.text
 
 
 async def test_an_environment_that_fails_to_load_is_a_failed_instance_with_the_traceback(gateway: Gateway) -> None:

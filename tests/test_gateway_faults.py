@@ -21,13 +21,13 @@ from aenv.gateway.parts import Parts
 from aenv.http1 import Pool
 from aenv.models import CreateInstance
 from aenv.serving.accounts import LOCAL, Accounts, Role
-from aenv.settings import GatewaySettings
 from aenv.stores.redis import RedisStore
 from conformance.engine import opened
 from tests.gateways import (
     ECHO,
     Gateway,
     composed,
+    gateway_settings,
     instance_processes,
     leftovers,
     make_project,
@@ -60,7 +60,7 @@ def home(tmp_path: Path) -> Path:
 @contextlib.asynccontextmanager
 async def served(home: Path, *projects: Path, **settings: Any) -> AsyncIterator[tuple[Gateway, Parts]]:
     """A gateway with its parts; nothing of it is left afterwards."""
-    known = GatewaySettings(port=0, data_port=0, home=home, projects=projects, **settings)
+    known = gateway_settings(home, *projects, **settings)
     async with Pool() as pool, gateway(known) as (address, made):
         yield Gateway(address, pool, home), made
     assert leftovers(home) == []

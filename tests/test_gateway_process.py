@@ -157,7 +157,14 @@ class Program:
     """A gateway in a process of its own, on uvloop, as `aenv serve` runs it."""
 
     def __init__(self, home: Path, *projects: Path, **settings: Any) -> None:
-        command = [sys.executable, "-c", PROGRAM, str(home), json.dumps(settings), *map(str, projects)]
+        command = [
+            sys.executable,
+            "-c",
+            PROGRAM,
+            str(home),
+            json.dumps({"engine": "process", **settings}),
+            *map(str, projects),
+        ]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     async def ready(self, pool: Pool, home: Path) -> Gateway:

@@ -22,10 +22,9 @@ from aenv.instances.catalog import read_folders
 from aenv.instances.selection import Selection
 from aenv.models import CreateInstance
 from aenv.serving.accounts import LOCAL
-from aenv.settings import GatewaySettings
 from aenv.stores.base import Delete
 from conformance.engine import NEVER_READY, opened
-from tests.gateways import ECHO, composed, instance_processes, leftovers, make_project, new_id
+from tests.gateways import ECHO, composed, gateway_settings, instance_processes, leftovers, make_project, new_id
 
 ASKED = CreateInstance(env_name="echo", labels={"experiment": "a"})
 
@@ -418,7 +417,7 @@ async def test_a_start_that_the_store_interrupts_takes_each_instance_over_once(h
     project = make_project(tmp_path)
     async with composed(home, project, keep_instances=True) as made:
         records = [await made.creations.create(ASKED, LOCAL) for _ in range(3)]
-    settings = GatewaySettings(home=home, projects=(project,))
+    settings = gateway_settings(home, project)
     async with (
         ended(made),
         shared(settings, read_folders([project], home)) as base,

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aenv.errors import NotFound, TooManyRequests
-from aenv.instances.queue import Attempt, Queue
+from aenv.serving.queue import Attempt, Queue
 from aenv.stores.base import LimitReached
 
 

@@ -21,9 +21,17 @@ from aenv.gateway.parts import Parts
 from aenv.http1 import Pool
 from aenv.models import CreateInstance
 from aenv.serving.accounts import LOCAL
-from aenv.settings import GatewaySettings
 from conformance.engine import NEVER_READY, opened
-from tests.gateways import ECHO, Gateway, composed, instance_processes, leftovers, make_project, new_id
+from tests.gateways import (
+    ECHO,
+    Gateway,
+    composed,
+    gateway_settings,
+    instance_processes,
+    leftovers,
+    make_project,
+    new_id,
+)
 from tests.redis_server import RedisServer, redis_server
 from tests.test_gateway_process import Program
 from tests.test_gateway_races import held, writes
@@ -68,7 +76,7 @@ class Two:
 
 @pytest.fixture
 async def both(home: Path, project: Path, server: RedisServer) -> AsyncIterator[Two]:
-    settings = GatewaySettings(port=0, data_port=0, home=home, projects=(project,), store=server.url)
+    settings = gateway_settings(home, project, store=server.url)
     async with Pool() as pool, gateway(settings) as (one, _), gateway(settings) as (two, _):
         yield Two(Gateway(one, pool, home), Gateway(two, pool, home))
     assert leftovers(home) == []

@@ -10,8 +10,9 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from . import quantities, refs
 from .errors import InvalidRequest
@@ -19,6 +20,13 @@ from .errors import InvalidRequest
 logger = logging.getLogger("aenv.config")
 
 FILE_NAME = "config.json"
+
+NetworkKind = Literal["none", "egress", "full"]
+
+_HOST = re.compile(
+    r"((\*\.)?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*|\[[0-9a-f:.]+\])(:(?P<port>[0-9]{1,5}))?\Z",
+    re.IGNORECASE,
+)
 
 _TOP = {
     "name": str,
@@ -50,8 +58,12 @@ _DEPLOY = {
     "network": (str, dict),
     "pids": int,
     "openFiles": int,
-    "warmPool": int,
+    "allowMoreResources": bool,
     "isolation": str,
+    "preload": list,
+    "warmPool": int,
+    "freezeAfter": (str, int, float),
+    "reclaim": bool,
     # Legacy, flat: read where `service` or the simple names are absent.
     **dict.fromkeys(("replicas", "port"), int),
     "enableStorage": bool,
@@ -93,6 +105,12 @@ class Project:
         return quantities.seconds(value) if value is not None else None
 
     @property
+    def image(self) -> str:
+        """The image that was built of it; empty when there is none."""
+        found = (one for one in self.artifacts if one.get("type") in ("image", "docker-image"))
+        return next(found, {}).get("content", "")
+
+    @property
     def environment_variables(self) -> dict[str, str]:
         return {name: str(value) for name, value in self.deploy.get("environmentVariables", {}).items()}
 
@@ -121,8 +139,7 @@ def _project(path: Path, text: str, raw: Any) -> Project:
             raise InvalidRequest(f"{FILE_NAME} in {str(path)!r} lacks {required!r}")
     _check(text, raw, _TOP, "")
     deploy = raw.get("deployConfig", {})
-    _check(text, deploy, _DEPLOY, "deployConfig.")
-    _check_amounts(text, deploy)
+    check_deploy(deploy, text)
     ref = refs.exact(raw["name"], raw["version"])
     return Project(
         path=path,
@@ -138,37 +155,81 @@ def _project(path: Path, text: str, raw: Any) -> Project:
     )
 
 
-def _check(text: str, values: dict[str, Any], known: dict[str, Any], prefix: str) -> None:
-    for key, value in values.items():
-        if key not in known:
-            logger.warning("%s line %d: unknown field %s is kept", FILE_NAME, line_of(text, key), prefix + key)
-        elif not isinstance(value, known[key]) or (isinstance(value, bool) and known[key] is not bool):
-            expected = known[key] if isinstance(known[key], tuple) else (known[key],)
-            kinds = " or ".join(_KIND_NAMES[kind] for kind in expected)
-            raise InvalidRequest(f"{FILE_NAME} line {line_of(text, key)}: {prefix}{key} must be {kinds}")
-
-
-def _check_amounts(text: str, deploy: dict[str, Any]) -> None:
-    """A bad "2Qi" or "soon" is found when the project is read, with its line, and not at the first create."""
+def check_deploy(deploy: dict[str, Any], text: str = "") -> None:
+    """A bad "2Qi" or "soon" is found when it is read, and not at the first create; `text` tells its line."""
+    _check(text, deploy, _DEPLOY, "deployConfig.")
     for key, value in deploy.items():
-        parse = _AMOUNTS.get(key.removesuffix("Request").removesuffix("Limit"))
+        parse = _VALUES.get(key.removesuffix("Request").removesuffix("Limit"))
         if parse is None:
             continue
         try:
             parse(value)
         except InvalidRequest as error:
-            raise InvalidRequest(
-                f"{FILE_NAME} line {line_of(text, key)}: deployConfig.{key}: {error.message}"
-            ) from None
+            raise InvalidRequest(f"{_place(text, key)}deployConfig.{key}: {error.message}") from None
 
 
-_AMOUNTS: dict[str, Callable[[Any], float]] = {
+def network(value: str | dict[str, Any]) -> tuple[NetworkKind, tuple[str, ...]]:
+    """What an instance may reach, and for "egress" which hosts: "host", "host:port" or "*.domain"."""
+    match value:
+        case "none" | "full":
+            return value, ()
+        case {"egress": list(hosts)} if len(value) == 1 and hosts:
+            return "egress", tuple(_host(host) for host in hosts)
+    raise InvalidRequest(f"bad network {value!r}; use 'none', 'full', or {{\"egress\": [\"host:443\"]}}")
+
+
+def _host(host: Any) -> str:
+    match = _HOST.match(host) if isinstance(host, str) else None
+    if match is None or not (match["port"] is None or 0 < int(match["port"]) < 65536):
+        raise InvalidRequest(f"bad host {host!r}; write it as 'host', 'host:port' or '*.domain'")
+    return match[0].lower()
+
+
+def _check(text: str, values: dict[str, Any], known: dict[str, Any], prefix: str) -> None:
+    for key, value in values.items():
+        if key not in known:
+            if text:  # its author reads this; whoever runs what the hub has published could not change it
+                logger.warning("%s line %d: unknown field %s is kept", FILE_NAME, line_of(text, key), prefix + key)
+        elif not isinstance(value, known[key]) or (isinstance(value, bool) and known[key] is not bool):
+            expected = known[key] if isinstance(known[key], tuple) else (known[key],)
+            kinds = " or ".join(_KIND_NAMES[kind] for kind in expected)
+            raise InvalidRequest(f"{_place(text, key)}{prefix}{key} must be {kinds}")
+
+
+def _place(text: str, key: str) -> str:
+    return f"{FILE_NAME} line {line_of(text, key)}: " if text else ""
+
+
+def _at_least(least: int, value: int) -> None:
+    if value < least:
+        raise InvalidRequest(f"{value} is less than {least}")
+
+
+def _isolation(value: str) -> None:
+    if value != "gvisor":
+        raise InvalidRequest(f"no isolation {value!r}; use 'gvisor', or leave it out for the engine's own")
+
+
+def _modules(names: list[Any]) -> None:
+    for name in names:
+        if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
+            raise InvalidRequest(f"{name!r} is no name of a module")
+
+
+_VALUES: dict[str, Callable[[Any], object]] = {
     "cpu": quantities.cpus,
-    "memory": quantities.size_bytes,
-    "ephemeralStorage": quantities.size_bytes,
+    "memory": lambda value: _at_least(1, quantities.size_bytes(value)),
+    "ephemeralStorage": lambda value: _at_least(1, quantities.size_bytes(value)),
+    "pids": partial(_at_least, 1),
+    "openFiles": partial(_at_least, 1),
     "ttl": quantities.seconds,
     "callTimeout": quantities.seconds,
     "idleTimeout": quantities.seconds,
+    "network": network,
+    "isolation": _isolation,
+    "preload": _modules,
+    "warmPool": partial(_at_least, 0),
+    "freezeAfter": quantities.seconds,
 }
 _KIND_NAMES = {
     str: "a string",

@@ -178,6 +178,13 @@ class EnvInstance(BaseModel):
     reason: str | None = None
     engine: str | None = None
     isolation: list[str] | None = None
+    """What keeps it apart from the host; empty when nothing does."""
+    not_enforced: list[str] | None = None
+    """Which of its limits its host cannot enforce, each with the reason."""
+    root: str | None = None
+    """Which root file system it has."""
+    frozen: bool | None = None
+    """Whether it waits, without CPU, for its next call."""
     mcp_url: str | None = None
     token: str | None = None
     tools: list[dict[str, Any]] | None = None
@@ -197,7 +204,10 @@ class CreateInstance(BaseModel):
     labels: dict[str, str] = Field(default_factory=dict)
     mount_points: list[dict[str, Any]] | None = None
     init_command: str | None = None
-    resources: dict[str, str] | None = None
+    resources: dict[str, str | int | float] | None = None
+    """Less than the environment has, or more if it allows that: cpu, memory, ephemeralStorage, pids, openFiles."""
+    network: str | dict[str, list[str]] | None = None
+    """Less than the environment may reach: "none", "full", or {"egress": ["host:443"]}."""
     idle_timeout: str | None = None
     """How long it may go without a call before it is ended; not limited unless its environment says so."""
     wait: str | None = None
@@ -214,6 +224,50 @@ class Renew(BaseModel):
     """The body of `PUT /env-instance/{id}/ttl`."""
 
     ttl: str = ""
+
+
+class InstanceUsage(BaseModel):
+    """What one instance uses; numbers that its engine cannot tell are null."""
+
+    id: str
+    env: str
+    owner: str | None = None
+    status: str
+    frozen: bool | None = None
+    cpu_seconds: float | None = None
+    """Since it was made."""
+    memory_bytes: int | None = None
+    processes: int | None = None
+    created_at: str
+    expires_at: str | None = None
+
+
+class Usage(BaseModel):
+    """The reply of `GET /env-instances/usage`."""
+
+    at: str
+    """When it was so, by the clock of `created_at`."""
+    instances: list[InstanceUsage]
+    warm: dict[str, int] = Field(default_factory=dict)
+    """How many blank instances are ready, by environment; for administrators."""
+
+
+class KeepWarm(BaseModel):
+    """The body of `PUT /env/{name}/{version}/warm`."""
+
+    count: int = Field(ge=0, le=10_000)
+
+
+class WarmPool(BaseModel):
+    """The blank instances of an environment."""
+
+    environment: str
+    count: int
+    """How many were asked for."""
+    kept: int
+    """How many shall be there: fewer where memory does not hold all, more while many are created."""
+    ready: int
+    """How many are there now."""
 
 
 class RunCommand(BaseModel):

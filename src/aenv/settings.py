@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 logger = logging.getLogger("aenv.settings")
 
@@ -67,7 +68,7 @@ class GatewaySettings:
     """A unix socket for control and data, which only this user can open."""
     projects: tuple[Path, ...] = ()
     home: Path = Path("~/.aenv")
-    engine: str = "process"
+    engine: str = "native"
     start_timeout: float = 60.0
     max_body_bytes: int = 64 << 20
     insecure: bool = False
@@ -85,6 +86,16 @@ class GatewaySettings:
     capacity_cpus: float | None = None
     capacity_memory_bytes: int | None = None
     """What all instances together may ask for."""
+    allow_network: Literal["none", "egress", "full"] = "full"
+    """What instances may reach at most, whatever their environments ask for."""
+    data_roots: tuple[Path, ...] = ()
+    """Below which the folders are that a `datasource` may name."""
+    freeze_after: float = 60.0
+    """Seconds without a call after which an instance is frozen; 0 = never."""
+    reclaim_below: int | None = None
+    """Bytes of memory that shall stay available, at the cost of frozen instances; None = a twentieth of it all."""
+    warm_memory: int | None = None
+    """Bytes that blank instances may take together; None = a tenth of the host's memory."""
     require_data_token: bool = False
     keep_history: bool = True
     keep_instances: bool = False

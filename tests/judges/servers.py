@@ -56,7 +56,17 @@ def runtime(path: Path, *options: str, space: Namespace | None = None) -> Iterat
 def gateway(home: Path, *projects: Path, space: Namespace | None = None) -> Iterator[Gateway]:
     """`aenv serve` with these environments: on free ports, or inside `space` on 8080 and 8081."""
     ports = [] if space else ["--port", "0", "--data-port", "0"]
-    command = ["-m", "aenv.cli", "serve", "--home", str(home), *ports, *(str(project) for project in projects)]
+    command = [
+        "-m",
+        "aenv.cli",
+        "serve",
+        "--engine",
+        "process",
+        "--home",
+        str(home),
+        *ports,
+        *(str(project) for project in projects),
+    ]
     with _announced([sys.executable, *command], space) as said:
         yield Gateway(said["url"], said["data_url"])
 

@@ -68,8 +68,10 @@ def create(
     import asyncio
 
     from .. import quantities
+    from ..client.embedded import found_by
     from ..client.launch import Limits
 
+    given["datasource"] = found_by(gateway.url, given["datasource"])
     body: dict[str, Any] = {
         "envName": connection.environment(env_name),
         "environment_variables": variables,
@@ -219,6 +221,9 @@ _SHOWN = (
     "expires_at",
     "engine",
     "isolation",
+    "not_enforced",
+    "root",
+    "frozen",
     "mcp_url",
 )
 _ABOUT = ("name", "version", "description", "tags", "owner", "digest", "created_at", "updated_at")

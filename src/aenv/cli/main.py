@@ -21,8 +21,8 @@ from . import output
 # Commands are modules of this package, loaded when they are run: the CLI starts as fast as its command does.
 COMMANDS = (
     *("init", "run", "call", "test", "build", "push", "pull", "list", "get", "release", "delete"),
-    *("instance", "instances", "service", "token", "login", "config", "serve", "hub"),
-    *("demo", "version", "completion"),
+    *("instance", "instances", "ps", "top", "warm", "service", "token", "login", "config", "serve", "hub"),
+    *("doctor", "demo", "version", "completion"),
 )
 
 

@@ -50,6 +50,11 @@ def json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     data(json_module.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
 
 
+def line(value: Mapping[str, Any]) -> None:
+    """A value as one line of JSON, for one that follows others."""
+    data(json_module.dumps(value, ensure_ascii=False))
+
+
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns that fit the terminal; in a pipe, whole lines that cut and awk can read."""
     rows = [[plain(cell) for cell in row] for row in rows]
@@ -66,6 +71,11 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         columns.add_row(*map(Text, row))  # as text: a description may contain what rich takes for markup
     Console().print(columns)
+
+
+def clear() -> None:
+    """Begin again at the top of the terminal; in a pipe, go on after an empty line."""
+    data("\x1b[H\x1b[2J" if sys.stdout.isatty() else "")
 
 
 def plain(text: str) -> str:

@@ -18,7 +18,7 @@ async def own_gateway(project: Path, home: Path, *, idle_exit: str = "1m") -> As
     """`aenv serve` with the process engine; gives its address. Killed with us or not, it ends when it is idle."""
     reading, writing = os.pipe()
     log = home.with_suffix(".log")
-    command = [sys.executable, "-m", "aenv.cli", "serve", str(project), "--home", str(home)]
+    command = [sys.executable, "-m", "aenv.cli", "serve", str(project), "--home", str(home), "--engine", "process"]
     command += ["--port", "0", "--data-port", "0", "--log-level", "WARNING", "--ready-fd", str(writing)]
     command += ["--idle-exit", idle_exit]
     with log.open("wb") as stderr:

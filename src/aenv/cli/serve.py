@@ -63,10 +63,10 @@ def _amount(
 )
 @click.option(
     "--engine",
-    type=click.Choice(["process"]),
-    default="process",
+    type=click.Choice(["native", "process"]),
+    default="native",
     show_default=True,
-    help="What makes instances.",
+    help="What makes instances; process isolates nothing.",
 )
 @click.option(
     "--home",
@@ -103,6 +103,40 @@ def _amount(
 )
 @click.option("--capacity-cpu", callback=_cpus, metavar="CPUS", help="What all may ask for.  [default: no limit]")
 @click.option("--capacity-memory", callback=_size, metavar="SIZE", help="The same for memory, as in 32Gi.")
+@click.option(
+    "--allow-network",
+    type=click.Choice(["none", "egress", "full"]),
+    default="full",
+    show_default=True,
+    help="What instances may reach at most.",
+)
+@click.option(
+    "--data-root",
+    "data_roots",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="A folder with data that instances may be given to read; any number of times.",
+)
+@click.option(
+    "--freeze-after",
+    callback=parameters.seconds,
+    metavar="DURATION",
+    default="60s",
+    show_default=True,
+    help="Freeze an instance that nobody has called for so long; 0 never does.",
+)
+@click.option(
+    "--reclaim-below",
+    callback=_size,
+    metavar="SIZE",
+    help="End frozen instances that allow it when less memory is available.  [default: 5 % of it all]",
+)
+@click.option(
+    "--warm-memory",
+    callback=_size,
+    metavar="SIZE",
+    help="What blank instances, made in advance, may take; 0 makes none.  [default: a tenth of all memory]",
+)
 @click.option("--no-history", is_flag=True, help="Instances do not remember their last calls.")
 @click.option("--keep-instances", is_flag=True, help="Leave instances running on stop, for the next gateway.")
 @click.option(

@@ -36,16 +36,26 @@ async def platform(settings: ClientSettings, timeout: float, *, instances: bool 
 
     Refused for `instances` that would not be isolated; its hub is there for everyone.
     """
-    if instances and not settings.allow_unisolated:
-        raise EnvironmentError(
-            "no gateway is configured, and this version starts local instances without isolation; "
-            "set AENV_ALLOW_UNISOLATED=1 to allow that, AENV_SYSTEM_URL to use a gateway, "
-            "or DUMMY_INSTANCE_IP to use a runtime started by 'aenv run'"
-        )
+    from ..sandbox import probe  # what it imports is for this moment alone
+
     path = settings.home / "run" / "platform.sock"
+    # Asked also when it runs: somebody may have started it who allows what this program does not.
+    missing = await asyncio.to_thread(probe.missing_isolation) if instances or not _answers(path) else None
+    if missing and instances and not settings.allow_unisolated:
+        raise EnvironmentError(
+            f"instances cannot be isolated on this host: {missing}; 'aenv doctor' says more. "
+            "Or set AENV_ALLOW_UNISOLATED=1; AENV_SYSTEM_URL, for a gateway; DUMMY_INSTANCE_IP, for 'aenv run'"
+        )
     if not _answers(path):
-        await asyncio.to_thread(_start, settings.home, path, timeout)
+        engine = "process" if missing and settings.allow_unisolated else "native"
+        await asyncio.to_thread(_start, settings.home, path, engine, timeout)
     return Origin("localhost", socket=str(path))
+
+
+def found_by(url: str | None, datasource: str) -> str:
+    """A folder of this program's, named so that the platform, which runs elsewhere, finds it; not for others."""
+    is_ours = not url and datasource.startswith(("./", "~"))
+    return str(Path(datasource).expanduser().absolute()) if is_ours else datasource
 
 
 def _answers(path: Path) -> bool:
@@ -57,7 +67,7 @@ def _answers(path: Path) -> bool:
     return True
 
 
-def _start(home: Path, path: Path, timeout: float) -> None:
+def _start(home: Path, path: Path, engine: str, timeout: float) -> None:
     """Start the platform unless another process does so at this moment; return when it listens."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (path.parent / "platform.lock").open("w") as lock:
@@ -65,8 +75,9 @@ def _start(home: Path, path: Path, timeout: float) -> None:
         if _answers(path):
             return
         ready, ready_child = os.pipe()
-        command = ["-m", "aenv.cli", "serve", "--socket", str(path), "--home", str(home), "--engine", "process"]
-        command += ["--idle-exit", _IDLE_EXIT, "--ready-fd", str(ready_child)]
+        command = ["-m", "aenv.cli", "serve", "--socket", str(path), "--home", str(home), "--engine", engine]
+        # What the user can read is theirs to give to their instances.
+        command += ["--data-root", "/", "--idle-exit", _IDLE_EXIT, "--ready-fd", str(ready_child)]
         with (path.parent / "platform.log").open("ab") as log:
             try:
                 subprocess.run(

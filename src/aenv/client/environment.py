@@ -20,7 +20,7 @@ from ..addresses import Origin
 from ..errors import AEnvError, ConnectFailed, EnvironmentError, NetworkError, ToolError, ToolTimeoutError
 from . import address, formats, launch
 from .breaker import THRESHOLD, Breaker
-from .embedded import platform
+from .embedded import found_by, platform
 from .launch import Instance, Launched, Limits
 from .names import ToolNames
 from .result import Progress, ToolResult, from_mcp
@@ -183,7 +183,7 @@ class Environment:
     def _create_body(self) -> dict[str, Any]:
         body = {
             "envName": str(self._ref),
-            "datasource": self.datasource,
+            "datasource": found_by(self._aenv_url or self._settings.system_url, self.datasource),
             "ttl": self.ttl,
             "environment_variables": self.environment_variables,
             "arguments": self.arguments,

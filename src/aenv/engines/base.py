@@ -14,6 +14,26 @@ from ..addresses import Origin
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What an instance may use; None leaves it to the engine."""
+
+    cpus: float | None = None
+    memory_bytes: int | None = None
+    storage_bytes: int | None = None
+    pids: int | None = None
+    open_files: int | None = None
+
+
+@dataclass(frozen=True)
+class Network:
+    """What an instance may reach."""
+
+    kind: Literal["none", "egress", "full"] = "none"
+    hosts: tuple[str, ...] = ()
+    """For egress: "host", "host:port" or "*.domain"."""
+
+
+@dataclass(frozen=True)
 class InstanceSpec:
     """Everything an engine needs to make one instance."""
 
@@ -30,6 +50,18 @@ class InstanceSpec:
     """A folder that outlives the instance; a service's."""
     keep_history: bool = True
     """Whether the runtime remembers its last calls, with their arguments."""
+    limits: Limits = field(default_factory=Limits)
+    network: Network = field(default_factory=Network)
+    image: str = ""
+    """The image whose files it shall see, where the engine has it."""
+    data: Path | None = None
+    """A folder that it may read at /data."""
+    second: str = ""
+    """The image of a second part, in which the first can run commands."""
+    preload: tuple[str, ...] = ()
+    """Modules that are the same for all instances of the environment, to be loaded once."""
+    isolation: str = ""
+    """How it must be kept apart, where the environment asks for more than is usual: "gvisor"."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +71,12 @@ class Address:
     origin: Origin
     pid: int
     tools: list[dict[str, Any]] = field(default_factory=list)
+    root: str = ""
+    """Which root file system it has, in words for people."""
+    not_enforced: tuple[str, ...] = ()
+    """Which of its limits this host cannot enforce, each with the reason."""
+    isolation: tuple[str, ...] = ()
+    """What keeps this one apart, where that is not what its engine says of all."""
 
 
 class Engine(Protocol):
@@ -149,4 +187,51 @@ class Leftovers(Protocol):
 
     async def leftovers(self) -> Sequence[str]:
         """Their ids. One that another engine object starts at this moment is among them."""
+        ...
+
+
+@dataclass(frozen=True)
+class Used:
+    """What an instance uses now."""
+
+    cpu_seconds: float
+    memory_bytes: int
+    processes: int
+
+
+@runtime_checkable
+class Measures(Protocol):
+    """An engine that knows what its instances use."""
+
+    async def used(self, ids: Sequence[str]) -> Mapping[str, Used]:
+        """For those of `ids` that run."""
+        ...
+
+
+@runtime_checkable
+class Freeze(Protocol):
+    """Instances that can be stopped in their tracks, and go on as if nothing had been."""
+
+    async def freeze(self, id: str) -> None:
+        """From now on it uses no CPU. NotFound when it does not run."""
+        ...
+
+    async def thaw(self, id: str) -> None:
+        """It goes on. Fine when it is not frozen."""
+        ...
+
+
+@runtime_checkable
+class Warm(Protocol):
+    """An engine that can have blank instances ready, so that a create only has to fill one in."""
+
+    async def keep_warm(self, spec: InstanceSpec, count: int) -> None:
+        """From now on keep so many for instances like `spec` (its id, variables and arguments do not matter).
+
+        Returns at once; they are made in the background, and made again as they are used. 0 lets them go.
+        """
+        ...
+
+    def warm(self) -> Mapping[str, int]:
+        """How many are ready now, by environment."""
         ...

@@ -22,7 +22,7 @@ _ROUNDS = 10  # of removing, while somebody goes on adding
 
 
 @contextlib.contextmanager
-def folder(root: Path, parts: Iterable[str], *, make: bool = False) -> Iterator[int]:
+def folder(root: Path | str, parts: Iterable[str], *, make: bool = False) -> Iterator[int]:
     """A descriptor of the folder `root/part/part/…`. NotADirectoryError where a part is a link."""
     current = os.open(root, _FOLDER)
     try:
@@ -44,7 +44,8 @@ def open_file(parent: int, name: str) -> io.BufferedReader:
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise InvalidRequest(f"{name!r} is not a regular file")
-        return open(f"/proc/self/fd/{handle}", "rb")
+        # Not to wait: code in the instance could have made it a file that is opened only after a while.
+        return open(os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     finally:
         os.close(handle)
 

@@ -44,12 +44,16 @@ class InstanceFolder:
         """Where the instance listens, once the folder is made."""
         return Path(self.read_state()["socket"])
 
-    def make(self) -> None:
+    def make(self, *, workspace: bool = True) -> None:
         """Make the folder, for its owner only. FileExistsError when it is there."""
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.path.mkdir(mode=0o700)
-        self.workspace.mkdir()
-        self.temporary.mkdir()
+        try:
+            self.path.mkdir(mode=0o700)
+        except FileNotFoundError:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.path.mkdir(mode=0o700)
+        if workspace:
+            self.workspace.mkdir()
+            self.temporary.mkdir()
         self.write_state(socket=str(self._place_for_socket()))
 
     def read_state(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import NotFound, Unavailable
@@ -17,19 +18,28 @@ from .proc import Process
 _PIECE_BYTES = 64 << 10
 
 
-async def read(root: Path, id: str) -> AsyncIterator[bytes]:
+@dataclass(frozen=True)
+class Place:
+    """Where a log is: a file `name` in the folder `above` below `root`."""
+
+    root: Path | str
+    above: tuple[str, ...]
+    name: str
+
+
+async def read(place: Place, id: str) -> AsyncIterator[bytes]:
     """What the instance has printed up to now."""
-    with _opened(root, id) as log:
+    with _opened(place, id) as log:
         left = os.fstat(log.fileno()).st_size
         while piece := await asyncio.to_thread(log.read, min(left, _PIECE_BYTES)):
             left -= len(piece)
             yield piece
 
 
-async def follow(root: Path, id: str, leader: Process) -> AsyncIterator[bytes]:
+async def follow(place: Place, id: str, leader: Process) -> AsyncIterator[bytes]:
     """What the instance has printed, and what it prints until its leading process ends."""
     with contextlib.ExitStack() as stack:
-        log = stack.enter_context(_opened(root, id))
+        log = stack.enter_context(_opened(place, id))
         try:
             changes = watch(log.fileno())
         except OSError as error:
@@ -48,9 +58,9 @@ async def follow(root: Path, id: str, leader: Process) -> AsyncIterator[bytes]:
                 os.read(changes, 1 << 12)  # the events say no more than that there were some
 
 
-def _opened(root: Path, id: str) -> io.BufferedReader:
+def _opened(place: Place, id: str) -> io.BufferedReader:
     try:
-        with beneath.folder(root, [id]) as own:
-            return beneath.open_file(own, "log")
+        with beneath.folder(place.root, place.above) as own:
+            return beneath.open_file(own, place.name)
     except FileNotFoundError:
         raise NotFound(f"the log of instance {id!r} was not found") from None

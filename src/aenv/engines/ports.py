@@ -1,4 +1,4 @@
-"""Ports: where a server that runs in an instance can be reached, for engines that share the host's network."""
+"""Ports: who listens, and where a server in an instance can be reached that shares the host's network."""
 
 from __future__ import annotations
 
@@ -36,11 +36,17 @@ def find(port: int, pids: Iterable[int]) -> Origin | None:
     return None
 
 
-def _listeners(port: int) -> Iterator[tuple[str, str]]:
-    """The address and the inode of every socket that listens on `port`."""
+def answers(port: int, pid: int) -> bool:
+    """Whether somebody listens on `port` in the network of process `pid`, at an address of its loopback."""
+    reached = set().union(*_ANSWERING.values())
+    return any(address in reached for address, _ in _listeners(port, pid))
+
+
+def _listeners(port: int, pid: int | str = "self") -> Iterator[tuple[str, str]]:
+    """The address and the inode of every socket that listens on `port`, in the network of a process."""
     for table in ("tcp", "tcp6"):
-        with contextlib.suppress(FileNotFoundError), open(f"/proc/self/net/{table}") as lines:
-            next(lines)
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/net/{table}") as lines:
+            next(lines, None)
             for line in lines:
                 fields = line.split()
                 address, _, number = fields[1].partition(":")

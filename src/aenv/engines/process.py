@@ -10,16 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from .. import settings
 from ..addresses import Origin
-from ..errors import Conflict, InvalidRequest, NotFound, StartFailed
+from ..errors import Conflict, InvalidRequest, NotFound, StartFailed, Unsupported
 from . import commands, logfile, ports, proc
 from .base import Address, FileEntry, InstanceSpec, Output
 from .commands import Command
@@ -27,7 +30,10 @@ from .descriptors import readable
 from .folder import InstanceFolder
 from .workspace import Workspace
 
+logger = logging.getLogger("aenv.engines.process")
+
 _MARK = "AENV_INSTANCE_ID"
+_ROOT = "the host's own, all of it"
 _GRACE = 3.0  # seconds between asking an instance to end and ending it
 _TAIL_BYTES = 4096
 
@@ -49,6 +55,7 @@ class ProcessEngine:
 
     async def create(self, spec: InstanceSpec) -> Address:
         """Return once the instance serves requests. On failure, and on cancellation, leave nothing behind."""
+        _refuse(spec)
         folder = InstanceFolder(self._root, spec.id)
         try:
             folder.make()
@@ -75,8 +82,8 @@ class ProcessEngine:
         found: dict[str, Address] = {}
         for folder in self._folders():
             match folder.leader(), folder.read_state():
-                case proc.Process(pid=pid), {"socket": str(path), "tools": list(tools)}:
-                    found[folder.id] = Address(_origin(path), pid, tools)
+                case proc.Process(pid=pid), {"socket": str(path), "tools": list(tools), **state}:
+                    found[folder.id] = _address(path, pid, tools, state.get("not_enforced", ()))
         return found
 
     async def leftovers(self) -> Ids:
@@ -106,7 +113,8 @@ class ProcessEngine:
     def logs(self, id: str, *, follow: bool = False) -> AsyncIterator[bytes]:
         """What the instance has printed so far; with `follow` also what comes, until it ends."""
         _, leader = self._living(id)
-        return logfile.follow(self._root, id, leader) if follow else logfile.read(self._root, id)
+        place = logfile.Place(self._root, (id,), "log")
+        return logfile.follow(place, id, leader) if follow else logfile.read(place, id)
 
     def exec(
         self, id: str, command: Sequence[str], *, stdin: bytes = b"", timeout: float | None = None
@@ -146,7 +154,7 @@ class ProcessEngine:
 
     def _workspace(self, id: str) -> Workspace:
         self._living(id)
-        return Workspace(self._root, id)
+        return Workspace(self._root, id, (id, "workspace"), (id,))
 
     def _living(self, id: str) -> tuple[InstanceFolder, proc.Process]:
         """The folder of an instance, and the process that leads it."""
@@ -210,8 +218,9 @@ class ProcessEngine:
             raise StartFailed(f"{what} failed to load: {said['error'].strip()}")
         if spec.id in self._ending or not folder.exists():
             raise StartFailed(f"{what} was destroyed while it started")
-        folder.write_state(tools=said["tools"])
-        return Address(_origin(str(folder.socket)), self._children[spec.id].pid, said["tools"])
+        not_enforced = _not_enforced(spec)
+        folder.write_state(tools=said["tools"], not_enforced=not_enforced)
+        return _address(str(folder.socket), self._children[spec.id].pid, said["tools"], not_enforced)
 
     # Ending
 
@@ -241,6 +250,20 @@ def _mark(id: str) -> bytes:
     return f"{_MARK}={id}".encode()
 
 
+def _refuse(spec: InstanceSpec) -> None:
+    """What must not be ignored is refused; what makes no difference to others is only mentioned."""
+    if spec.isolation:
+        raise Unsupported(f"the process engine cannot isolate by {spec.isolation!r}, nor by anything else")
+    if spec.data or spec.second:
+        logger.warning("the process engine has no use for its datasource")
+
+
+def _not_enforced(spec: InstanceSpec) -> tuple[str, ...]:
+    names = [field.name for field in fields(spec.limits) if getattr(spec.limits, field.name) is not None]
+    names += ["network"] if spec.network.kind != "full" else []
+    return tuple(f"{name}: the process engine limits nothing" for name in names)
+
+
 def _options(spec: InstanceSpec) -> list[str]:
     """What the runtime is told besides where it listens."""
     layer = ["--layer", str(spec.layer.absolute())] if spec.layer else []
@@ -268,8 +291,8 @@ def _variables(spec: InstanceSpec, folder: InstanceFolder) -> dict[str, str]:
     return variables
 
 
-def _origin(path: str) -> Origin:
-    return Origin("localhost", socket=path)
+def _address(path: str, pid: int, tools: list[dict[str, Any]], not_enforced: Iterable[str]) -> Address:
+    return Address(Origin("localhost", socket=path), pid, tools, _ROOT, tuple(not_enforced))
 
 
 async def _read_line(descriptor: int) -> bytes:

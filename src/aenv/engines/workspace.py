@@ -1,4 +1,4 @@
-"""The files of an instance's workspace, for engines that keep it as a folder of the host."""
+"""The files of an instance's workspace, for engines that can reach it as a folder of the host."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -20,19 +20,34 @@ _PIECE_BYTES = 256 << 10
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class Workspace:
-    """The files below `<root>/<id>/workspace`. Code in the instance changes them at any time, also while we do."""
+Acting = Callable[[], contextlib.AbstractContextManager[None]]
 
-    def __init__(self, root: Path, id: str) -> None:
+
+class Workspace:
+    """The files of a folder below `root`. Code in the instance changes them at any time, also while we do.
+
+    What is being written is kept in the folder `aside`. Whenever files are named, it is done inside `acting()`.
+    """
+
+    def __init__(
+        self,
+        root: Path | str,
+        id: str,
+        folder: tuple[str, ...],
+        aside: tuple[str, ...],
+        acting: Acting = contextlib.nullcontext,
+    ) -> None:
         self._root = root
         self._id = id
-        self._parts = (id, "workspace")
+        self._parts = folder
+        self._aside = aside
+        self._acting = acting
 
     async def put(self, path: str, content: AsyncIterable[bytes]) -> int:
         """Write a file, whole or not at all, and make the folders above it; returns its size."""
         *above, name = _split(path)
         size = 0
-        # Written beside the workspace: nobody inside sees half a file, and destroying the instance removes it.
+        # Written beside the workspace: nobody sees half a file there, and destroying the instance removes it.
         temporary = f"put-{secrets.token_hex(8)}"
         with self._told(path):
             file = self._create(temporary)
@@ -47,14 +62,14 @@ class Workspace:
         finally:
             with contextlib.suppress(OSError):
                 file.close()
-            with contextlib.suppress(OSError), beneath.folder(self._root, [self._id]) as own:
+            with contextlib.suppress(OSError), self._acting(), beneath.folder(self._root, self._aside) as own:
                 os.unlink(temporary, dir_fd=own)
         return size
 
     async def read(self, path: str) -> AsyncIterator[bytes]:
         """The content of a file, as long as it was when it was opened."""
         *above, name = _split(path)
-        with self._told(path), beneath.folder(self._root, [*self._parts, *above]) as parent:
+        with self._told(path), self._acting(), beneath.folder(self._root, [*self._parts, *above]) as parent:
             file = beneath.open_file(parent, name)
         with file:
             left = os.fstat(file.fileno()).st_size
@@ -71,19 +86,20 @@ class Workspace:
         await asyncio.to_thread(self._remove, path)
 
     def _create(self, name: str) -> BinaryIO:
-        with beneath.folder(self._root, [self._id]) as own:
+        with self._acting(), beneath.folder(self._root, self._aside) as own:
             return os.fdopen(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=own), "wb")
 
     def _move(self, temporary: str, above: list[str], name: str) -> None:
         with (
-            beneath.folder(self._root, [self._id]) as own,
+            self._acting(),
+            beneath.folder(self._root, self._aside) as own,
             beneath.folder(self._root, [*self._parts, *above], make=True) as parent,
         ):
             os.rename(temporary, name, src_dir_fd=own, dst_dir_fd=parent)
 
     def _entries(self, path: str) -> list[FileEntry]:
         parts = _split(path) if path else []
-        with self._told(path), beneath.folder(self._root, [*self._parts, *parts]) as parent:
+        with self._told(path), self._acting(), beneath.folder(self._root, [*self._parts, *parts]) as parent:
             opened = os.open(".", os.O_RDONLY, dir_fd=parent)
             try:
                 return sorted(_entries(opened, parts), key=lambda entry: entry.path)
@@ -92,7 +108,7 @@ class Workspace:
 
     def _remove(self, path: str) -> None:
         *above, name = _split(path)
-        with self._told(path), beneath.folder(self._root, [*self._parts, *above]) as parent:
+        with self._told(path), self._acting(), beneath.folder(self._root, [*self._parts, *above]) as parent:
             beneath.remove(parent, name)
 
     @contextlib.contextmanager

@@ -17,7 +17,7 @@ from ..addresses import Origin
 from ..engines.base import Exec, Files, Logs, Output
 from ..errors import NetworkError, NotFound, Unavailable, Unsupported
 from ..http1 import Pool
-from ..instances.instances import Instances
+from ..instances.instances import Instances, Use
 from ..models import PresignUrl, RunCommand
 from ..serving import envelope
 from ..serving.accounts import Role
@@ -103,28 +103,33 @@ class InsideRoutes:
         asked = await call.read(RunCommand, _MAX_COMMAND_BYTES)
         command = ["/bin/sh", "-c", asked.command] if isinstance(asked.command, str) else asked.command
         output = engine.exec(call.path["id"], command, stdin=asked.stdin.encode(), timeout=asked.timeout)
-        return StreamingResponse(_command_events(await _started(output)), media_type=_SSE)
+        use = await self._instances.use(call.path["id"])
+        return StreamingResponse(_command_events(await _started(output, use)), media_type=_SSE)
 
     async def _put_file(self, call: Call) -> Response:
         engine = await self._able(call, Files, "write files")
-        size = await engine.put(call.path["id"], call.path["path"], call.stream(self._limit))
+        with await self._instances.use(call.path["id"]):
+            size = await engine.put(call.path["id"], call.path["path"], call.stream(self._limit))
         return envelope.success({"path": call.path["path"], "size_bytes": size})
 
     async def _get_file(self, call: Call) -> Response:
         engine = await self._able(call, Files, "read files")
-        content = await _started(engine.read(call.path["id"], call.path["path"]))
+        content = engine.read(call.path["id"], call.path["path"])
+        content = await _started(content, await self._instances.use(call.path["id"]))
         # Never as something that a browser would show as a page of this host.
         headers = {"content-disposition": "attachment", "x-content-type-options": "nosniff"}
         return StreamingResponse(content, media_type=_BYTES, headers=headers)
 
     async def _delete_file(self, call: Call) -> Response:
         engine = await self._able(call, Files, "remove files")
-        await engine.remove(call.path["id"], call.path["path"])
+        with await self._instances.use(call.path["id"]):
+            await engine.remove(call.path["id"], call.path["path"])
         return envelope.success(True)
 
     async def _list_files(self, call: Call) -> Response:
         engine = await self._able(call, Files, "list files")
-        entries = await engine.list(call.path["id"], call.query.get("path", ""))
+        with await self._instances.use(call.path["id"]):
+            entries = await engine.list(call.path["id"], call.query.get("path", ""))
         return envelope.success(
             [
                 {
@@ -142,8 +147,8 @@ class InsideRoutes:
 
     async def _history(self, call: Call) -> Response:
         record = await self._instances.running(call.path["id"], call.caller)
-        assert record.address
-        return envelope.success(await self._ask_runtime(record.address.origin, record.id))
+        with await self._instances.use(record.id) as address:
+            return envelope.success(await self._ask_runtime(address.origin, record.id))
 
     async def _ask_runtime(self, origin: Origin, id: str) -> Any:
         try:
@@ -173,12 +178,16 @@ class InsideRoutes:
         return engine
 
 
-async def _started(items: AsyncIterator[T]) -> AsyncIterator[T]:
-    """The same items, once the first is there: until then an error can still be a reply."""
+async def _started(items: AsyncIterator[T], use: Use | None = None) -> AsyncIterator[T]:
+    """The same items, once the first is there: until then an error can still be a reply. `use` ends with them."""
     try:
         first = [await anext(items)]
     except StopAsyncIteration:
         first = []
+    except BaseException:
+        if use:
+            use.end()
+        raise
 
     async def rest() -> AsyncIterator[T]:
         try:
@@ -188,6 +197,8 @@ async def _started(items: AsyncIterator[T]) -> AsyncIterator[T]:
                 yield item
         finally:
             await items.aclose()  # type: ignore[attr-defined]
+            if use:
+                use.end()
 
     return rest()
 

@@ -13,33 +13,40 @@ from dataclasses import dataclass, field
 from starlette.responses import Response
 
 from .. import origins
-from ..engines.base import Engine
+from ..config import Project
+from ..engines.base import Engine, InstanceSpec
 from ..errors import InvalidRequest, Unavailable
 from ..http1 import Pool
 from ..hub.blobs import open_blobs
 from ..hub.checkouts import Checkouts
 from ..hub.routes import Hub
+from ..instances.admission import Rules
 from ..instances.catalog import Catalog, Folders
 from ..instances.creations import Creations, Place
+from ..instances.freezing import Freezing
 from ..instances.instances import Instances
 from ..instances.ledger import Ledger, Quotas
 from ..instances.lives import Lives
-from ..instances.queue import Queue
+from ..instances.reclaim import Reclaim
 from ..instances.sweeper import Clock, Sweeper
 from ..instances.upkeep import Upkeep
+from ..instances.warmth import Warmth
 from ..services.routes import ServiceRoutes
 from ..services.services import Services
-from ..serving import envelope
+from ..serving import envelope, memory
 from ..serving.account_routes import AccountRoutes
 from ..serving.accounts import Accounts
 from ..serving.metrics import Metrics
+from ..serving.queue import Queue
 from ..serving.rates import Rates
 from ..serving.routes import Call, Front, Route
+from ..sandbox.root import Root
 from ..settings import GatewaySettings
 from ..stores.base import SharedStore
 from ..stores.opening import open_store
 from .home import Home
 from .inside_routes import InsideRoutes
+from .operating import OperatingRoutes
 from .proxy import DataRules, Proxy
 from .routes import InstanceRoutes
 from .tokens import Tokens
@@ -102,6 +109,10 @@ class Parts:
     services: Services
     upkeep: Upkeep
     sweeper: Sweeper
+    freezing: Freezing
+    reclaim: Reclaim
+    warmth: Warmth
+    catalog: Catalog
     tokens: Tokens
     pool: Pool
     proxy: Proxy
@@ -118,6 +129,7 @@ class Parts:
                 data_port=data_port,
                 max_body_bytes=self.settings.max_body_bytes,
             ).routes(),
+            *OperatingRoutes(self.instances, self.warmth, self.catalog, self.shared.hub).routes(),
             *ServiceRoutes(self.services, data_port=data_port).routes(),
             *self.shared.routes(),
         ]
@@ -136,6 +148,10 @@ class Parts:
         self._tried.set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.sweeper.run(self.lives.check))
+            tasks.create_task(self.freezing.run())
+            tasks.create_task(self.reclaim.run())
+            tasks.create_task(self.warmth.run())
+            tasks.create_task(self.warmth.begin(self._projects()))
             tasks.create_task(self.upkeep.run())
 
     async def begun(self) -> None:
@@ -159,9 +175,13 @@ class Parts:
             await self.upkeep.take_over_all(running, replicas)
         self.home.share()
 
+    def _projects(self) -> list[Project]:
+        return [project for versions in self.shared.folders.values() for project in versions.values()]
+
     async def close(self) -> None:
         """End what runs, unless the settings keep it for the next gateway."""
         keep = self.settings.keep_instances
+        await self.warmth.close()
         await asyncio.gather(self.lives.close(keep=keep), self.services.close(keep=keep))
         await self.upkeep.resign()
 
@@ -177,23 +197,25 @@ async def parts(
 ) -> AsyncIterator[Parts]:
     """The parts, wired; nothing runs yet. `engine` and `clock` are for who composes a gateway of their own."""
     folder = settings.home.expanduser()
-    engine = engine or _engine(settings)
     quotas = Quotas(
         instances=settings.max_instances,
         cpu_milli=round(1000 * settings.capacity_cpus) if settings.capacity_cpus else None,
         memory_bytes=settings.capacity_memory_bytes,
         by_label=settings.max_instances_by_label,
     )
-    place = Place(home.node, secrets.token_hex(8), settings.start_timeout, settings.keep_history)
+    rules = Rules(settings.allow_network, settings.data_roots)
+    place = Place(home.node, secrets.token_hex(8), settings.start_timeout, settings.keep_history, rules)
     ledger, sweeper, tokens = Ledger(base.store, quotas), Sweeper(clock), Tokens()
     catalog = Catalog(base.folders, base.hub, base.checkouts, folder)
-    rules = DataRules(
+    data_rules = DataRules(
         settings.max_body_bytes, origins.is_loopback(settings.host), require_token=settings.require_data_token
     )
     async with (
+        contextlib.nullcontext(engine) if engine else _engine(settings) as engine,
         Pool() as pool,
         Queue() as queue,
-        Lives(engine, ledger, sweeper, queue, base.metrics, place.gateway) as lives,
+        Freezing(engine, ledger, settings.freeze_after, clock) as freezing,
+        Lives(engine, ledger, sweeper, freezing, queue, base.metrics, place.gateway) as lives,
         Services(
             engine,
             catalog,
@@ -203,29 +225,55 @@ async def parts(
             home=folder,
             start_timeout=settings.start_timeout,
             max_instances=settings.max_instances,
+            rules=rules,
         ) as services,
     ):
-        instances = Instances(engine, ledger, lives, home.node)
+        reclaim = Reclaim(freezing, lives, _or_part(settings.reclaim_below, 20))
+        warmth = Warmth(engine, catalog, place, _or_part(settings.warm_memory, 10), clock)
+        instances = Instances(engine, ledger, lives, freezing, home.node)
         yield Parts(
             shared=base,
             engine=engine,
             home=home,
             lives=lives,
             instances=instances,
-            creations=Creations(engine, catalog, ledger, lives, queue, base.metrics, place),
+            creations=Creations(engine, catalog, ledger, lives, queue, base.metrics, place, reclaim, warmth),
             services=services,
             upkeep=Upkeep(engine, catalog, ledger, lives, base.store, node=home.node, gateway=place.gateway),
             sweeper=sweeper,
+            freezing=freezing,
+            reclaim=reclaim,
+            warmth=warmth,
+            catalog=catalog,
             tokens=tokens,
             pool=pool,
-            proxy=Proxy(instances, services, base.accounts, tokens, pool, base.metrics, rules),
+            proxy=Proxy(instances, services, base.accounts, tokens, pool, base.metrics, data_rules),
             settings=settings,
         )
 
 
-def _engine(settings: GatewaySettings) -> Engine:
-    if settings.engine != "process":
-        raise InvalidRequest(f"no engine {settings.engine!r}; this gateway has 'process'")
-    from ..engines.process import ProcessEngine
+def _or_part(size_bytes: int | None, part: int) -> int:
+    """The size that was set, else so small a part of the host's memory."""
+    return memory.total_bytes() // part if size_bytes is None else size_bytes
 
-    return ProcessEngine(settings.home)
+
+@contextlib.asynccontextmanager
+async def _engine(settings: GatewaySettings) -> AsyncIterator[Engine]:
+    """The engine that the settings name, until nobody needs it any more."""
+    if settings.engine == "native":
+        from ..engines.native.engine import NativeEngine
+        from ..roots.host import host_root
+
+        root = await asyncio.to_thread(host_root, settings.home.expanduser())
+
+        async def root_of(spec: InstanceSpec) -> Root:
+            return root
+
+        async with NativeEngine(settings.home, root_of) as engine:
+            yield engine
+    elif settings.engine == "process":
+        from ..engines.process import ProcessEngine
+
+        yield ProcessEngine(settings.home)
+    else:
+        raise InvalidRequest(f"no engine {settings.engine!r}; this gateway has 'native' and 'process'")

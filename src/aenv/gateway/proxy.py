@@ -25,7 +25,7 @@ from ..errors import (
     Unavailable,
 )
 from ..http1 import Pool, Response
-from ..instances.instances import Instances
+from ..instances.instances import Instances, Use
 from ..services.services import Services
 from ..serving import envelope
 from ..serving.accounts import Accounts
@@ -133,12 +133,13 @@ class Proxy:
     ) -> int:
         if request.is_service:
             return await self._serve(method, request, client, send)
-        if request.claim and request.claim.port:
-            origin = await self._instances.port(request.instance, request.claim.port)
-        else:
-            origin = (await self._instances.address(request.instance)).origin
-        body = await self._body(request, client)
-        return await self._exchange(origin, method, request, body, client, send, fresh)
+        use = await self._instances.use(request.instance)
+        with use as address:
+            origin = address.origin
+            if request.claim and request.claim.port:
+                origin = await self._instances.port(request.instance, request.claim.port)
+            body = await self._body(request, client)
+            return await self._exchange(origin, method, request, body, client, send, fresh, use)
 
     async def _serve(self, method: str, request: routing.DataRequest, client: Client, send: Send) -> int:
         """Ask a replica of a service; when it takes no connection, another one, if there is something to send."""
@@ -163,9 +164,12 @@ class Proxy:
         client: Client,
         send: Send,
         fresh: list[tuple[bytes, bytes]],
+        use: Use | None = None,
     ) -> int:
         response = await self._pool.request(origin, method, request.target, request.headers, body)
         client.watch()
+        if use and method == "GET" and (response.header(b"content-type") or "").startswith("text/event-stream"):
+            use.end()  # a client that listens for what may come is no reason to keep the instance running
         await self._relay(response, send, fresh)
         return response.status
 

@@ -21,7 +21,7 @@ from .tokens import Tokens
 _MAX_KEY_LENGTH = 255
 _MAX_BODY_BYTES = 1 << 20
 _WAIT = {"wait": "how long to wait for room when a quota is used up, as in 30s"}
-_FILTERS = {
+FILTERS = {
     "envName": "name or name@version, where the path says *",
     "owner": "whose they are",
     "label": "name=value",
@@ -94,7 +94,7 @@ class InstanceRoutes:
                 Role.VIEWER,
                 "the instances of *, a name, or name@version",
                 reply=several,
-                query=_FILTERS,
+                query=FILTERS,
             ),
             Route(
                 "PUT",
@@ -136,7 +136,10 @@ class InstanceRoutes:
     async def _list(self, call: Call) -> Response:
         chosen = selection.read(call.path["id"], call.query)
         records = await self._instances.list(chosen, call.caller)
-        return envelope.success([describe(record, host=call.host).model_dump(mode="json") for record in records])
+        shown = [
+            describe(record, host=call.host, frozen=self._instances.is_frozen(record.id)) for record in records
+        ]
+        return envelope.success([instance.model_dump(mode="json") for instance in shown])
 
     async def _renew(self, call: Call) -> Response:
         ttl = admission.parse_ttl(await call.body(_MAX_BODY_BYTES))
@@ -152,9 +155,11 @@ class InstanceRoutes:
     def _show(self, call: Call, record: Record) -> dict[str, Any]:
         """An instance with everything that lets its owner use it."""
         host = call.host
-        instance = describe(record, host=host)
+        instance = describe(record, host=host, frozen=self._instances.is_frozen(record.id))
         instance.engine = self._instances.engine.name
-        instance.isolation = list(self._instances.engine.isolation)
+        if record.address:
+            instance.isolation, instance.not_enforced = record.isolation, record.not_enforced
+            instance.root = record.root or None
         if record.status is EnvStatus.RUNNING and record.address:
             path = f"/instances/{record.id}/mcp"
             instance.mcp_url = path if call.is_local_socket else f"{data_url(host, self._data_port)}{path}"

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
 from .. import quantities
-from ..config import Project
+from ..config import NetworkKind, Project
 from ..engines.base import InstanceSpec
 from ..errors import InvalidRequest
 from ..models import CreateInstance, CreateInstances, Renew
 from ..serving import routes
 from ..serving.accounts import Caller
 from ..wire import DEFAULT_TTL
+from .datasources import data_and_second
+from .networks import network_for
 from .records import Record, describe_environment
+from .resources import limits_for
 
 logger = logging.getLogger("aenv.instances.admission")
 
@@ -26,6 +29,18 @@ _RANDOM_PART = 20  # characters: an id is the key to its instance, so nobody may
 _VARIABLE = re.compile(r"[^=\0]+\Z")
 _MAX_STRING_BYTES = 128 << 10  # Linux takes no longer argument or variable
 _POD_TEMPLATES = {"default", "singlecontainer", "dualcontainer"}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the operator of a gateway allows."""
+
+    network: NetworkKind = "full"
+    data_roots: tuple[Path, ...] = ()
+    """Where the folders are that instances may read as their data."""
+
+
+DEFAULT_RULES = Rules()
 
 
 def parse(body: bytes) -> CreateInstance:
@@ -97,29 +112,39 @@ def owner_of(request: CreateInstance, caller: Caller) -> str | None:
     return caller.user
 
 
-def check(request: CreateInstance, project: Project) -> None:
-    """InvalidRequest when the environment, or the request, asks for what we do not have."""
+def check(request: CreateInstance, project: Project, rules: Rules) -> None:
+    """Refuse an environment, or a request, that asks for what we do not have or do not allow."""
     _check_deploy(project)
-    _check_resources(request, project)
+    spec_for("", request, project, rules)
     _warn_of_unused(request)
 
 
 def complete(record: Record, request: CreateInstance, project: Project) -> None:
     """Fill in what follows from the environment."""
-    asked = {**project.deploy, **(request.resources or {})}
+    limits = limits_for(request, project)
     record.environment = str(project.ref)
     record.code = project.path.name
     record.env = describe_environment(project)
     record.ttl = ttl_of(request, project)
     idle = request.idle_timeout or project.deploy.get("idleTimeout")
     record.idle_timeout = check_ttl(idle) if idle else None
-    record.cpu_milli = round(1000 * quantities.cpus(asked["cpu"])) if asked.get("cpu") else 0
-    record.memory_bytes = quantities.size_bytes(asked["memory"]) if asked.get("memory") else 0
+    record.cpu_milli = round(1000 * (limits.cpus or 0))
+    record.memory_bytes = limits.memory_bytes or 0
+    record.freeze_after = _freeze_after(project)
+    record.reclaim = bool(project.deploy.get("reclaim"))
     record.note("requested")
 
 
-def spec_for(id: str, request: CreateInstance, project: Project, start_timeout: float) -> InstanceSpec:
-    """What the engine is asked to make."""
+def _freeze_after(project: Project) -> float | None:
+    value = project.deploy.get("freezeAfter")
+    return quantities.seconds(value) if value is not None else None
+
+
+def spec_for(
+    id: str, request: CreateInstance, project: Project, rules: Rules, start_timeout: float = 60.0
+) -> InstanceSpec:
+    """What the engine is asked to make. InvalidRequest or Forbidden when it may not be had."""
+    data, second = data_and_second(request.datasource, project, rules.data_roots)
     return InstanceSpec(
         id=id,
         environment=str(project.ref),
@@ -134,6 +159,13 @@ def spec_for(id: str, request: CreateInstance, project: Project, start_timeout: 
         arguments=tuple(request.arguments),
         start_timeout=start_timeout,
         call_timeout=project.call_timeout,
+        limits=limits_for(request, project),
+        network=network_for(request, project, rules.network),
+        image=project.image,
+        data=data,
+        second=second,
+        preload=tuple(project.deploy.get("preload", ())),
+        isolation=project.deploy.get("isolation", ""),
     )
 
 
@@ -164,23 +196,7 @@ def _check_deploy(project: Project) -> None:
         raise InvalidRequest(f"environment '{project.ref}' wants podTemplate {template!r}; use {known}")
 
 
-_RESOURCES: dict[str, Callable[[Any], float]] = {
-    "cpu": quantities.cpus,
-    "memory": quantities.size_bytes,
-    "ephemeralStorage": quantities.size_bytes,
-}
-
-
-def _check_resources(request: CreateInstance, project: Project) -> None:
-    for name, amount in (request.resources or {}).items():
-        if name not in _RESOURCES:
-            raise InvalidRequest(f"field 'resources.{name}': use {', '.join(_RESOURCES)}")
-        most = project.deploy.get(name)
-        if most is not None and _RESOURCES[name](amount) > _RESOURCES[name](most):
-            raise InvalidRequest(f"field 'resources.{name}': environment '{project.ref}' allows {most!r} at most")
-
-
 def _warn_of_unused(request: CreateInstance) -> None:
-    for field in ("datasource", "mount_points", "init_command"):
+    for field in ("mount_points", "init_command"):
         if getattr(request, field):
             logger.warning("field '%s' was accepted, and has no effect with this engine", field)

@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from .. import layers
-from ..config import Project, load_project
-from ..errors import AEnvError, NotFound
+from ..config import Project, check_deploy, load_project
+from ..errors import AEnvError, InvalidRequest, NotFound
 from ..hub.checkouts import Checkouts
+from ..hub.records import Environment
 from ..hub.routes import Hub
 from ..refs import Ref
 from ..serving.accounts import Caller
@@ -48,7 +49,7 @@ class Catalog:
             raise NotFound(f"environment '{published.ref}' not found here: it has no code yet; use 'aenv push'")
         folder = await self._checkouts.folder(published.digest)
         self._handed_out.add(folder.name)
-        return replace(load_project(folder), deploy=published.deploy_config or {})
+        return _as_published(load_project(folder), published)
 
     async def layer(self, project: Project) -> Path | None:
         """The packages that a project requires, installed once; None when it requires none."""
@@ -64,6 +65,16 @@ class Catalog:
         await self._hub.collect()
         await self._checkouts.collect(_UNUSED, in_use)
         await asyncio.to_thread(layers.collect, self._home, in_use, _UNUSED)
+
+
+def _as_published(project: Project, published: Environment) -> Project:
+    """The code of a bundle, with what its record says: that may have been changed since it was pushed."""
+    deploy = published.deploy_config or {}
+    try:
+        check_deploy(deploy)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"environment '{published.ref}' cannot be started: {error.message}") from None
+    return replace(project, deploy=deploy, artifacts=published.artifacts)
 
 
 def read_folders(named: Iterable[Path], home: Path) -> Folders:

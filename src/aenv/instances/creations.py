@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from .. import logs, refs, wire
 from ..config import Project
@@ -17,14 +17,19 @@ from ..errors import AEnvError, Conflict, StartFailed, Unavailable
 from ..models import CreateInstance
 from ..serving.accounts import Caller
 from ..serving.metrics import Metrics
+from ..serving.queue import Queue
 from ..stores.base import Stale
 from ..wire import EnvStatus
 from . import admission
 from .catalog import Catalog
 from .ledger import Ledger, check_fits, fingerprint
-from .lives import Life, Lives
-from .queue import Queue
+from .life import Life
+from .lives import Lives
+from .reclaim import Reclaim
 from .records import Record
+
+if TYPE_CHECKING:
+    from .warmth import Warmth
 
 logger = logging.getLogger("aenv.instances.creations")
 
@@ -43,6 +48,7 @@ class Place:
     gateway: str
     start_timeout: float = 60.0
     keep_history: bool = True
+    rules: admission.Rules = admission.DEFAULT_RULES
 
 
 class Creations:
@@ -57,6 +63,8 @@ class Creations:
         queue: Queue,
         metrics: Metrics,
         place: Place,
+        reclaim: Reclaim,
+        warmth: Warmth,
     ) -> None:
         self._engine = engine
         self._catalog = catalog
@@ -65,6 +73,8 @@ class Creations:
         self._queue = queue
         self._metrics = metrics
         self._place = place
+        self._reclaim = reclaim
+        self._warmth = warmth
 
     async def create(
         self,
@@ -150,7 +160,7 @@ class Creations:
         """Find the environment and wait for room; then all of them are in the ledger."""
         began = time.perf_counter()
         project = await self._catalog.find(refs.parse(request.env_name), caller)
-        admission.check(request, project)
+        admission.check(request, project, self._place.rules)
         for record in records:
             admission.complete(record, request, project)
         self._metrics.took("find", time.perf_counter() - began)
@@ -174,7 +184,7 @@ class Creations:
             project = await asyncio.shield(admitted)
             if isinstance(project, Exception):
                 raise project
-            record.run(await self._start(record, request, project))
+            record.run(await self._start(record, request, project), self._engine.isolation)
             await self._ledger.save(record)
         except Exception as error:  # boundary: the engine, and what the environment's code does to it
             await self._fail(life, error)
@@ -187,9 +197,12 @@ class Creations:
         began = time.perf_counter()
         layer = await self._catalog.layer(project)
         record.layer = layer.name if layer else ""
-        spec = admission.spec_for(record.id, request, project, self._place.start_timeout)
+        spec = admission.spec_for(record.id, request, project, self._place.rules, self._place.start_timeout)
         spec = replace(spec, layer=layer, keep_history=self._place.keep_history)
         self._metrics.took("prepare", time.perf_counter() - began)
+        if not (request.resources or request.network or request.datasource):  # then it is like no blank one
+            self._warmth.created(spec, project)
+        await self._reclaim.relieve()
         began = time.perf_counter()
         address = await self._engine.create(spec)
         self._metrics.took("engine", time.perf_counter() - began)

@@ -101,6 +101,13 @@ class Ledger:
     async def is_used_elsewhere(self, id: str) -> bool:
         return not await self._store.lease(f"use {id}", "here", 0)
 
+    async def keep_awake(self, id: str, seconds: float) -> None:
+        """For the gateway that looks after it: do not freeze it, for so long from now."""
+        await self._store.lease(f"awake {id}", "elsewhere", seconds)
+
+    async def is_kept_awake(self, id: str) -> bool:
+        return not await self._store.lease(f"awake {id}", "here", 0)
+
     async def find_key(self, owner: str | None, key: str) -> str | None:
         """The id of the instance that a request with this Idempotency-Key made."""
         [document] = await self._store.get(_KEYS, _key(owner, key))

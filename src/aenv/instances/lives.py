@@ -10,61 +10,35 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
 
 from .. import logs
 from ..engines.base import Address, Engine, NoticesEnds
 from ..errors import Unavailable
 from ..serving.metrics import Metrics
+from ..serving.queue import Queue
 from ..stores.base import Stale
 from ..wire import EnvStatus
+from .freezing import Freezing
 from .ledger import Ledger
-from .queue import Queue
+from .life import Life
 from .records import Record
 from .sweeper import Sweeper
 
 logger = logging.getLogger("aenv.instances.lives")
 
 
-@dataclass(eq=False)
-class Life:
-    """One instance from the moment somebody asks for it until nothing of it is left."""
-
-    record: Record
-    creation: asyncio.Task[None] | None = None
-    watcher: asyncio.Task[None] | None = None
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once nothing of it is left."""
-    waiting: int = 0
-    """Requests that wait for its creation; the last to leave takes the creation along."""
-    delivered: bool = False
-    """Whether any client has been told that it runs."""
-    abandoned: bool = False
-    """Whether it will be gone as if it had never been asked for."""
-    error: Exception | None = None
-    """Why it could not be created."""
-    counted: bool = False
-    """Whether the metrics know that it lives."""
-    due: float = 0.0
-    """On the sweeper's clock: when it expires."""
-    used_at: float = field(default_factory=time.monotonic)
-    """On the sweeper's clock: when it was last called."""
-
-    @property
-    def is_live(self) -> bool:
-        return self.record.is_live
-
-    @property
-    def is_being_created(self) -> bool:
-        """Also while it runs already, and this is being recorded."""
-        return self.creation is not None and not self.creation.done()
-
-
 class Lives:
     """The lives by id. Leaving the `async with` ends them all, unless they were let go."""
 
     def __init__(
-        self, engine: Engine, ledger: Ledger, sweeper: Sweeper, queue: Queue, metrics: Metrics, gateway: str
+        self,
+        engine: Engine,
+        ledger: Ledger,
+        sweeper: Sweeper,
+        freezing: Freezing,
+        queue: Queue,
+        metrics: Metrics,
+        gateway: str,
     ) -> None:
         self.by_id: dict[str, Life] = {}
         self.by_key: dict[tuple[str | None, str], Life] = {}
@@ -75,6 +49,7 @@ class Lives:
         self._engine = engine
         self._ledger = ledger
         self._sweeper = sweeper
+        self._freezing = freezing
         self._queue = queue
         self._metrics = metrics
         self._gateway = gateway
@@ -125,6 +100,9 @@ class Lives:
 
         Recorded first: its own gateway, should it live, then leaves the record to us.
         """
+        if record.status is EnvStatus.RUNNING:
+            with contextlib.suppress(Unavailable):
+                await self._freezing.wake(record.id)  # its last gateway may have frozen it, and told nobody
         record.address = address
         record.gateway = self._gateway
         try:
@@ -142,6 +120,7 @@ class Lives:
         life.watcher = self.tasks.create_task(self._notice_end(life))
         life.used_at = self._sweeper.now()
         self.set_due(life)
+        self._freezing.watch(life)
 
     def used(self, life: Life) -> None:
         """Somebody calls it."""
@@ -165,7 +144,9 @@ class Lives:
 
     def _idle_due(self, life: Life) -> float:
         timeout = life.record.idle_timeout
-        return life.used_at + timeout if timeout else life.due
+        if not timeout:
+            return life.due
+        return (self._sweeper.now() if life.calls else life.used_at) + timeout
 
     async def _notice_end(self, life: Life) -> None:
         if not isinstance(self._engine, NoticesEnds):
@@ -212,7 +193,7 @@ class Lives:
                 self.used(life)
         except Unavailable:
             self.used(life)  # who cannot ask does not end what others may be using
-        if life.used_at != since:
+        if life.calls or life.used_at != since:
             self.check(life.record.id)
         elif life.is_live:
             self.start_ending(life, f"it was not used for {life.record.idle_timeout or 0:g} s")
@@ -241,7 +222,8 @@ class Lives:
     async def _destroy(self, life: Life) -> None:
         record = life.record
         logs.instance_id.set(record.id)
-        await self.destroy_quietly(record.id)
+        async with life.frost:
+            await self.destroy_quietly(record.id)
         if life.watcher:
             life.watcher.cancel()
         await self.settle(life)
@@ -294,6 +276,7 @@ class Lives:
 
     def gone(self, life: Life) -> None:
         """Nothing of it is left, or it is no longer ours to look after."""
+        self._freezing.forget(life)
         if life.counted:
             self._count(life)
         self.by_id.pop(life.record.id, None)

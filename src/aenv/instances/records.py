@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -44,6 +45,15 @@ class Record:
     idle_timeout: float | None = None
     cpu_milli: int = 0
     memory_bytes: int = 0
+    freeze_after: float | None = None
+    """Seconds without a call after which it is frozen; None leaves it to the gateway, 0 is never."""
+    reclaim: bool = False
+    """Whether it may be ended for its memory while it is frozen."""
+    isolation: list[str] = field(default_factory=list)
+    """What keeps it apart from the host."""
+    not_enforced: list[str] = field(default_factory=list)
+    root: str = ""
+    """Both as its engine said when it made it."""
     status: EnvStatus = EnvStatus.CREATING
     requested_at: float = field(default_factory=time.time)
     created_at: float = field(default_factory=time.time)
@@ -81,9 +91,12 @@ class Record:
         """Add to what can be asked about its life."""
         self.events = [*self.events[1 - _MAX_EVENTS :], {"at": timestamp(), "what": what, "detail": detail}]
 
-    def run(self, address: Address) -> None:
+    def run(self, address: Address, isolation: Sequence[str]) -> None:
         """Its time to live begins."""
         self.address = address
+        self.isolation = list(address.isolation or isolation)
+        self.not_enforced = list(address.not_enforced)
+        self.root = address.root
         self.become(EnvStatus.RUNNING)
         self.created_at = self.updated_at
         self.expires_at = self.created_at + self.ttl
@@ -107,14 +120,16 @@ class Record:
     def load(cls, value: dict[str, Any], revision: int) -> Record:
         address = value["address"]
         if address:
-            address = Address(Origin(**address["origin"]), address["pid"], address["tools"])
+            origin = Origin(**address["origin"])
+            said = value.get("root", ""), tuple(value.get("not_enforced", ()))
+            address = Address(origin, address["pid"], address["tools"], *said)
         known = {
             name: value[name] for name in cls.__dataclass_fields__ if name in value
         }  # a newer one may know more
         return cls(**{**known, "status": EnvStatus(value["status"]), "address": address, "revision": revision})
 
 
-def describe(record: Record, *, host: str) -> EnvInstance:
+def describe(record: Record, *, host: str, frozen: bool) -> EnvInstance:
     """The instance as every reply shows it."""
     running = record.status is EnvStatus.RUNNING
     return EnvInstance(
@@ -129,6 +144,7 @@ def describe(record: Record, *, host: str) -> EnvInstance:
         labels=record.labels or None,
         reason=record.reason,
         expires_at=timestamp(record.expires_at) if running else None,
+        frozen=frozen if running else None,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import os
 import site
 import sys
 import traceback
@@ -29,19 +30,21 @@ def load(path: Path, *, lenient: bool = False) -> tuple[Registry, list[ModuleTyp
 
     A file that fails to load fails the whole with its traceback, unless `lenient`: then it is logged and left out.
     """
-    path = path.resolve()
-    if not path.exists():
-        raise StartFailed(f"no such file or folder: {str(path)!r}")
-    root, files = (path.parent, [path]) if path.is_file() else _folder(path)
-    if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
+    # Text, not Path objects: this is on the way of every instance that is forked, and they cost a millisecond.
+    name = os.path.realpath(path)
+    if not os.path.exists(name):
+        raise StartFailed(f"no such file or folder: {name!r}")
+    root, files = (os.path.dirname(name), [name]) if os.path.isfile(name) else _folder(name)
+    if root not in sys.path:
+        sys.path.insert(0, root)
     modules: list[ModuleType] = []
+    before = next(reversed(sys.modules))
     with collecting(Registry()) as registry:
         for file in files:
             try:
-                module = _execute(file, root)
+                module = _execute(file, root, before)
             except (Exception, SystemExit) as error:  # boundary: author's code
-                message = f"{file.relative_to(root)} failed to load:\n{_trace(error)}"
+                message = f"{os.path.relpath(file, root)} failed to load:\n{_trace(error)}"
                 if not lenient:
                     raise StartFailed(message) from error
                 logger.warning("%s", message)
@@ -69,40 +72,42 @@ def _holds_packages(entry: str) -> bool:
     return Path(entry).name in ("site-packages", "dist-packages")
 
 
-def _folder(path: Path) -> tuple[Path, list[Path]]:
-    root = path / "src" if (path / "src").is_dir() else path
-    return root, sorted(_python_files(root))
+def _folder(path: str) -> tuple[str, list[str]]:
+    source = os.path.join(path, "src")
+    root = source if os.path.isdir(source) else path
+    return root, sorted(python_files(root))
 
 
-def _python_files(root: Path) -> Iterator[Path]:
+def python_files(root: str) -> Iterator[str]:
     """Files to execute: no tests, nothing hidden or private, no virtual environments."""
-    for entry in root.iterdir():
-        name = entry.name
-        if name.startswith((".", "_")):
-            continue
-        if entry.is_dir():
-            if name not in _SKIPPED_FOLDERS and not (entry / "pyvenv.cfg").exists():
-                yield from _python_files(entry)
-        elif entry.suffix == ".py" and not _is_test(entry.stem):
-            yield entry
+    with os.scandir(root) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.startswith((".", "_")):
+                continue
+            if entry.is_dir():
+                if name not in _SKIPPED_FOLDERS and not os.path.exists(os.path.join(entry.path, "pyvenv.cfg")):
+                    yield from python_files(entry.path)
+            elif name.endswith(".py") and not _is_test(name[:-3]):
+                yield entry.path
 
 
 def _is_test(stem: str) -> bool:
     return stem.startswith("test_") or stem.endswith("_test") or stem in ("conftest", "setup")
 
 
-def _execute(file: Path, root: Path) -> ModuleType:
-    loaded = _already_loaded(file)
+def _execute(file: str, root: str, before: str) -> ModuleType:
+    loaded = _already_loaded(file, before)
     if loaded:
         return loaded
-    name = ".".join(file.relative_to(root).with_suffix("").parts)
+    name = file[len(root) + 1 : -3].replace("/", ".")
     if _finds(name, file):
         return importlib.import_module(name)
     # A name that means another module, e.g. "types.py" beside the standard library's.
     name = f"aenv_environment.{name}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise StartFailed(f"{str(file)!r} is not a Python file")
+        raise StartFailed(f"{file!r} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -113,20 +118,23 @@ def _execute(file: Path, root: Path) -> ModuleType:
     return module
 
 
-def _finds(name: str, file: Path) -> bool:
+def _finds(name: str, file: str) -> bool:
     """Whether `import name` gets this very file."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
         return False
-    return spec is not None and spec.origin is not None and Path(spec.origin) == file
+    return spec is not None and spec.origin == file
 
 
-def _already_loaded(file: Path) -> ModuleType | None:
-    """The module of `file` if another file has imported it."""
-    for module in list(sys.modules.values()):
-        origin = getattr(module, "__file__", None)
-        if origin and Path(origin) == file:
+def _already_loaded(file: str, before: str) -> ModuleType | None:
+    """The module of `file` if another file has imported it, since the module `before` was loaded."""
+    # Newest first, and no further: to look at a module of a forked process is to copy its page.
+    for name in reversed(sys.modules):
+        if name == before:
+            break
+        module = sys.modules[name]
+        if getattr(module, "__file__", None) == file:
             return module
     return None
 

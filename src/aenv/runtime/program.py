@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import logging
@@ -10,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,15 +24,42 @@ from .stdio import Stdio, take_stdout
 logger = logging.getLogger("aenv.runtime")
 
 
+@dataclass
+class Options:
+    """What the command line says."""
+
+    path: Path
+    host: str = "0.0.0.0"
+    port: int = 8081
+    name: str = "aenv-server"
+    log_level: str = "INFO"
+    log_dir: Path | None = None
+    lenient: bool = False
+    fd: int | None = None
+    ready_fd: int | None = None
+    lifeline_fd: int | None = None
+    control_port: int | None = None
+    call_timeout: float | None = None
+    layer: Path | None = None
+    no_history: bool = False
+    stdio: bool = False
+    arguments: list[str] = field(default_factory=list)
+
+
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run until a signal; exit 0 after a clean stop, 1 when the environment cannot be served."""
     options = _parse(sys.argv[1:] if argv is None else argv)
-    log_file = _open_log(options.log_dir)
-    logs.configure(options.log_level, log_file)
+    logs.configure(options.log_level, _open_log(options.log_dir))
+    serve(options)
+
+
+def serve(options: Options) -> NoReturn:
+    """The same, for who has read the options already, and has set up the log."""
     sys.argv = [str(options.path), *options.arguments]
+    loop = new_loop()
+    asyncio.set_event_loop(loop)  # for code that still asks for it outside of a coroutine
     try:
-        with asyncio.Runner(loop_factory=_new_loop) as runner:
-            runner.run(_run(options))
+        loop.run_until_complete(_run(options))
         code = 0
     except AEnvError as error:
         _announce(options.ready_fd, {"ready": False, "error": error.message})
@@ -46,7 +73,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
     os._exit(code)
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
+def new_loop() -> asyncio.AbstractEventLoop:
     """uvloop's loop where there is one: it doubles the calls a second, for four milliseconds of the start."""
     try:
         import uvloop
@@ -56,7 +83,9 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _parse(argv: list[str]) -> argparse.Namespace:
+def _parse(argv: list[str]) -> Options:
+    import argparse  # a zygote has no command line to read
+
     parser = argparse.ArgumentParser(
         prog="python -m aenv.main", description="Serve an environment's tools, functions and rewards."
     )
@@ -77,9 +106,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--stdio", action="store_true", help="speak MCP on standard input and output")
     # What stands behind "--" is the environment's.
     end = argv.index("--") if "--" in argv else len(argv)
-    options = parser.parse_args(argv[:end])
-    options.arguments = argv[end + 1 :]
-    return options
+    return Options(**vars(parser.parse_args(argv[:end])), arguments=argv[end + 1 :])
 
 
 def _open_log(folder: Path | None) -> Any:
@@ -89,7 +116,7 @@ def _open_log(folder: Path | None) -> Any:
     return (folder / "runtime.log").open("a", buffering=1)
 
 
-async def _run(options: argparse.Namespace) -> None:
+async def _run(options: Options) -> None:
     known = settings.runtime_settings()
     out = take_stdout() if options.stdio else None
     if options.layer:
@@ -151,7 +178,7 @@ def _stop_on_signals(lifeline: int | None) -> asyncio.Event:
     return stop
 
 
-def _listening_socket(options: argparse.Namespace) -> socket.socket:
+def _listening_socket(options: Options) -> socket.socket:
     if options.fd is None:
         return bind(options.host, options.port, "--port")
     try:

@@ -59,6 +59,7 @@ class Services:
         start_timeout: float,
         max_instances: int | None = None,
         pace: Pace | None = None,
+        rules: admission.Rules = admission.DEFAULT_RULES,
     ) -> None:
         self._catalog = catalog
         self._records = ServiceRecords(store)
@@ -67,6 +68,7 @@ class Services:
         self._max_instances = max_instances
         self._home = home.expanduser().absolute()
         self._start_timeout = start_timeout
+        self._rules = rules
         self._pool = Pool()
         self._means = Means(engine, self._pool, self._home, start_timeout, pace or Pace())
         self._kept: dict[str, _Kept] = {}
@@ -254,7 +256,7 @@ class Services:
         # Whether its owner may run this was asked when they wanted it; a restart must not depend on it.
         project = await self._catalog.find(refs.parse(setup.environment), Caller(record.owner or "", Role.ADMIN))
         request = CreateInstance(env_name=setup.environment, environment_variables=setup.variables)
-        spec = admission.spec_for(id, request, project, self._start_timeout)
+        spec = admission.spec_for(id, request, project, self._rules, self._start_timeout)
         folder = storage.folder(self._home, record.owner, record.storage) if record.storage else None
         if folder:
             storage.make(folder)
@@ -270,7 +272,7 @@ class Services:
     async def _project(self, asked: CreateInstance, caller: Caller) -> Project:
         admission.check_strings(asked)
         project = await self._catalog.find(refs.parse(asked.env_name), caller)
-        admission.check(asked, project)
+        admission.check(asked, project, self._rules)
         return project
 
     def _limits(self, record: ServiceRecord, caller: Caller) -> dict[str, int]:

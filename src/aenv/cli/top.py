@@ -1,0 +1,68 @@
+"""`aenv top`: the same as `aenv ps`, again and again, who uses most first."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from . import connection, output, parameters, usage
+from .connection import Gateway
+from .usage import Row
+
+if TYPE_CHECKING:
+    from ..client.api import Api
+
+_ORDERS: dict[str, Callable[[Row], float]] = {
+    "cpu": lambda row: row.cpu_percent or 0.0,
+    "memory": lambda row: row.data["memory_bytes"] or 0,
+    "age": lambda row: row.age,
+}
+
+
+@click.command("top")
+@usage.filters
+@click.option(
+    "--sort", type=click.Choice(list(_ORDERS)), default="cpu", show_default=True, help="Who comes first."
+)
+@click.option("-n", "--count", type=click.IntRange(1), help="Look so many times.  [default: until Ctrl-C]")
+@click.option(
+    "-d",
+    "--delay",
+    callback=parameters.seconds,
+    metavar="DURATION",
+    default="2s",
+    show_default=True,
+    help="Between two looks.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print each look as a line of JSON.")
+@connection.options
+def command(
+    gateway: Gateway, chosen: dict[str, str], sort: str, count: int | None, delay: float, as_json: bool
+) -> None:
+    """Show who uses most: CPU since the last look (at first over their lives), memory, age."""
+
+    async def watch(api: Api) -> None:
+        import asyncio
+
+        before: usage.Reply | None = None
+        for look in itertools.count(1):
+            reply = await usage.ask(api, chosen)
+            found = sorted(usage.rows(reply, before), key=_ORDERS[sort], reverse=True)
+            if as_json:
+                shown = [{**row.data, "cpu_percent": row.cpu_percent} for row in found]
+                output.line({**reply, "instances": shown})
+            else:
+                if before or count is None:
+                    output.clear()
+                usage.show(reply, found)
+            if look == count:
+                return
+            before = reply
+            await asyncio.sleep(delay)
+
+    with contextlib.suppress(KeyboardInterrupt):  # the way to leave it
+        gateway.run(watch)

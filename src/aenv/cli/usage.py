@@ -1,0 +1,102 @@
+"""What `aenv ps` and `aenv top` share: their options, and what they make of what a gateway says."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlencode
+
+import click
+
+from .. import quantities
+from . import output
+
+if TYPE_CHECKING:
+    from ..client.api import Api
+
+T = TypeVar("T")
+
+Reply = Mapping[str, Any]
+"""`models.Usage`, as JSON."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """An instance and what it uses."""
+
+    data: Mapping[str, Any]
+    cpu_percent: float | None
+    """Of one processor."""
+    age: float
+    left: float | None
+    """Seconds until its time to live is over."""
+
+
+def filters(command: Callable[..., T]) -> Callable[..., T]:
+    """Adds --name, --owner and --label, and hands the command the `chosen`."""
+
+    @click.option("--name", help="Those of this environment: NAME or NAME@VERSION.")
+    @click.option("--owner", help="Those of this owner.")
+    @click.option("--label", metavar="KEY=VALUE", help="Those with this label.")
+    @functools.wraps(command)
+    def with_filters(name: str | None, owner: str | None, label: str | None, **given: Any) -> T:
+        wanted = {"envName": name, "owner": owner, "label": label}
+        return command(chosen={key: value for key, value in wanted.items() if value is not None}, **given)
+
+    return with_filters
+
+
+async def ask(api: Api, chosen: Mapping[str, str]) -> Reply:
+    reply: Reply = await api.call("GET", f"/env-instances/usage?{urlencode(chosen)}")
+    return reply
+
+
+def rows(reply: Reply, before: Reply | None = None) -> list[Row]:
+    """CPU is what each had since `before`, else over its life."""
+    now = _seconds(reply["at"])
+    earlier = {row["id"]: row["cpu_seconds"] for row in before["instances"]} if before else {}
+    span = now - _seconds(before["at"]) if before else 0.0
+
+    def percent(row: Mapping[str, Any], age: float) -> float | None:
+        if row["cpu_seconds"] is None:
+            return None
+        known = earlier.get(row["id"])
+        used, over = (row["cpu_seconds"], age) if known is None else (row["cpu_seconds"] - known, span)
+        return 100 * used / over if over > 0 else 0.0
+
+    found = []
+    for row in reply["instances"]:
+        age = max(0.0, now - _seconds(row["created_at"]))
+        left = _seconds(row["expires_at"]) - now if row["expires_at"] else None
+        found.append(Row(row, percent(row, age), age, left))
+    return found
+
+
+def show(reply: Reply, shown: Sequence[Row]) -> None:
+    """A table, and a line of how many there are."""
+    headers = ("ID", "Environment", "Owner", "Status", "CPU", "Memory", "Age", "TTL left")
+    output.table(headers, [_cells(row) for row in shown])
+    frozen = sum(row.data["frozen"] is True for row in shown)
+    warm = sum(reply["warm"].values())
+    output.talk(f"{len(shown)} instances, {frozen} frozen{f'; {warm} blank ones are warm' if warm else ''}")
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    memory = row.data["memory_bytes"]
+    return (
+        row.data["id"],
+        row.data["env"] or "-",
+        row.data["owner"] or "-",
+        "Frozen" if row.data["frozen"] else row.data["status"],
+        "-" if row.cpu_percent is None else f"{row.cpu_percent:.1f} %",
+        "-" if memory is None else output.size(memory),
+        quantities.spell_seconds(int(row.age)),
+        "-" if row.left is None else quantities.spell_seconds(int(max(0.0, row.left))),
+    )
+
+
+def _seconds(timestamp: str) -> float:
+    return datetime.fromisoformat(timestamp).timestamp()

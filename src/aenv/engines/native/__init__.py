@@ -1,0 +1,1 @@
+"""The native engine: isolated instances, forked from a process that has everything loaded."""

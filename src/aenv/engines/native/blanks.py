@@ -1,0 +1,255 @@
+"""Blank instances: forked and isolated, waiting to be told what they are; some of them are made ahead.
+
+A blank instance has never seen a user. Once it is assigned it is never blank again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import struct
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+
+from ...egress import PORT as EGRESS_PORT
+from ...errors import AEnvError
+from ...sandbox.cgroups import Cgroups, Group
+from ..base import Limits
+from ..descriptors import readable
+from .zygotes import Fork, Kind, Zygotes
+
+logger = logging.getLogger("aenv.engines.native")
+
+DEFAULTS = Limits(memory_bytes=4 << 30, storage_bytes=1 << 30, pids=1024, open_files=4096)
+_BYTES_PER_INODE = 4096
+_MAX_LINE = 16 << 20
+_RETRY = 1.0  # seconds after a blank instance could not be made ahead
+_number = count(1)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that must be known before an instance is assigned."""
+
+    kind: Kind
+    limits: Limits
+    egress: bool = False
+
+    def request(self) -> dict[str, object]:
+        storage = self.limits.storage_bytes or 0
+        return {
+            "view": {"storage_bytes": storage, "inodes": max(storage // _BYTES_PER_INODE, 1024)},
+            "hostname": "instance",
+            "egress": EGRESS_PORT if self.egress else 0,
+            "open_files": self.limits.open_files,
+        }
+
+
+@dataclass
+class Blank:
+    """One of them; after its assignment, the instance."""
+
+    fork: Fork
+    group: Group
+    is_over: bool = False
+    _log: int | None = None
+    _egress: socket.socket | None = None
+    _heard: bytearray = field(default_factory=bytearray)
+
+    async def assign(self, listener: socket.socket, assignment: Mapping[str, object]) -> None:
+        """Tell it what it is. It loads the environment, and says on its channel when it is ready."""
+        text = json.dumps(assignment).encode()
+        try:
+            socket.send_fds(self.fork.channel, [struct.pack("!I", len(text))], [listener.fileno()])
+            await asyncio.get_running_loop().sock_sendall(self.fork.channel, text)
+        except OSError as error:  # it has ended; what it said tells why
+            logger.debug("an instance ended before it was assigned: %s", error)
+
+    async def line(self) -> bytes:
+        """The next line that it says. EOFError when it says no more."""
+        await self._isolated()
+        loop = asyncio.get_running_loop()
+        while not self._heard.endswith(b"\n"):
+            piece = await loop.sock_recv(self.fork.channel, 1 << 16)
+            if not piece or len(self._heard) > _MAX_LINE:
+                raise EOFError
+            self._heard += piece
+        line = bytes(self._heard)
+        self._heard.clear()
+        return line
+
+    async def egress(self) -> socket.socket:
+        """The listener of its way out; for the caller to close. EOFError when it did not come so far."""
+        await self._isolated()
+        if self._egress is None:
+            raise EOFError
+        listener, self._egress = self._egress, None
+        return listener
+
+    def printed(self, most: int) -> bytes:
+        """The end of its log; empty when it did not come so far."""
+        if self._log is None:
+            return b""
+        size = os.fstat(self._log).st_size
+        return os.pread(self._log, most, max(0, size - most))
+
+    async def _isolated(self) -> None:
+        """Its first words, with what it hands over; when isolating it has failed, they are its last."""
+        if self._log is not None:
+            return
+        await readable(self.fork.channel.fileno())
+        try:
+            text, handed, _, _ = socket.recv_fds(self.fork.channel, 1 << 16, 2)
+        except ConnectionResetError:
+            raise EOFError from None
+        if handed:
+            self._log = handed[0]
+            self._egress = socket.socket(fileno=handed[1]) if len(handed) > 1 else None
+        else:
+            self._heard += text
+            if not text:
+                raise EOFError
+
+    async def end(self) -> None:
+        """Return when nothing of it is left."""
+        if self.is_over:
+            return
+        self.is_over = True
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.fork.pidfd, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            self.group.thaw()  # or it would not die
+        await readable(self.fork.pidfd)
+        self.fork.close()
+        if self._log is not None:
+            os.close(self._log)
+        if self._egress is not None:
+            self._egress.close()
+        await asyncio.to_thread(self.group.remove)
+
+
+class Blanks:
+    """Makes blank instances when they are needed, and keeps some ready where it was told to."""
+
+    def __init__(self, zygotes: Zygotes, cgroups: Cgroups) -> None:
+        self._zygotes = zygotes
+        self._cgroups = cgroups
+        self._wanted: dict[Recipe, int] = {}
+        self._ready: dict[Recipe, deque[Blank]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+
+    async def take(self, recipe: Recipe, name: str) -> Blank:
+        """One that is ready, else a new one."""
+        ready = self._ready.get(recipe)
+        while ready:
+            blank = ready.popleft()
+            self._changed.set()
+            if not _has_ended(blank.fork.pidfd):
+                return blank
+            await blank.end()
+        return await self.make(recipe, name)
+
+    async def make(self, recipe: Recipe, name: str) -> Blank:
+        """A new one, in its control groups, about to isolate itself. On failure nothing is left."""
+        zygote = await self._zygotes.get(recipe.kind)
+        forking = asyncio.ensure_future(zygote.fork(recipe.request()))
+        limits = recipe.limits
+        try:
+            # While the zygote forks:
+            group = self._cgroups.make(
+                name, cpus=limits.cpus, memory_bytes=limits.memory_bytes, pids=limits.pids
+            )
+        except BaseException:
+            _drop(forking)
+            raise
+        try:
+            fork = await asyncio.shield(forking)
+        except BaseException:
+            _drop(forking)
+            await asyncio.to_thread(group.remove)
+            raise
+        blank = Blank(fork, group)
+        try:
+            with contextlib.suppress(ProcessLookupError):  # it has ended already, and its channel will tell
+                group.attach(fork.pid)
+            with contextlib.suppress(OSError):
+                fork.channel.send(b"go")
+        except BaseException:
+            await blank.end()
+            raise
+        return blank
+
+    # Made ahead
+
+    def keep(self, recipe: Recipe, wanted: int) -> None:
+        """Have so many ready from now on."""
+        if wanted:
+            self._wanted[recipe] = wanted
+        else:
+            self._wanted.pop(recipe, None)
+        if self._task is None:
+            self._task = asyncio.create_task(self._refill())
+        self._changed.set()
+
+    def ready(self) -> Mapping[Recipe, int]:
+        return {recipe: len(blanks) for recipe, blanks in self._ready.items()}
+
+    async def close(self) -> None:
+        if self._task:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        for blanks in self._ready.values():
+            await asyncio.gather(*(blank.end() for blank in blanks))
+        self._ready.clear()
+
+    async def _refill(self) -> None:
+        while True:
+            self._changed.clear()
+            try:
+                await self._refill_once()
+                await asyncio.to_thread(self._cgroups.refill)
+            except (AEnvError, OSError) as error:
+                logger.warning("no blank instance could be made ahead: %s", error)
+                await asyncio.sleep(_RETRY)
+                continue
+            await self._changed.wait()
+
+    async def _refill_once(self) -> None:
+        for recipe in [*self._ready]:
+            blanks = self._ready[recipe]
+            while len(blanks) > self._wanted.get(recipe, 0):
+                await blanks.pop().end()
+            if not blanks and recipe not in self._wanted:
+                del self._ready[recipe]
+        for recipe, wanted in [*self._wanted.items()]:
+            blanks = self._ready.setdefault(recipe, deque())
+            while len(blanks) < self._wanted.get(recipe, 0):
+                blanks.append(await self.make(recipe, f"warm-{os.getpid()}-{next(_number)}"))
+
+
+def _drop(forking: asyncio.Future[Fork]) -> None:
+    """Nobody wants it any more: without its channel a blank instance goes away by itself."""
+
+    def close(done: asyncio.Future[Fork]) -> None:
+        if not done.cancelled() and not done.exception():
+            done.result().kill()
+            done.result().close()
+
+    forking.add_done_callback(close)
+
+
+def _has_ended(pidfd: int) -> bool:
+    try:
+        signal.pidfd_send_signal(pidfd, 0)
+    except ProcessLookupError:
+        return True
+    return False
+

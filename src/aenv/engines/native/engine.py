@@ -1,0 +1,370 @@
+"""The native engine: an instance is a process tree in namespaces of its own, forked from a zygote.
+
+What is written down about an instance is below `<home>/run/instances/<id>/`, so that an engine that is started
+after a crash finds what the one before it left. Everything else of it goes with its first process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ... import settings
+from ...addresses import Origin
+from ...egress import VARIABLES as PROXY_VARIABLES
+from ...egress import Egress, Policy
+from ...errors import Conflict, InvalidRequest, StartFailed, Unsupported
+from ...sandbox import cgroups, landlock, probe
+from ...sandbox.root import Root
+from .. import proc
+from ..base import Address, InstanceSpec, Used
+from ..descriptors import readable
+from ..folder import InstanceFolder
+from .blanks import DEFAULTS, Blank, Blanks, Recipe
+from .inside import Inside
+from .zygotes import Kind, Zygotes
+
+WORKSPACE = "/workspace"
+_MAX_LINE = 16 << 20
+_TAIL_BYTES = 4096
+_STATUS_COMES = 1.0  # seconds after the end in which the zygote tells how it was
+
+RootOf = Callable[[InstanceSpec], Awaitable[Root]]
+Ids = list[str]
+
+
+class NativeEngine(Inside):
+    """Makes isolated instances. `async with` closes what it holds besides; instances live on."""
+
+    name = "native"
+
+    def __init__(self, home: Path, root_of: RootOf) -> None:
+        self._home = home.expanduser().absolute()
+        super().__init__(self._home / "run" / "instances")
+        self._missing = probe.missing_isolation()
+        self.isolation = _isolation()
+        self._root_of = root_of
+        # One name for each home: gateways of other homes have groups of their own.
+        self._cgroups = cgroups.find(f"aenv-{hashlib.sha256(os.fsencode(self._home)).hexdigest()[:8]}")
+        self._zygotes = Zygotes(self._home / "run" / "zygotes.log")
+        self._blanks = Blanks(self._zygotes, self._cgroups)
+        self._egress = Egress()
+        self._made: dict[str, Blank] = {}
+        self._ending: dict[str, asyncio.Task[None]] = {}
+
+    async def __aenter__(self) -> NativeEngine:
+        await self._egress.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._blanks.close()
+        await self._zygotes.close()
+        await self._egress.__aexit__(*exc)
+        await asyncio.to_thread(self._cgroups.close)
+
+    # Starting
+
+    async def create(self, spec: InstanceSpec) -> Address:
+        """Return once the instance serves requests. On failure, and on cancellation, leave nothing behind."""
+        if self._missing:
+            raise Unsupported(f"instances cannot be isolated here: {self._missing}")
+        folder = InstanceFolder(self._root, spec.id)
+        try:
+            folder.make(workspace=False)
+        except FileExistsError:
+            raise Conflict(f"instance {spec.id!r} exists already") from None
+        what = f"the instance of {spec.environment!r}"
+        try:
+            async with asyncio.timeout(spec.start_timeout):
+                return await self._start(spec, folder, what)
+        except TimeoutError:
+            printed = _tail(self._made.get(spec.id))
+            await self._end(spec.id)
+            raise StartFailed(f"{what} was not ready within {spec.start_timeout:g} s{printed}") from None
+        except BaseException:
+            await self._end(spec.id)
+            raise
+
+    async def _start(self, spec: InstanceSpec, folder: InstanceFolder, what: str) -> Address:
+        root = await self._root_of(spec)
+        recipe = self._recipe(spec, root)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(folder.socket))
+            listener.listen(1024)
+            blank = await self._blanks.take(recipe, spec.id)
+            if spec.id in self._ending or not folder.exists():
+                await blank.end()
+                raise StartFailed(f"{what} was destroyed while it started")
+            self._made[spec.id] = blank
+            not_enforced = self._not_enforced(recipe)
+            folder.write_state(
+                pid=blank.fork.pid,
+                start_time=proc.start_time(blank.fork.pid),
+                environment=spec.environment,
+                group=blank.group.name,
+                owner=blank.fork.owner,
+                root=root.name,
+                not_enforced=not_enforced,
+                egress=spec.network.hosts if recipe.egress else None,
+                open_files=recipe.limits.open_files,
+                host_network=recipe.kind.host_network,
+            )
+            await blank.assign(listener, _assignment(spec, root))
+        try:
+            if recipe.egress:
+                self._egress.serve(spec.id, await blank.egress(), Policy.parse(spec.network.hosts))
+            said = await _until_ready(blank)
+        except EOFError:
+            raise StartFailed(f"{what} ended before it was ready{_tail(blank)}") from None
+        if not said["ready"]:
+            raise StartFailed(f"{what} failed to load: {said['error'].strip()}")
+        if spec.id in self._ending or not folder.exists():
+            raise StartFailed(f"{what} was destroyed while it started")
+        blank.fork.channel.close()
+        folder.write_state(tools=said["tools"])
+        origin = Origin("localhost", socket=str(folder.socket))
+        return Address(origin, blank.fork.pid, said["tools"], root.name, not_enforced)
+
+    def _recipe(self, spec: InstanceSpec, root: Root) -> Recipe:
+        if spec.isolation not in ("", "native"):
+            raise Unsupported(f"isolation {spec.isolation!r} is not available here; 'aenv doctor' says what is")
+        for shown in (spec.project, spec.data):
+            if shown and self._home.is_relative_to(shown.resolve()):
+                raise InvalidRequest(
+                    f"{str(shown)!r} holds {str(self._home)!r}, where all instances are kept; "
+                    "move one of them, or choose another with --home"
+                )
+        kind = Kind(
+            project=spec.project.absolute(),
+            root=root,
+            layers=(("/", root.layers), *root.system.items()),
+            layer=spec.layer,
+            preload=spec.preload,
+            stamp=_stamp(spec.project),
+            host_network=spec.network.kind == "full",
+            data=spec.data,
+            storage=spec.storage,
+        )
+        asked = {name: value for name, value in vars(spec.limits).items() if value is not None}
+        limits = replace(DEFAULTS, **asked)
+        # Well below our own: descriptors that are on their way over sockets are counted together.
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 4
+        limits = replace(limits, open_files=min(limits.open_files or most, most))
+        return Recipe(kind, limits, spec.network.kind == "egress")
+
+    def _not_enforced(self, recipe: Recipe) -> tuple[str, ...]:
+        limits = {"cpu": recipe.limits.cpus, "memory": recipe.limits.memory_bytes, "pids": recipe.limits.pids}
+        missing = self._cgroups.missing
+        return tuple(f"{name}: {missing[name]}" for name in limits if limits[name] and name in missing)
+
+    # Ending
+
+    async def destroy(self, id: str) -> None:
+        """End the instance and everything it started."""
+        with contextlib.suppress(InvalidRequest):  # no instance has such an id
+            await self._end(id)
+
+    async def ended(self, id: str) -> str:
+        """Return, with the reason, when the instance has ended by itself (or has been destroyed)."""
+        blank = self._made.get(id)
+        if blank is None or blank.is_over:
+            return await self._adopted_ended(id)
+        await readable(blank.fork.pidfd)
+        with contextlib.suppress(OSError):  # its group is being removed
+            if blank.group.oom_kills():
+                return "it used more memory than its limit"
+        await asyncio.wait({blank.fork.ended}, timeout=_STATUS_COMES)
+        status = blank.fork.ended.result() if blank.fork.ended.done() else None
+        return _how_it_ended(status)
+
+    async def _end(self, id: str) -> None:
+        # One task per instance, shared by all who want it gone, and not theirs to cancel half-way.
+        task = self._ending.get(id)
+        if task is None:
+            task = self._ending[id] = asyncio.create_task(self._clear(id))
+            task.add_done_callback(lambda _: self._ending.pop(id))
+        await asyncio.shield(task)
+
+    async def _clear(self, id: str) -> None:
+        folder = InstanceFolder(self._root, id)
+        await self._egress.stop(id)
+        blank = self._made.get(id)
+        if blank:
+            await blank.end()
+            del self._made[id]
+        elif folder.exists():
+            await self._end_adopted(folder)
+        else:
+            return
+        await asyncio.to_thread(folder.remove)
+
+    async def _end_adopted(self, folder: InstanceFolder) -> None:
+        """End what another engine object has made."""
+        if leader := folder.leader():
+            with leader.opened() as pidfd:
+                if pidfd is not None:
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                    group = self._group(folder)
+                    if group:
+                        group.thaw()
+                    await readable(pidfd)
+        if group := self._group(folder):
+            await asyncio.to_thread(group.remove)
+
+    # What there is
+
+    async def running(self) -> dict[str, Address]:
+        """The instances that live and are ready, also those of other engine objects on this home."""
+        found: dict[str, Address] = {}
+        for folder in self._folders():
+            match folder.leader(), folder.read_state():
+                case proc.Process(pid=pid), {"socket": str(path), "tools": list(tools), **rest}:
+                    origin = Origin("localhost", socket=path)
+                    enforced = tuple(map(str, rest.get("not_enforced") or ()))
+                    found[folder.id] = Address(origin, pid, tools, str(rest.get("root", "")), enforced)
+        return found
+
+    async def leftovers(self) -> Ids:
+        """Those that are not running: their process is gone, or they never became ready.
+
+        An instance that another engine object starts at this moment is among them: destroy them only when
+        there is no other.
+        """
+        running = await self.running()
+        return [folder.id for folder in self._folders() if folder.id not in running]
+
+    async def used(self, ids: Sequence[str]) -> Mapping[str, Used]:
+        """What those of `ids` use that run."""
+        return await asyncio.to_thread(self._used, ids)
+
+    def _used(self, ids: Sequence[str]) -> dict[str, Used]:
+        found = {}
+        for id in ids:
+            with contextlib.suppress(InvalidRequest, OSError):
+                folder = InstanceFolder(self._root, id)
+                if folder.leader() and (group := self._group(folder)):
+                    used = group.used()
+                    found[id] = Used(used.cpu_seconds, used.memory_bytes, used.processes)
+        return found
+
+    # Frozen, and made ahead
+
+    async def freeze(self, id: str) -> None:
+        """From now on it uses no CPU."""
+        folder, _ = self._living(id)
+        if group := self._group(folder):
+            await asyncio.to_thread(group.freeze)
+
+    async def thaw(self, id: str) -> None:
+        """It goes on."""
+        folder, _ = self._living(id)
+        if group := self._group(folder):
+            group.thaw()
+
+    async def keep_warm(self, spec: InstanceSpec, count: int) -> None:
+        """Keep so many blank ones for instances like `spec`."""
+        self._blanks.keep(self._recipe(spec, await self._root_of(spec)), count)
+
+    def warm(self) -> Mapping[str, int]:
+        """How many are ready now, by project."""
+        found: dict[str, int] = {}
+        for recipe, count in self._blanks.ready().items():
+            name = str(recipe.kind.project)
+            found[name] = found.get(name, 0) + count
+        return found
+
+    def _group(self, folder: InstanceFolder) -> cgroups.Group | None:
+        blank = self._made.get(folder.id)
+        if blank:
+            return blank.group
+        with contextlib.suppress(Exception):
+            return self._cgroups.group(str(folder.read_state()["group"]))
+        return None
+
+    def _folders(self) -> Iterator[InstanceFolder]:
+        for path in sorted(self._root.glob("*/")):
+            with contextlib.suppress(InvalidRequest):  # somebody else's folder
+                yield InstanceFolder(self._root, path.name)
+
+
+def _assignment(spec: InstanceSpec, root: Root) -> dict[str, Any]:
+    """What a blank instance is told: few variables, and none of this process's own, which may be secret."""
+    variables = {
+        "PATH": f"{os.path.dirname(sys.executable)}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "LANG": settings.variables().get("LANG", "C.UTF-8"),
+        "HOME": WORKSPACE,
+        "TMPDIR": "/tmp",
+        **(PROXY_VARIABLES if spec.network.kind == "egress" else {}),
+        **root.variables,
+        **spec.environment_variables,
+        "AENV_INSTANCE_ID": spec.id,
+        "AENV_ENVIRONMENT": spec.environment,
+        "AENV_WORKSPACE": WORKSPACE,
+    }
+    if spec.call_timeout is not None:
+        variables["AENV_CALL_TIMEOUT"] = f"{spec.call_timeout:g}"
+    if spec.storage:
+        variables["AENV_STORAGE"] = "/storage"
+    return {
+        "variables": variables,
+        "folder": WORKSPACE,
+        "arguments": spec.arguments,
+        "keep_history": spec.keep_history,
+    }
+
+
+async def _until_ready(blank: Blank) -> dict[str, Any]:
+    """What it says when it has loaded its environment, or has failed to. EOFError when it ends instead."""
+    said = json.loads(await blank.line())
+    if not isinstance(said, dict) or not isinstance(said.get("tools" if said.get("ready") else "error"), list | str):
+        raise EOFError
+    return said
+
+
+def _stamp(project: Path) -> str:
+    """Changes whenever a file of the project's code does."""
+    digest = hashlib.blake2b(digest_size=16)
+    folders = [str(project)]
+    while folders:
+        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if entry.name.startswith(".") or entry.name in ("__pycache__", "node_modules"):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif entry.name.endswith(".py"):
+                    status = entry.stat(follow_symlinks=False)
+                    digest.update(f"{entry.path}\0{status.st_mtime_ns}\0{status.st_size}\0".encode(errors="replace"))
+    return digest.hexdigest()
+
+
+def _how_it_ended(status: int | None) -> str:
+    if status is None:
+        return "its process ended"
+    if os.WIFSIGNALED(status):
+        return f"its process was killed by signal {os.WTERMSIG(status)}"
+    return f"its process exited with code {os.WEXITSTATUS(status)}"
+
+
+def _tail(blank: Blank | None) -> str:
+    """The end of what an instance printed, set off as a sentence's last part."""
+    text = blank.printed(_TAIL_BYTES).decode(errors="replace").strip() if blank else ""
+    return f"; it printed last:\n{text}" if text else " and printed nothing"
+
+
+def _isolation() -> tuple[str, ...]:
+    """What keeps instances apart, in words for people."""
+    names = ("user", "pid", "mount", "network", "ipc", "uts", "cgroup")
+    parts = [f"{name} namespace" for name in names] + ["read-only root", "no capabilities", "seccomp"]
+    return (*parts, *(["landlock"] if landlock.abi() >= landlock.LEAST_ABI else []))

@@ -1,0 +1,121 @@
+"""What can be done in an instance that lives, whoever made it: logs, commands, files, ports."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from pathlib import Path
+
+from ... import settings
+from ...addresses import Origin
+from ...errors import InvalidRequest, NotFound
+from ...sandbox import cgroups, system
+from .. import commands, logfile, proc
+from ..base import FileEntry, Output
+from ..commands import Command
+from ..descriptors import readable
+from ..folder import InstanceFolder
+from ..workspace import Workspace
+from .relays import Relays
+
+_LOG = ("var", "log"), "instance.log"
+
+Entries = list[FileEntry]  # the class below has a method `list`
+
+
+class Inside:
+    """The part of the engine that needs nothing but an instance's folder and its processes."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._relays = Relays()
+
+    def logs(self, id: str, *, follow: bool = False) -> AsyncIterator[bytes]:
+        """What the instance has printed so far; with `follow` also what comes, until it ends."""
+        _, leader = self._living(id)
+        above, name = _LOG
+        place = logfile.Place(_files_of(leader), above, name)
+        return logfile.follow(place, id, leader) if follow else logfile.read(place, id)
+
+    def exec(
+        self, id: str, command: Sequence[str], *, stdin: bytes = b"", timeout: float | None = None
+    ) -> AsyncIterator[Output]:
+        """Run a command in the workspace, with the instance's variables, as confined as the instance is."""
+        folder, leader = self._living(id)
+        Command(command, Path("/"), {}, b"", None)  # says what is wrong with it
+        group = self._group(folder)
+        enter = [sys.executable, "-P", "-m", "aenv.sandbox.enter", str(leader.pid), str(leader.start_time)]
+        state = folder.read_state()
+        enter += [str(state.get("open_files", 1024)), "1" if state.get("host_network") else "0"]
+        # Those that there are: the one for freezing is made when it is needed.
+        enter += [*filter(os.path.isdir, group.folders if group else ()), "--", *command]
+        variables = {"PATH": settings.variables().get("PATH", os.defpath)}
+        return commands.run(Command(enter, Path("/"), variables, stdin, timeout), check=lambda: self._living(id))
+
+    async def put(self, id: str, path: str, content: AsyncIterable[bytes]) -> int:
+        """Write a file of the workspace, whole or not at all."""
+        return await self._workspace(id).put(path, content)
+
+    def read(self, id: str, path: str) -> AsyncIterator[bytes]:
+        """The content of a file of the workspace."""
+        return self._workspace(id).read(path)
+
+    async def list(self, id: str, path: str = "") -> Entries:
+        """What is in a folder of the workspace, by name."""
+        return await self._workspace(id).entries(path)
+
+    async def remove(self, id: str, path: str) -> None:
+        """Remove a file of the workspace, or a folder with all that is in it."""
+        await self._workspace(id).remove(path)
+
+    async def port(self, id: str, port: int) -> Origin:
+        """Where a port of the instance can be reached: through a relay that stands in its network."""
+        folder, leader = self._living(id)
+        origin = await self._relays.origin(folder, leader, port)
+        if origin is None:
+            raise NotFound(f"port {port} not found: nothing in instance {id!r} listens there")
+        return origin
+
+    async def _adopted_ended(self, id: str) -> str:
+        with contextlib.suppress(NotFound):
+            _, leader = self._living(id)
+            with leader.opened() as process:
+                if process is not None:
+                    await readable(process)
+        return "its process ended"  # only its parent learns how
+
+    def _living(self, id: str) -> tuple[InstanceFolder, proc.Process]:
+        """The folder of an instance, and the process that leads it."""
+        with contextlib.suppress(InvalidRequest):
+            folder = InstanceFolder(self._root, id)
+            if leader := folder.leader():
+                return folder, leader
+        raise NotFound(f"instance {id!r} not found")
+
+    def _workspace(self, id: str) -> Workspace:
+        folder, leader = self._living(id)
+        owner = int(folder.read_state()["owner"])
+        return Workspace(_files_of(leader), id, ("workspace",), ("run",), acting=lambda: _acting_as(owner))
+
+    def _group(self, folder: InstanceFolder) -> cgroups.Group | None:
+        raise NotImplementedError
+
+
+def _files_of(leader: proc.Process) -> str:
+    """The root of an instance, as the host reaches it. Below it every step is taken without following links."""
+    return f"/proc/{leader.pid}/root/."  # with the dot, or it would be the link itself that is opened
+
+
+@contextlib.contextmanager
+def _acting_as(owner: int) -> Iterator[None]:
+    """Inside, this thread has the rights of the instance's code over files, and what it makes is the instance's."""
+    if os.geteuid() != 0:  # an ordinary user is the same inside and outside
+        yield
+        return
+    system.act_as(owner)
+    try:
+        yield
+    finally:
+        system.act_as(0)

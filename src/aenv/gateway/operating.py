@@ -1,0 +1,87 @@
+"""The routes of who watches over a gateway: what its instances use, and how many blank ones are kept ready."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from ..engines.base import Used
+from ..errors import Forbidden
+from ..hub.environment_routes import any_ref
+from ..hub.routes import Hub
+from ..instances import selection
+from ..instances.catalog import Catalog
+from ..instances.instances import Instances
+from ..instances.records import Record
+from ..instances.warmth import Warmth
+from ..models import InstanceUsage, KeepWarm, Usage, WarmPool
+from ..serving import envelope
+from ..serving.accounts import Role
+from ..serving.routes import Call, Route
+from ..wire import EnvStatus, timestamp
+from .routes import FILTERS
+
+
+class OperatingRoutes:
+    """The handlers; `routes()` is the table."""
+
+    def __init__(self, instances: Instances, warmth: Warmth, catalog: Catalog, hub: Hub) -> None:
+        self._instances = instances
+        self._warmth = warmth
+        self._catalog = catalog
+        self._hub = hub
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "GET",
+                "/env-instances/usage",
+                self._usage,
+                Role.VIEWER,
+                "what instances use",
+                reply=Usage,
+                query=FILTERS,
+            ),
+            Route(
+                "PUT",
+                "/env/{name}/{version}/warm",
+                self._warm,
+                Role.USER,
+                "keep blank instances ready; for the environment's owner",
+                body=KeepWarm,
+                reply=WarmPool,
+            ),
+        ]
+
+    async def _usage(self, call: Call) -> Response:
+        records = await self._instances.list(selection.read("*", call.query), call.caller)
+        used = await self._instances.used(records)
+        # For administrators: the names of environments are not for everyone.
+        warm = dict(self._warmth.ready()) if call.caller.is_admin else {}
+        rows = [self._row(record, used.get(record.id)) for record in records]
+        return envelope.success(Usage(at=timestamp(), instances=rows, warm=warm).model_dump(mode="json"))
+
+    def _row(self, record: Record, used: Used | None) -> InstanceUsage:
+        running = record.status is EnvStatus.RUNNING
+        return InstanceUsage(
+            id=record.id,
+            env=record.environment,
+            owner=record.owner,
+            status=record.status,
+            frozen=self._instances.is_frozen(record.id) if running else None,
+            cpu_seconds=used.cpu_seconds if used else None,
+            memory_bytes=used.memory_bytes if used else None,
+            processes=used.processes if used else None,
+            created_at=timestamp(record.created_at),
+            expires_at=timestamp(record.expires_at) if running else None,
+        )
+
+    async def _warm(self, call: Call) -> Response:
+        count = (await call.read(KeepWarm)).count
+        environment = await self._hub.find(any_ref(call), call.caller)
+        policy = environment.policy  # of a folder on this machine there is none, nor an owner
+        if not call.caller.is_admin and not (policy and call.caller.owns(policy.owner)):
+            raise Forbidden(f"only its owner or an administrator may keep '{environment.ref}' warm")
+        project = await self._catalog.find(environment.ref, call.caller)
+        kept, ready = await self._warmth.ask(project, count)
+        pool = WarmPool(environment=str(project.ref), count=count, kept=kept, ready=ready)
+        return envelope.success(pool.model_dump(mode="json"))

@@ -1,0 +1,171 @@
+"""Freezing: an instance that nobody calls gets no CPU until its next call, which thaws it first.
+
+Why no call ever waits for a frozen instance: a call counts itself before it looks whether the instance is frozen;
+who freezes looks at that count and marks the instance in one step, with nothing awaited between. So either the
+freezer sees the call, or the call sees the mark. A call that sees it waits for the lock, which the freezer holds
+until the engine has answered, and only then thaws. Gateways that share a node do the same through a lease in the
+store: one takes the lease, then thaws; the other freezes, then looks for the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from ..engines.base import Engine, Freeze
+from ..errors import NotFound, Unavailable
+from .ledger import Ledger
+from .life import Life
+from .sweeper import Clock, Sweeper
+
+logger = logging.getLogger("aenv.instances.freezing")
+
+_PATIENCE = 5.0  # seconds for the engine: a group whose processes wait for a disk may take long to freeze
+_AWAKE = 3600.0  # seconds without a call through another gateway after which an instance may be frozen here
+
+
+class Freezing:
+    """`async with`: watches instances inside. Where the engine cannot freeze, it does nothing."""
+
+    def __init__(self, engine: Engine, ledger: Ledger, after: float, clock: Clock = time.monotonic) -> None:
+        self.frozen: dict[str, Life] = {}
+        """Those that are, the longest first."""
+        self._engine = engine if isinstance(engine, Freeze) else None
+        self._ledger = ledger
+        self._after = after
+        self._sweeper = Sweeper(clock)
+        self._watched: dict[str, Life] = {}
+        self._tasks = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Freezing:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._tasks.__aexit__(None, None, None)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._sweeper.run(self.check)
+
+    def watch(self, life: Life) -> None:
+        """From now on it is frozen when nobody calls it for long enough."""
+        if self._engine and self._patience(life):
+            self._watched[life.record.id] = life
+            self._look_later(life)
+
+    def forget(self, life: Life) -> None:
+        """It has ended, or is no longer ours."""
+        self._watched.pop(life.record.id, None)
+        self.frozen.pop(life.record.id, None)
+
+    def check(self, id: str) -> None:
+        """For the sweeper. One that is awake always has one look ahead of it, or the task that freezes it."""
+        life = self._watched.get(id)
+        if life is None or life.frozen_at is not None:
+            return
+        if self._is_idle(life):
+            self._tasks.create_task(self._freeze(life))
+        else:
+            self._look_later(life)
+
+    async def awake(self, life: Life) -> None:
+        """Return when it runs; so it will, until the calls that are counted have ended. The caller's must be."""
+        if life.frozen_at is None or not life.is_live:
+            return
+        # Not the caller's to cancel half-way: then nobody would know whether it runs.
+        await asyncio.shield(self._tasks.create_task(self._thaw(life)))
+        if life.frozen_at is not None and life.is_live:
+            raise Unavailable(f"instance {life.record.id!r} was frozen, and could not be thawed")
+
+    async def wake(self, id: str) -> None:
+        """Thaw what somebody else may have frozen, whatever they know of it; fine when nobody has."""
+        if self._engine is None:
+            return
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self._engine.thaw(id)
+        except NotFound:
+            return  # it has just ended, as whoever calls it will learn
+        except Exception as error:  # boundary: the engine
+            logger.exception("an instance could not be thawed")
+            raise Unavailable(f"instance {id!r} may be frozen, and could not be thawed") from error
+
+    async def keep_awake(self, id: str) -> None:
+        """For one of another gateway of this node, before it is called. In this order, as above."""
+        if self._engine:
+            await self._ledger.keep_awake(id, _AWAKE)
+            await self.wake(id)
+
+    # When
+
+    def _patience(self, life: Life) -> float:
+        own = life.record.freeze_after
+        return self._after if own is None else own
+
+    def _is_idle(self, life: Life) -> bool:
+        quiet_since = life.used_at + self._patience(life)
+        return life.is_live and not life.calls and quiet_since <= self._sweeper.now()
+
+    def _look_later(self, life: Life) -> None:
+        since = self._sweeper.now() if life.calls else life.used_at
+        self._sweeper.add(since + self._patience(life), life.record.id)
+
+    # How
+
+    async def _freeze(self, life: Life) -> None:
+        async with life.frost:
+            if await self._is_used_elsewhere(life):
+                life.used_at = self._sweeper.now()
+            if self._is_idle(life):
+                life.frozen_at = time.time()  # before the engine is asked: see above
+                await self._ask_to_freeze(life)
+            else:
+                self._look_later(life)
+
+    async def _ask_to_freeze(self, life: Life) -> None:
+        assert self._engine
+        self.frozen[life.record.id] = life
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self._engine.freeze(life.record.id)
+        except Exception:  # boundary: the engine
+            if life.is_live:
+                logger.exception("an instance could not be frozen, and will not be")
+            self._watched.pop(life.record.id, None)
+            await self._ask_to_thaw(life)
+            return
+        _note(life, "frozen")
+        if await self._is_used_elsewhere(life):
+            await self._ask_to_thaw(life)
+
+    async def _thaw(self, life: Life) -> None:
+        async with life.frost:
+            if life.frozen_at is not None and life.is_live:
+                await self._ask_to_thaw(life)
+
+    async def _ask_to_thaw(self, life: Life) -> None:
+        try:
+            await self.wake(life.record.id)
+        except Unavailable:
+            return  # it counts as frozen: the next call tries again
+        self.frozen.pop(life.record.id, None)
+        life.frozen_at = None
+        life.used_at = self._sweeper.now()
+        _note(life, "thawed")
+        if life.record.id in self._watched:
+            self._look_later(life)
+
+    async def _is_used_elsewhere(self, life: Life) -> bool:
+        try:
+            return await self._ledger.is_kept_awake(life.record.id)
+        except Unavailable:
+            return True  # who cannot ask does not freeze what others may be calling
+
+
+def _note(life: Life, what: str) -> None:
+    events = life.record.events
+    if what == "frozen" and [event["what"] for event in events[-2:]] == ["frozen", "thawed"]:
+        life.record.events = events[:-2]  # the last time is enough: a rollout has one after each of its steps
+    life.record.note(what)

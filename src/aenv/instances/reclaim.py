@@ -1,0 +1,61 @@
+"""Reclaim: when memory is short, frozen instances that allow it are ended, the longest frozen first."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from ..serving import memory
+from ..wire import timestamp
+from .freezing import Freezing
+from .life import Life
+from .lives import Lives
+
+logger = logging.getLogger("aenv.instances.reclaim")
+
+_LOOK_AGAIN = 5.0  # seconds; memory may run short before anybody has to wait for it
+
+
+class Reclaim:
+    """Keeps `below` bytes available, at the cost of instances with `reclaim` that are frozen."""
+
+    def __init__(
+        self,
+        freezing: Freezing,
+        lives: Lives,
+        below: int,
+        available: Callable[[], int] = memory.available_bytes,
+    ) -> None:
+        self._freezing = freezing
+        self._lives = lives
+        self._below = below
+        self._available = available
+        self._ending = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        with memory.pressure() as pressed:
+            while True:
+                pressed.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_AGAIN):
+                        await pressed.wait()
+                await self.relieve()
+
+    async def relieve(self) -> None:
+        """Return when memory is not short, or nothing more can be ended for it."""
+        if not self._next():  # nearly always; the kernel need not be asked
+            return
+        async with self._ending:
+            # One by one: what an instance had is available when it is gone, and not before.
+            while (life := self._next()) and self._available() < self._below:
+                assert life.frozen_at
+                since = timestamp(life.frozen_at)
+                logger.warning("memory is short: ending instance %s, frozen since %s", life.record.id, since)
+                await self._lives.end(life, f"memory was short, and it was frozen since {since}")
+
+    def _next(self) -> Life | None:
+        frozen = self._freezing.frozen.values()
+        return next((one for one in frozen if one.record.reclaim and one.is_live and not one.calls), None)

@@ -1,0 +1,58 @@
+"""How much an instance may use: what its environment has, and what the request makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .. import quantities
+from ..config import Project
+from ..engines.base import Limits
+from ..errors import InvalidRequest
+from ..models import CreateInstance
+
+
+def limits_for(request: CreateInstance, project: Project) -> Limits:
+    """InvalidRequest when the request asks for more than the environment has, unless its owner allows that."""
+    asked = request.resources or {}
+    for name in asked:
+        if name not in _RESOURCES:
+            raise InvalidRequest(f"field 'resources.{name}': use {', '.join(_RESOURCES)}")
+    return Limits(**{field: _amount(name, asked.get(name), project) for name, (field, _) in _RESOURCES.items()})
+
+
+def _amount(name: str, asked: Any, project: Project) -> Any:
+    parse = _RESOURCES[name][1]
+    own = project.deploy.get(name, project.deploy.get(f"{name}Limit"))
+    most = parse(own) if own is not None else None
+    if asked is None:
+        return most
+    try:
+        amount = parse(asked)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"field 'resources.{name}': {error.message}") from None
+    if most is not None and amount > most and not project.deploy.get("allowMoreResources"):
+        raise InvalidRequest(f"field 'resources.{name}': environment '{project.ref}' allows {own!r} at most")
+    return amount
+
+
+def _count(value: str | float) -> int:
+    if not str(value).isdecimal() or int(value) < 1:
+        raise InvalidRequest(f"{value!r} is no whole number above 0")
+    return int(value)
+
+
+def _size(value: str | float) -> int:
+    size = quantities.size_bytes(str(value) if isinstance(value, float) else value)
+    if size < 1:
+        raise InvalidRequest(f"{value!r} is nothing")
+    return size
+
+
+_RESOURCES: dict[str, tuple[str, Callable[[Any], float]]] = {
+    "cpu": ("cpus", quantities.cpus),
+    "memory": ("memory_bytes", _size),
+    "ephemeralStorage": ("storage_bytes", _size),
+    "pids": ("pids", _count),
+    "openFiles": ("open_files", _count),
+}

@@ -1,0 +1,1 @@
+"""Root file systems: images and Dockerfiles become folders that instances see as `/`."""

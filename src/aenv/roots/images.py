@@ -1,0 +1,188 @@
+"""Images: unpacked once, into one folder each, and found by their names.
+
+An image is `<home>/roots/images/<digest of its configuration>`; `index.json` there says what a name means.
+Not here: what saved images look like (`layout.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from ..errors import NotFound, StartFailed, Unsupported
+from ..sandbox.root import Root
+from . import store
+from .layout import SavedImage, read_layout
+from .references import canonical
+from .unpacking import Limits, Tar, unpack
+
+OnLine = Callable[[str], None]
+_LAST_WORDS = 1000
+
+
+@dataclass(frozen=True)
+class Image:
+    """An unpacked image, and what its author said about running it."""
+
+    digest: str
+    place: Path
+    variables: dict[str, str] = field(default_factory=dict)
+    folder: str = ""
+    user: str = ""
+    command: tuple[str, ...] = ()
+    """Entry point and arguments."""
+
+    def root(self, name: str = "") -> Root:
+        return Root(name or f"sha256:{self.digest}", (self.place / "root",), {}, self.variables, self.folder)
+
+
+class Images:
+    """The images of one home. With `pull`, the program that fetches those which are not there yet."""
+
+    def __init__(
+        self, home: Path, *, pull: Literal["", "skopeo", "podman"] = "", limits: Limits | None = None
+    ) -> None:
+        self._place = store.place(home, "images")
+        self._index = self._place / "index.json"
+        self._pull = pull
+        self._limits = limits or Limits()
+
+    def names(self) -> dict[str, str]:
+        """Which name means which digest."""
+        with contextlib.suppress(FileNotFoundError):
+            names: dict[str, str] = json.loads(self._index.read_text())
+            return names
+        return {}
+
+    def find(self, reference: str) -> Image | None:
+        """By its name, or by its digest."""
+        digest = reference.removeprefix("sha256:") if reference.startswith("sha256:") else None
+        digest = digest or self.names().get(canonical(reference), "")
+        place = self._place / digest
+        if not digest.isalnum() or not store.use(place):
+            return None
+        said = json.loads((place / "image.json").read_text())
+        return Image(digest, place, **{**said, "command": tuple(said["command"])})
+
+    async def load(self, path: Path, name: str = "", *, is_named: bool = True) -> Image:
+        """Unpack a saved image, a file or a folder, and call it `name`, or else what it calls itself.
+
+        Whoever made it could call it `debian:12`; for strangers, `is_named=False` gives it no name at all.
+        """
+        if stat.S_ISDIR(os.stat(path).st_mode):
+            saved = read_layout(path, name)
+            return await self._add(saved, _wanted(saved, name) if is_named else ())
+        with store.scratch(self._place) as work, path.open("rb") as file:
+            await unpack([Tar(file)], work, what=repr(str(path)), limits=self._limits)
+            return await self.load(work, name, is_named=is_named)
+
+    async def pull(self, reference: str, on_line: OnLine | None = None) -> Image:
+        """Fetch an image with the program that the operator has chosen."""
+        if not self._pull:
+            raise NotFound(
+                f"no image {reference!r} here; save it elsewhere with 'docker save', "
+                f"then: aenv image load FILE --name {reference}"
+            )
+        if shutil.which(self._pull) is None:
+            raise Unsupported(f"cannot fetch {reference!r}: {self._pull} is not installed")
+        name = canonical(reference)
+        with store.scratch(self._place) as work:
+            if self._pull == "skopeo":
+                target = work / "layout"
+                await _run(["skopeo", "copy", f"docker://{name}", f"oci:{target}:latest"], on_line)
+            else:
+                target = work / "image.tar"
+                await _run(["podman", "pull", "--quiet", name], on_line)
+                await _run(
+                    ["podman", "save", "--format", "docker-archive", "--output", str(target), name], on_line
+                )
+            return await self.load(target, name)
+
+    async def remove(self, reference: str) -> None:
+        """Forget a name, and remove the image when it was its last. No instance may be using it."""
+        async with store.locked(self._index):
+            names = self.names()
+            digest = names.pop(canonical(reference), None)
+            if digest is None:
+                raise NotFound(f"no image {reference!r}; there are {', '.join(sorted(names)) or 'none'}")
+            self._write(names)
+        if digest not in names.values():
+            await asyncio.to_thread(store.discard, self._place / digest)
+
+    async def collect(self, keep: set[str], older_than: float) -> list[str]:
+        """Remove those that nobody has used in the last `older_than` seconds, except `keep`; their digests."""
+        removed = await asyncio.to_thread(store.collect, self._place, keep, older_than)
+        async with store.locked(self._index):
+            self._write({name: digest for name, digest in self.names().items() if digest not in removed})
+        return removed
+
+    async def _add(self, saved: SavedImage, names: Sequence[str]) -> Image:
+        place = self._place / saved.digest
+        async with store.locked(place):
+            if not store.use(place):
+                await self._unpack(saved, place)
+        async with store.locked(self._index):
+            self._write({**self.names(), **dict.fromkeys(names, saved.digest)})
+        image = self.find(f"sha256:{saved.digest}")
+        assert image is not None
+        return image
+
+    async def _unpack(self, saved: SavedImage, place: Path) -> None:
+        said = saved.config.get("config") or {}
+        pairs = (text.partition("=") for text in said.get("Env") or ())
+        image = Image(
+            saved.digest,
+            place,
+            {name: value for name, _, value in pairs},
+            said.get("WorkingDir") or "",
+            said.get("User") or "",
+            (*(said.get("Entrypoint") or ()), *(said.get("Cmd") or ())),
+        )
+        with store.new(place) as work, contextlib.ExitStack() as files:
+            (work / "root").mkdir(mode=0o755)
+            tars = [Tar(files.enter_context(path.open("rb")), digest) for path, digest in saved.layers]
+            what = f"image {(*saved.names, saved.digest)[0]!r}"
+            await unpack(tars, work / "root", what=what, limits=self._limits, whiteouts=True)
+            facts = {name: value for name, value in asdict(image).items() if name not in ("digest", "place")}
+            (work / "image.json").write_text(json.dumps(facts))
+        store.use(place)
+
+    def _write(self, names: dict[str, str]) -> None:
+        new = self._index.with_suffix(".new")
+        new.write_text(json.dumps(names, indent=1, sort_keys=True))
+        new.replace(self._index)
+
+
+def _wanted(saved: SavedImage, name: str) -> Sequence[str]:
+    return (canonical(name),) if name else saved.names
+
+
+async def _run(command: list[str], on_line: OnLine | None) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    said = ""
+    try:
+        async for line in process.stdout:
+            said = (said + line.decode(errors="replace"))[-_LAST_WORDS:]
+            if on_line:
+                on_line(line.decode(errors="replace").rstrip())
+        failed = await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if failed:
+        raise StartFailed(f"{' '.join(command[:2])} failed; it said:\n{said.strip()}")

@@ -1,0 +1,193 @@
+"""Which root an environment gets: its image, else what its Dockerfile says, else the host's own system."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from ..config import Project
+from ..errors import InvalidRequest, NotFound
+from ..sandbox.root import Root
+from . import store
+from .build import build
+from .host import description, host_root
+from .images import Image, Images, OnLine
+from .packages import packages_layer
+from .references import canonical
+from .steps import RunCommand, State, Steps
+from .unpacking import Limits
+from .view import View
+
+# Bases whose programs a usual host has; whoever needs the very image loads it.
+_LIKE_HOST = re.compile(r"(python|debian|ubuntu|aenvironment/[\w.-]+)[:@]")
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """A root before it is made, and in words."""
+
+    kind: Literal["image", "file", "pull", "dockerfile", "host"]
+    value: str
+    words: str
+    notes: tuple[str, ...] = ()
+
+
+class Roots:
+    """The roots of one home. `run` runs what Dockerfiles say; `pull` names the program that fetches images."""
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        run: RunCommand,
+        pull: Literal["", "skopeo", "podman"] = "",
+        limits: Limits | None = None,
+        network: bool = True,
+    ) -> None:
+        self._home, self._pull = home, pull
+        self._images = Images(home, pull=pull, limits=limits)
+        self._steps = Steps(home, run=run, limits=limits or Limits(), network=network)
+        self._loaded: dict[tuple[str, int, int], str] = {}
+
+    async def root_for(self, project: Project, image: str = "", on_line: OnLine | None = None) -> Root:
+        """The environment's root, made when it is missing, which may take minutes.
+
+        `image` comes before the artifact that config.json names. What could not be used is in the root's notes.
+        """
+        choice = self._choice(project, image)
+        if choice.kind == "host":
+            root = await asyncio.to_thread(host_root, self._home)
+        elif choice.kind == "dockerfile":
+            root = await self._build(project, choice.value, on_line)
+        elif choice.kind == "file":
+            root = (await self._load_once(Path(choice.value))).root(choice.value)
+        else:
+            root = await self.image(choice.value, on_line)
+        return replace(root, notes=(*choice.notes, *root.notes))
+
+    def describe(self, project: Project, image: str = "") -> str:
+        """Which root an environment gets, and why, in words; nothing is made."""
+        choice = self._choice(project, image)
+        return "; ".join((choice.words, *choice.notes))
+
+    async def image(self, reference: str, on_line: OnLine | None = None) -> Root:
+        """An image by its name, fetched if that is configured. NotFound says how to bring it here."""
+        image = self._images.find(reference) or await self._images.pull(reference, on_line)
+        return image.root(reference)
+
+    async def load(self, path: Path, name: str = "") -> str:
+        """Unpack a saved image, and give it a name; its digest."""
+        return (await self._images.load(path, name)).digest
+
+    def list(self) -> dict[str, str]:
+        """The digests of the images, by name."""
+        return self._images.names()
+
+    async def remove(self, reference: str) -> None:
+        """Forget an image. No instance may be using it."""
+        await self._images.remove(reference)
+
+    async def collect(self, keep: Iterable[Root], older_than: float) -> tuple[str, ...]:
+        """Remove what nobody has used in the last `older_than` seconds, except what `keep` is made of."""
+        top = store.place(self._home)
+        folders = [folder for root in keep for layers in (root.layers, *root.system.values()) for folder in layers]
+        kept = {part for folder in folders if folder.is_relative_to(top) for part in folder.relative_to(top).parts}
+        steps = await asyncio.to_thread(store.collect, store.place(self._home, "steps"), kept, older_than)
+        hosts = await asyncio.to_thread(store.collect, top, kept | {"images", "steps"}, older_than)
+        return (*await self._images.collect(kept, older_than), *steps, *hosts)
+
+    def _choice(self, project: Project, image: str) -> _Choice:
+        named = (artifact.get("content", "") for artifact in project.artifacts if artifact.get("type") == "image")
+        reference = image or next(filter(None, named), "")
+        notes: tuple[str, ...] = ()
+        if reference:
+            if reference.startswith((".", "/")):
+                if path := _inside(project, reference):
+                    return _Choice("file", str(path), f"the image in its file {reference!r}")
+                return self._without_image(project, (f"its image {reference!r} is not in the project's folder",))
+            if self._images.find(reference):
+                return _Choice("image", reference, f"its image {reference!r}")
+            if self._pull:
+                return _Choice("pull", reference, f"its image {reference!r}, fetched with {self._pull}")
+            notes = (
+                f"its image {reference!r} is not here; bring it with: aenv image load FILE --name {reference}",
+            )
+        return self._without_image(project, notes)
+
+    def _without_image(self, project: Project, notes: tuple[str, ...]) -> _Choice:
+        spelled = project.build.get("dockerfile") or "Dockerfile"
+        if (path := _inside(project, str(spelled))) and path.is_file():
+            return _Choice("dockerfile", str(path), f"what its {spelled} says", notes)
+        why = "" if notes else ": it names no image and has no Dockerfile"
+        return _Choice("host", "", f"the host's own system, {_host_words()}{why}", notes)
+
+    async def _build(self, project: Project, file: str, on_line: OnLine | None) -> Root:
+        try:
+            text = await asyncio.to_thread(Path(file).read_text, encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise InvalidRequest(f"the Dockerfile of {project.ref} is not text: {error}") from None
+        context = View(Root("project", (project.path,)))
+        folder = context.find(context.resolve(str(project.build.get("context") or "."))) or project.path
+        name = f"Dockerfile of {project.ref}"
+        return await build(text, folder, name=name, steps=self._steps, find_base=self._find_base, on_line=on_line)
+
+    async def _find_base(self, reference: str) -> State:
+        if reference == "scratch":
+            empty = store.place(self._home, "steps") / "scratch"
+            await asyncio.to_thread(empty.mkdir, exist_ok=True)
+            return State(Root("scratch", (empty,)), "scratch")
+        image = self._images.find(reference)
+        if image is None and self._pull:
+            image = await self._images.pull(reference)
+        if image is not None:
+            root = image.root(reference)
+            folder = image.folder or "/"
+            return State(root, image.digest, image.user, image.command, dict(image.variables), folder=folder)
+        if not _LIKE_HOST.match(canonical(reference)):
+            raise NotFound(
+                f"no image {reference!r}, which the Dockerfile begins with; save it elsewhere with 'docker save', "
+                f"then: aenv image load FILE --name {reference}"
+            )
+        root = await asyncio.to_thread(_host_base, self._home)
+        note = f"{reference} stands for the host's own system ({_host_words()})"
+        return State(
+            root, store.digest(layer.name for layer in root.layers), variables=_host_variables(), notes=[note]
+        )
+
+    async def _load_once(self, path: Path) -> Image:
+        status = os.stat(path)
+        key = (str(path), status.st_mtime_ns, status.st_size)
+        image = self._images.find(f"sha256:{self._loaded[key]}") if key in self._loaded else None
+        if image is None:
+            image = await self._images.load(path, is_named=False)
+            self._loaded[key] = image.digest
+        return image
+
+
+def _inside(project: Project, path: str) -> Path | None:
+    """A file or folder of the project; never one outside, wherever links lead."""
+    view = View(Root("project", (project.path,)))
+    found = view.find(view.resolve(path)) if "\0" not in path else None
+    return found if found is not None and found != project.path and (found.is_file() or found.is_dir()) else None
+
+
+def _host_base(home: Path) -> Root:
+    root, packages = host_root(home), packages_layer(home)
+    return replace(root, layers=(packages, *root.layers)) if packages else root
+
+
+def _host_words() -> str:
+    found = (re.match(r"python3\.(\d+)\Z", name) for name in os.listdir("/usr/bin"))
+    minors = sorted(int(match[1]) for match in found if match)
+    return ", ".join((description(), f"Python 3.{minors[-1]}" if minors else "no Python"))
+
+
+def _host_variables() -> dict[str, str]:
+    """Where the system's packager owns Python's packages, pip must be told that this is only a copy."""
+    is_owned = any(Path("/usr/lib").glob("python3*/EXTERNALLY-MANAGED"))
+    return {"PIP_BREAK_SYSTEM_PACKAGES": "1"} if is_owned else {}

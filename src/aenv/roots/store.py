@@ -1,0 +1,165 @@
+"""The store: folders that are made once, complete or not there, and never changed afterwards.
+
+Each is `<home>/roots/<kind>/<key>`; the key says what it was made from. Not here: what is in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import math
+import os
+import secrets
+import threading
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
+from pathlib import Path
+
+_ABANDONED = 86400.0  # seconds: nothing takes a day to make
+_LOCKS = ".locks"
+
+
+def place(home: Path, kind: str = "") -> Path:
+    """The folder of this kind. Only its owner looks into it: images bring files of every owner and mode."""
+    root = home.expanduser().absolute() / "roots"
+    root.mkdir(parents=True, exist_ok=True)
+    root.chmod(0o700)
+    (root / kind).mkdir(exist_ok=True, mode=0o700)
+    return root / kind
+
+
+@contextlib.contextmanager
+def new(folder: Path) -> Iterator[Path]:
+    """An empty folder to fill, which becomes `folder` at the end; after an error nothing of it is left."""
+    with scratch(folder.parent) as work:
+        work.chmod(0o755)
+        yield work
+        try:
+            work.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # or another process has made the same meanwhile
+                raise
+
+
+@contextlib.contextmanager
+def scratch(place: Path) -> Iterator[Path]:
+    """An empty folder of the store, for work; it is gone afterwards."""
+    work = place / f".new-{secrets.token_hex(8)}"
+    work.mkdir(mode=0o700)
+    try:
+        yield work
+    finally:
+        remove(work)
+
+
+def use(folder: Path) -> bool:
+    """Whether it is there; if so, it counts as used now."""
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(_used(folder))
+        return folder.is_dir()
+    if folder.is_dir():
+        _used(folder).touch(mode=0o600)
+        return True
+    return False
+
+
+def collect(place: Path, keep: set[str], older_than: float) -> list[str]:
+    """Remove what nobody has used in the last `older_than` seconds, except `keep`; their keys."""
+    removed = []
+    for folder in sorted(path for path in place.iterdir() if path.is_dir() and not path.is_symlink()):
+        is_work = folder.name.startswith(".")  # of a process that makes or removes one, or was killed meanwhile
+        limit = time.time() - (max(older_than, _ABANDONED) if is_work else older_than)
+        if folder.name not in (*keep, _LOCKS) and _last_use(folder) <= limit and discard(folder, limit):
+            removed += [] if is_work else [folder.name]
+    return removed
+
+
+def discard(folder: Path, limit: float = math.inf) -> bool:
+    """Remove a folder of the store, unless it was used after `limit`. No process sees half of it."""
+    away = folder.parent / f".old-{secrets.token_hex(8)}"
+    try:
+        folder.rename(away)
+    except FileNotFoundError:
+        return False
+    if _used(folder).exists() and _last_use(folder) > limit:  # somebody was given it at the last moment
+        away.rename(folder)
+        return False
+    for besides in (_used(folder), folder.parent / _LOCKS / folder.name):
+        besides.unlink(missing_ok=True)
+    remove(away)
+    return True
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder, however deep it is and whatever its folders may be done to.
+
+    All folders inside are first moved to the top, one level at a time: no path gets long, and nothing recurs.
+    """
+    if folder.is_symlink() or not folder.is_dir():  # and never what a link leads to
+        folder.unlink(missing_ok=True)
+        return
+    while inner := list(os.scandir(folder)):
+        for entry in inner:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)
+                continue
+            os.chmod(entry.path, 0o700)
+            for below in list(os.scandir(entry.path)):
+                if below.is_dir(follow_symlinks=False):
+                    os.chmod(below.path, 0o700)  # or it may not be moved
+                    os.rename(below.path, folder / f".{secrets.token_hex(16)}")
+                else:
+                    os.unlink(below.path)
+            os.rmdir(entry.path)
+    folder.rmdir()
+
+
+def digest(parts: Iterable[str | bytes]) -> str:
+    """One key of several values; none of them can pass for two."""
+    total = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        total.update(b"%d:" % len(data) + data)
+    return total.hexdigest()
+
+
+@contextlib.asynccontextmanager
+async def locked(folder: Path) -> AsyncIterator[None]:
+    """Inside, no other process and no other task makes `folder`."""
+    locks = folder.parent / _LOCKS
+    locks.mkdir(exist_ok=True, mode=0o700)
+    with (locks / folder.name).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            await _wait_for_lock(os.dup(file.fileno()))
+        yield
+
+
+async def _wait_for_lock(descriptor: int) -> None:
+    """Take the lock, and close `descriptor`: the lock stays with the caller's own, or is free when they left."""
+    loop = asyncio.get_running_loop()
+    taken = asyncio.Event()
+
+    def wait() -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.close(descriptor)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(taken.set)
+
+    # A thread of its own: this may take minutes, and the shared ones are few.
+    threading.Thread(target=wait, name="aenv-root-lock", daemon=True).start()
+    await taken.wait()
+
+
+def _used(folder: Path) -> Path:
+    # Beside it, not in it: the folder is somebody's `/`.
+    return folder.parent / f".{folder.name}.used"
+
+
+def _last_use(folder: Path) -> float:
+    with contextlib.suppress(FileNotFoundError):
+        return _used(folder).stat().st_mtime
+    return folder.stat().st_mtime

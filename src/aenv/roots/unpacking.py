@@ -1,0 +1,92 @@
+"""Starting the program that unpacks tars (`unpack.py`), and what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from ..errors import InvalidRequest, StartFailed, TooLarge
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much may be unpacked at once."""
+
+    most_bytes: int = 20 << 30
+    most_files: int = 2_000_000
+
+
+@dataclass(frozen=True)
+class Tar:
+    """An open tar, plain or compressed."""
+
+    file: IO[bytes]
+    digest: str = ""
+    """Which it must have without its compression, if that is known."""
+    into: str = ""
+    """The folder in the target that its entries belong to."""
+
+
+async def unpack(
+    tars: Sequence[Tar],
+    target: Path,
+    *,
+    what: str,
+    limits: Limits,
+    whiteouts: bool = False,
+) -> int:
+    """Unpack into `target`, one over the other; the number of devices left out.
+
+    With `whiteouts`, what a layer of an image says about files that are gone is done. `what` is for errors.
+    """
+    folder = os.open(target, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        said = await _run(tars, folder, limits, whiteouts)
+    finally:
+        os.close(folder)
+    if "too large" in said:
+        raise TooLarge(f"cannot unpack {what}: {said['too large']}")
+    if "refused" in said:
+        raise InvalidRequest(f"cannot unpack {what}: {said['refused']}")
+    if "failed" in said:
+        raise StartFailed(f"cannot unpack {what}: {said['failed']}")
+    return int(said["skipped"])
+
+
+async def _run(tars: Sequence[Tar], folder: int, limits: Limits, whiteouts: bool) -> dict[str, str]:
+    descriptors = [tar.file.fileno() for tar in tars]
+    task = {
+        "target": folder,
+        "tars": [(tar.file.fileno(), tar.digest, tar.into) for tar in tars],
+        "whiteouts": whiteouts,
+        "most_bytes": limits.most_bytes,
+        "most_files": limits.most_files,
+    }
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "aenv.roots.unpack", json.dumps(task)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        pass_fds=(folder, *descriptors),
+        cwd="/",
+    )
+    try:
+        printed, complaint = await process.communicate()
+    finally:
+        if process.returncode is None:  # cancelled: it must not write on in a folder that is being removed
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    try:
+        said: dict[str, str] = json.loads(printed)
+    except ValueError:
+        words = complaint.decode(errors="replace").strip()[-500:]
+        said = {"failed": f"the unpacking ended with status {process.returncode}: {words}"}
+    return said

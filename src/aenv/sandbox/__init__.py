@@ -1,0 +1,1 @@
+"""How a process is shut in, by plain system calls. Knows nothing of instances."""

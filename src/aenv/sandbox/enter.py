@@ -1,0 +1,122 @@
+"""Running a command where another process is: in its namespaces and control groups, and as confined.
+
+    python -m aenv.sandbox.enter PID START_TIME OPEN_FILES SHARES_NETWORK [CGROUP_FOLDER…] -- COMMAND [ARGUMENT…]
+
+Exits as the command does: with its code, or by its signal. Whoever starts it gives it a session of its own, and ends
+the command by ending the session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import stat
+import sys
+from typing import NoReturn
+
+from . import seccomp, system
+from .confine import confine
+
+VARIABLES = "/run/variables.json"
+_MAX_VARIABLES_BYTES = 4 << 20
+_NAMESPACES = ("user", "pid", "mount", "network", "ipc", "uts", "cgroup")
+_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_NOT_EXECUTABLE = 126  # the exit codes that shells use
+_NOT_FOUND = 127
+
+
+def main() -> NoReturn:
+    """Enter, run, and exit."""
+    end = sys.argv.index("--")
+    pid, start_time, open_files, shares_network, *groups = sys.argv[1:end]
+    command = sys.argv[end + 1 :]
+    program = seccomp.compiled()
+    try:
+        for folder in groups:
+            _join(folder)
+        enter(int(pid), int(start_time))
+    except OSError as error:
+        print(f"the instance cannot be entered: {error}", file=sys.stderr)
+        os._exit(_NOT_EXECUTABLE)
+    for number in _PASSED_ON:
+        signal.signal(number, signal.SIG_IGN)  # the command gets them too, as it is in the same process group
+    child = os.fork()  # only a child is in the pid namespace
+    if child:
+        _exit_like(child)
+    for number in _PASSED_ON:
+        signal.signal(number, signal.SIG_DFL)
+    system.prctl(system.PR_SET_PDEATHSIG, signal.SIGKILL)
+    system.unshare("cgroup")
+    system.drop_bounding_capabilities()
+    confine(program, open_files=int(open_files), shares_network=shares_network == "1")
+    _execute(command)
+
+
+def enter(pid: int, start_time: int) -> None:
+    """Be where the process is, as id 0 there. ProcessLookupError when it is not the one that is meant."""
+    handle = os.pidfd_open(pid)
+    try:
+        # Asked when it is open: whoever gets the number next, the descriptor does not mean them.
+        if _start_time(pid) != start_time:
+            raise ProcessLookupError(pid, "it has ended")
+        system.setns(handle, *_NAMESPACES)
+    finally:
+        os.close(handle)
+    with contextlib.suppress(PermissionError):  # an ordinary user's namespace has no other groups
+        os.setgroups([])
+    os.setresgid(0, 0, 0)
+    os.setresuid(0, 0, 0)
+
+
+def _execute(command: list[str]) -> NoReturn:
+    variables = _variables()
+    with contextlib.suppress(OSError):
+        os.chdir(variables.get("AENV_WORKSPACE", "/"))
+    try:
+        os.execvpe(command[0], command, variables)
+    except FileNotFoundError:
+        reason, code = "not found", _NOT_FOUND
+    except OSError as error:
+        reason, code = (error.strerror or str(error)).lower(), _NOT_EXECUTABLE
+    print(f"{command[0]}: {reason}", file=sys.stderr, flush=True)
+    os._exit(code)
+
+
+def _variables() -> dict[str, str]:
+    """Those of the instance, which keeps them in a file; code in it may have spoilt that."""
+    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError, RecursionError):
+        handle = os.open(VARIABLES, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            with open(handle, "rb") as file:
+                pairs = json.loads(file.read(_MAX_VARIABLES_BYTES)).items()
+            return {name: value for name, value in pairs if _is_text(name, "=\0") and _is_text(value, "\0")}
+    return {"PATH": os.defpath}
+
+
+def _is_text(value: object, forbidden: str) -> bool:
+    return isinstance(value, str) and not any(character in value for character in forbidden)
+
+
+def _join(folder: str) -> None:
+    with open(f"{folder}/cgroup.procs", "w") as file:
+        file.write(str(os.getpid()))
+
+
+def _exit_like(child: int) -> NoReturn:
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        signal.signal(number, signal.SIG_DFL) if number not in (signal.SIGKILL, signal.SIGSTOP) else None
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def _start_time(pid: int) -> int:
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[19])
+
+
+if __name__ == "__main__":
+    main()

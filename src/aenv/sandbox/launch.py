@@ -1,0 +1,121 @@
+"""Launching a program on a stage: in namespaces of its own, where it sees nothing of the host but the stage.
+
+    python -m aenv.sandbox.launch DESCRIPTOR
+
+The descriptor is a socket on which the order comes. Three processes are made: the launcher, which waits; the reaper,
+first process of the pid namespace, which outlives the program as long as anything else lives in it; and the program,
+`python -m PROGRAM DESCRIPTOR STAGE`, where STAGE is a descriptor of a file with the stage and the order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NoReturn
+
+from . import mounts, namespaces, system
+from .root import Root
+
+MAX_ORDER = 1 << 20
+_OOM_SCORE = "500"  # when memory is short, instances go before the programs of the host
+
+
+def main() -> NoReturn:
+    """Launch the others, and wait until the last of them has ended."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    order = json.loads(control.recv(MAX_ORDER))
+    try:
+        _prepare()
+        stage, owner = _make_namespaces(order)
+        fork(lambda: _reap(lambda: _execute(control, stage, order)))
+    except OSError as error:
+        control.send(json.dumps({"started": False, "error": str(error)}).encode())
+        os._exit(1)
+    control.send(json.dumps({"launched": True, "owner": owner}).encode())
+    control.close()
+    _wait_for_all()
+    os._exit(0)
+
+
+def fork(then: Callable[[], NoReturn]) -> int:
+    """A child that does `then`, and nothing else."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        then()
+    except BaseException:  # boundary: a fork must not go on as its parent
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _prepare() -> None:
+    # What is on its way over sockets is counted for the user as a whole; who may have few open files may send none.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # higher already
+        file.write(_OOM_SCORE)
+
+
+def _make_namespaces(order: dict[str, Any]) -> tuple[mounts.Stage, int]:
+    """Leave the host's namespaces for new ones, with the stage as their root."""
+    root = Root(
+        "",
+        tuple(map(Path, order["layers"])),
+        {target: tuple(map(Path, folders)) for target, folders in order["system"].items()},
+    )
+    binds = [mounts.Bind(**bind) for bind in order["binds"]]
+    user = namespaces.user_namespace()
+    if os.geteuid() == 0:
+        # Root sees what others may not, and shows it with other owners; then it is root no longer.
+        system.unshare("mount")
+        stage = mounts.make_stage(root, binds, shown_to=user)
+        namespaces.enter(user.descriptor)
+        system.unshare("mount")
+    else:
+        namespaces.enter(user.descriptor)
+        system.unshare("mount")
+        stage = mounts.make_stage(root, binds, shown_to=None)
+    system.unshare("pid", "ipc", "uts", *([] if order["host_network"] else ["network"]))
+    os.close(user.descriptor)
+    return stage, user.owner
+
+
+def _reap(then: Callable[[], NoReturn]) -> NoReturn:
+    """As first process of the pid namespace: all others end with it, so it stays until there are none."""
+    fork(then)
+    os.closerange(3, 1024)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    _wait_for_all()
+    os._exit(0)
+
+
+def _execute(control: socket.socket, stage: mounts.Stage, order: dict[str, Any]) -> NoReturn:
+    """Start Python anew: what runs from here on is a file of the stage, and not the host's own that could be written."""
+    told = os.memfd_create("stage", 0)
+    os.write(told, json.dumps({"stage": asdict(stage), "order": order}).encode())
+    os.lseek(told, 0, os.SEEK_SET)
+    os.set_inheritable(control.fileno(), True)
+    words = [sys.executable, "-P", "-m", order["program"], str(control.fileno()), str(told)]
+    os.execv(sys.executable, words)
+
+
+def _wait_for_all() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
+
+
+if __name__ == "__main__":
+    main()

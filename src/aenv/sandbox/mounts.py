@@ -1,0 +1,233 @@
+"""Mounts: the stage on which instances are set up, and the root file system of each.
+
+The stage is a small root of its own that holds all that its instances will see, read-only and with the right
+owners. It is made once; then each instance needs a few dozen system calls. Nothing else of the host is reachable
+from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from . import system
+from .namespaces import UserNamespace
+from .root import Root
+
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_DEVICE_LINKS = {
+    "fd": "/proc/self/fd",
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+    "ptmx": "pts/ptmx",
+    "shm": "/run/shm",
+}
+# What /proc tells about the host, or could change on it, to who is root of a user namespace. The rest is the
+# instance's own, or of the host's root alone.
+_MASKED_FILES = ("kcore", "keys", "key-users", "sysrq-trigger")
+_READ_ONLY_FOLDERS = ("sys",)
+OWN = "/own"
+"""A folder on the stage for who works on it."""
+_SAFE = system.MS_NOSUID | system.MS_NODEV
+_TERMINALS = "newinstance,ptmxmode=0666,max=64"  # the host has some thousands, for all instances
+_OVERLAYS = "/overlays"
+_NEW = "/new"
+
+
+@dataclass(frozen=True)
+class Bind:
+    """A folder or file of the host, to be seen at `target`."""
+
+    source: str
+    target: str
+    is_ours: bool = True
+    """Whether it belongs to who is root inside; else only what everybody may read can be read."""
+    is_writable: bool = False
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What there is on a stage: made once, and read by every instance's set-up."""
+
+    layers: tuple[str, ...]
+    overlays: Mapping[str, tuple[str, ...]]
+    """System folders that are made of several layers."""
+    binds: tuple[str, ...]
+    """Paths on the stage that are at the same place inside."""
+    masked: tuple[str, ...]
+    read_only: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class View:
+    """How one instance's root differs from another's on the same stage."""
+
+    storage_bytes: int
+    inodes: int
+    folders: tuple[str, ...] = ()
+    """Folders that are to exist, and be writable."""
+    uppers: Mapping[str, str] = field(default_factory=dict)
+    """Folders on the stage that keep what is written below "/" or a system folder, instead of the storage."""
+
+
+def make_stage(root: Root, binds: Sequence[Bind], *, shown_to: UserNamespace | None) -> Stage:
+    """Make the stage, and make it this process's root. To be called in a mount namespace of its own.
+
+    The owners of what is on it are shown as the user namespace maps them: for root, before it enters that.
+    """
+    system.mount(None, "/", None, system.MS_REC | system.MS_PRIVATE)
+    trees = {bind.target: _open(bind, shown_to) for bind in _plan(root, binds)}
+    proc = system.open_tree("/proc", recursive=True)
+    devices = {name: system.open_tree(f"/dev/{name}") for name in _DEVICES if os.path.exists(f"/dev/{name}")}
+    system.mount("stage", "/mnt", "tmpfs", _SAFE, "mode=755")
+    os.chdir("/mnt")
+    for name in ("proc", "dev", "new", "old", "glue", "layers", "overlays", "own"):
+        os.mkdir(name, 0o755)
+    if shown_to:
+        os.chown("own", shown_to.owner, shown_to.owner)
+    for target, tree in trees.items():
+        _attach(tree, f"/mnt{target}")
+    _attach(proc, "/mnt/proc")
+    _make_devices(devices)
+    for target in (*(bind.target for bind in binds), *root.system):
+        _make_place(f"/mnt/glue{target}", is_folder=os.path.isdir(f"/mnt{target}"))
+    for name in ("proc", "dev", "sys"):
+        _make_place(f"/mnt/glue/{name}", is_folder=True)
+    _link_like_host()
+    system.pivot_root(".", "old")
+    system.umount("/old")
+    os.chdir("/")
+    layers = (*(f"/layers/{number}" for number in range(len(root.layers))), "/glue")
+    overlays = {
+        target: tuple(f"{_OVERLAYS}{target}/{number}" for number in range(len(folders)))
+        for target, folders in root.system.items()
+        if len(folders) > 1
+    }
+    plain = [target for target in root.system if target not in overlays]
+    return Stage(
+        layers,
+        overlays,
+        (*plain, *(bind.target for bind in binds)),
+        tuple(f"proc/{name}" for name in _MASKED_FILES if os.path.exists(f"/proc/{name}")),
+        tuple(f"proc/{name}" for name in _READ_ONLY_FOLDERS if os.path.isdir(f"/proc/{name}")),
+    )
+
+
+def set_up_root(stage: Stage, view: View) -> None:
+    """Make an instance's root and change to it; nothing of the stage stays in reach.
+
+    To be called in a mount namespace of its own, by the first process of a pid namespace.
+    """
+    new = f"{_NEW}/root"
+    system.mount("storage", _NEW, "tmpfs", _SAFE, f"mode=755,size={view.storage_bytes},nr_inodes={view.inodes}")
+    os.mkdir(new)
+    _mount_overlay("/", stage.layers, new, view)
+    for target, layers in stage.overlays.items():
+        _mount_overlay(target, layers, new + target, view)
+    for path in stage.binds:
+        system.mount(path, new + path, None, system.MS_BIND | system.MS_REC)
+    system.mount("/dev", f"{new}/dev", None, system.MS_BIND | system.MS_REC)
+    system.mount(
+        "devpts", f"{new}/dev/pts", "devpts", system.MS_NOSUID | system.MS_NOEXEC, _TERMINALS
+    )
+    os.chdir(new)
+    _mount_proc(stage)
+    for path in view.folders:
+        os.makedirs(f".{path}", exist_ok=True)
+    # The old root comes to lie over the new one, and is taken away with all that was below it.
+    system.pivot_root(".", ".")
+    system.umount(".")
+    os.chdir("/")
+
+
+def _mount_overlay(target: str, layers: tuple[str, ...], place: str, view: View) -> None:
+    kept = view.uppers.get(target)
+    if kept is None:
+        kept = f"{_NEW}/{target.replace('/', '_')}"
+        os.mkdir(kept)
+        os.mkdir(f"{kept}/upper")
+        os.mkdir(f"{kept}/work")
+    options = f"userxattr,upperdir={kept}/upper,workdir={kept}/work,lowerdir={':'.join(layers)}"
+    system.mount("overlay", place, "overlay", _SAFE, options)
+
+
+def _mount_proc(stage: Stage) -> None:
+    system.mount("proc", "proc", "proc", _SAFE | system.MS_NOEXEC)
+    for path in stage.masked:
+        system.mount("/dev/null", path, None, system.MS_BIND)
+    for path in stage.read_only:
+        system.mount(path, path, None, system.MS_BIND)
+        flags = system.MS_REMOUNT | system.MS_BIND | system.MS_RDONLY | _SAFE | system.MS_NOEXEC
+        system.mount(None, path, None, flags)
+
+
+# The stage
+
+
+def _plan(root: Root, binds: Sequence[Bind]) -> list[Bind]:
+    """Where on the stage which folder of the host goes."""
+    plan = [Bind(str(folder), f"/layers/{number}") for number, folder in enumerate(root.layers)]
+    for target, folders in root.system.items():
+        if len(folders) == 1:
+            plan.append(_host_folder(str(folders[0]), target))
+        else:
+            for number, folder in enumerate(folders):
+                place = f"{_OVERLAYS}{target}/{number}"
+                is_last = number == len(folders) - 1  # the host's own; over it lies what a Dockerfile has made
+                plan.append(_host_folder(str(folder), place) if is_last else Bind(str(folder), place))
+    if "/usr" not in root.system:  # an image has its own; the interpreter on the stage needs the host's
+        plan.append(_host_folder("/usr", "/usr"))
+    # Shorter ones first: one may lie within another.
+    return plan + sorted(binds, key=lambda bind: len(bind.target))
+
+
+def _host_folder(source: str, target: str) -> Bind:
+    """The host's own files stay the host's: who is root inside must not read what only root may read."""
+    return Bind(source, target, is_ours=False)
+
+
+def _open(bind: Bind, shown_to: UserNamespace | None) -> int:
+    tree = system.open_tree(bind.source, recursive=True)
+    attributes = system.MOUNT_ATTR_NOSUID | system.MOUNT_ATTR_NODEV
+    if not bind.is_writable:
+        attributes |= system.MOUNT_ATTR_RDONLY
+    if shown_to and bind.is_ours:
+        # Where the file system cannot do that, its files are shown as nobody's: readable by all, or not at all.
+        with contextlib.suppress(OSError):
+            system.mount_setattr(tree, 0, user_namespace=shown_to.descriptor, recursive=True)
+    system.mount_setattr(tree, attributes, recursive=True)
+    return tree
+
+
+def _attach(tree: int, place: str) -> None:
+    _make_place(place, is_folder=os.path.isdir(f"/proc/self/fd/{tree}"))
+    system.move_mount(tree, place)
+    os.close(tree)
+
+
+def _make_place(place: str, *, is_folder: bool) -> None:
+    if is_folder:
+        os.makedirs(place, exist_ok=True)
+    elif not os.path.exists(place):
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o644))
+
+
+def _make_devices(devices: Mapping[str, int]) -> None:
+    system.mount("dev", "/mnt/dev", "tmpfs", system.MS_NOSUID | system.MS_NOEXEC, "mode=755,size=64k")
+    for name, tree in devices.items():
+        _attach(tree, f"/mnt/dev/{name}")
+    for name, target in _DEVICE_LINKS.items():
+        os.symlink(target, f"/mnt/dev/{name}")
+    os.mkdir("/mnt/dev/pts")
+    system.mount(None, "/mnt/dev", None, system.MS_REMOUNT | system.MS_BIND | system.MS_RDONLY | system.MS_NOSUID)
+
+
+def _link_like_host() -> None:
+    """The interpreter that runs here finds its libraries where they are on the host."""
+    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+        if os.path.islink(f"/{name}") and not os.path.lexists(f"/mnt/{name}"):
+            os.symlink(os.readlink(f"/{name}"), f"/mnt/{name}")

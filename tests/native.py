@@ -1,0 +1,24 @@
+"""What instances of the native engine leave on a host: looked for, and found or not."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from pathlib import Path
+
+
+def group_name(home: Path) -> str:
+    """The name of the control groups of a home."""
+    return f"aenv-{hashlib.sha256(os.fsencode(home)).hexdigest()[:8]}"
+
+
+def traces(home: Path) -> list[str]:
+    """Folders of instances below `home`, their control groups, and processes in their namespaces."""
+    folders = [f"folder {path.name}" for path in sorted((home / "run" / "instances").glob("*"))]
+    groups = [
+        f"group {path}"
+        for path in glob.glob(f"/sys/fs/cgroup/**/{group_name(home)}/*/", recursive=True)
+        if ".leaf" not in path and "spare." not in path
+    ]
+    return [*folders, *groups]

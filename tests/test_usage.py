@@ -1,0 +1,223 @@
+"""What instances use: the route, `aenv ps`, `aenv top`, `aenv warm` and `aenv doctor`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from aenv.cli import usage
+from aenv.cli.main import cli
+from aenv.engines.base import Used
+from aenv.gateway.parts import Parts
+from aenv.models import CreateInstance
+from aenv.sandbox import probe
+from aenv.sandbox.probe import Check
+from aenv.serving.accounts import LOCAL, Role
+from tests.gateways import Gateway, composed, listening, make_project
+from tests.test_warmth import WarmEngine
+
+
+class MeasuringEngine(WarmEngine):
+    """Tells what it was told to tell."""
+
+    uses: Mapping[str, Used] = {}
+
+    async def used(self, ids: Sequence[str]) -> Mapping[str, Used]:
+        return {id: self.uses[id] for id in ids if id in self.uses}
+
+
+class Served:
+    def __init__(self, made: Parts, gateway: Gateway, engine: MeasuringEngine) -> None:
+        self.made = made
+        self.gateway = gateway
+        self.engine = engine
+
+    async def create(self, **asked: Any) -> str:
+        return (await self.made.creations.create(CreateInstance(env_name="echo", **asked), LOCAL)).id
+
+    async def usage(self, query: str = "", token: str = "") -> Any:
+        headers = [("authorization", f"Bearer {token}")] if token else []
+        status, reply = await self.gateway.ask("GET", f"/env-instances/usage{query}", None, headers)
+        assert status == 200, reply
+        return reply["data"]
+
+    async def aenv(self, *arguments: str) -> Result:
+        """The command line, for this gateway."""
+        command = [*arguments, "--system-url", self.gateway.address.url]
+        return await asyncio.to_thread(CliRunner().invoke, cli, command)
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    home = tmp_path / "home"
+    home.mkdir()
+    engine = MeasuringEngine(home)
+    async with composed(home, make_project(tmp_path), engine=engine) as made, listening(made) as gateway:
+        yield Served(made, gateway, engine)
+
+
+async def test_a_row_says_what_an_instance_uses(served: Served) -> None:
+    id = await served.create(owner="ada")
+    served.engine.uses = {id: Used(1.5, 5 << 20, 2)}
+    data = await served.usage()
+    (row,) = data["instances"]
+    assert row | {"created_at": "", "expires_at": ""} == {
+        "id": id,
+        "env": "echo@1.0.0",
+        "owner": "ada",
+        "status": "Running",
+        "frozen": False,
+        "cpu_seconds": 1.5,
+        "memory_bytes": 5 << 20,
+        "processes": 2,
+        "created_at": "",
+        "expires_at": "",
+    }
+    assert row["created_at"] <= data["at"] < row["expires_at"]
+
+
+async def test_the_filters_are_those_of_the_list(served: Served) -> None:
+    one, two = await served.create(owner="ada", labels={"a": "b"}), await served.create(owner="bob")
+    for query, ids in (
+        ("?owner=ada", [one]),
+        ("?label=a=b", [one]),
+        ("?envName=echo@1.0.0", [one, two]),
+        ("?envName=other", []),
+        ("?limit=1", [one]),
+        (f"?cursor={one}", [two]),
+        ("?status=Terminated", []),
+    ):
+        assert [row["id"] for row in (await served.usage(query))["instances"]] == ids, query
+
+
+async def test_everybody_sees_their_own_and_administrators_what_is_warm(served: Served) -> None:
+    await served.create(owner="ada")
+    served.engine.kept = {("echo@1.0.0", ""): 3}
+    accounts = served.made.shared.accounts
+    (_, admin), (_, bob) = await accounts.create("root", Role.ADMIN), await accounts.create("bob")
+    seen = await served.usage(token=admin)
+    assert (len(seen["instances"]), seen["warm"]) == (1, {"echo@1.0.0": 3})
+    seen = await served.usage(token=bob)
+    assert (seen["instances"], seen["warm"]) == ([], {})
+
+
+async def test_an_engine_that_measures_nothing_gives_no_numbers(tmp_path: Path) -> None:
+    async with composed(tmp_path / "home", make_project(tmp_path)) as made, listening(made) as gateway:
+        await made.creations.create(CreateInstance(env_name="echo"), LOCAL)
+        status, reply = await gateway.ask("GET", "/env-instances/usage")
+        (row,) = reply["data"]["instances"]
+        assert (status, row["cpu_seconds"], row["memory_bytes"], row["processes"]) == (200, None, None, None)
+
+
+# The command line
+
+
+def reply(at: float, **cpu: float | None) -> dict[str, Any]:
+    def moment(seconds: float) -> str:
+        return f"2026-01-01T00:{int(seconds // 60):02}:{seconds % 60:06.3f}Z"
+
+    rows = [
+        {
+            "id": id,
+            "env": "echo@1.0.0",
+            "owner": None,
+            "status": "Running",
+            "frozen": id == "b",
+            "cpu_seconds": used,
+            "memory_bytes": None if used is None else 1000 * int(used),
+            "processes": 1,
+            "created_at": moment(0),
+            "expires_at": moment(1800),
+        }
+        for id, used in cpu.items()
+    ]
+    return {"at": moment(at), "instances": rows, "warm": {"echo@1.0.0": 3, "other@1.0.0": 1}}
+
+
+def test_cpu_is_over_the_life_or_since_the_last_look() -> None:
+    first, second = reply(100, a=10, b=50, c=None), reply(102, a=11, b=50, c=None, d=51)
+    assert [row.cpu_percent for row in usage.rows(first)] == [10.0, 50.0, None]
+    assert [row.cpu_percent for row in usage.rows(second, first)] == [50.0, 0.0, None, 50.0]
+    assert (usage.rows(first)[0].age, usage.rows(first)[0].left) == (100, 1700)
+
+
+def test_the_table_has_a_line_for_each_and_one_for_all(capsys: pytest.CaptureFixture[str]) -> None:
+    said = reply(100, a=10, b=None)
+    usage.show(said, usage.rows(said))
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [
+        "ID  Environment  Owner  Status   CPU     Memory   Age    TTL left",
+        "a   echo@1.0.0   -      Running  10.0 %  10.0 kB  1m40s  28m20s",
+        "b   echo@1.0.0   -      Frozen   -       -        1m40s  28m20s",
+    ]
+    assert err == "2 instances, 1 frozen; 4 blank ones are warm\n"
+
+
+async def test_ps_lists_what_the_gateway_says(served: Served) -> None:
+    id = await served.create(owner="ada")
+    served.engine.uses = {id: Used(0.0, 5_000_000, 2)}
+    done = await served.aenv("ps", "--owner", "ada")
+    assert done.exit_code == 0, done.output
+    header, row = done.stdout.splitlines()
+    assert (header.split()[0], row.split()[:2], "5.0 MB" in row) == ("ID", [id, "echo@1.0.0"], True)
+    assert json.loads((await served.aenv("ps", "--json")).stdout)["instances"][0]["id"] == id
+    assert len((await served.aenv("ps", "--owner", "bob")).stdout.splitlines()) == 1
+
+
+async def test_top_looks_again_and_sorts(served: Served) -> None:
+    one, two = await served.create(), await served.create()
+    served.engine.uses = {one: Used(0.0, 9, 1), two: Used(5.0, 3, 1)}
+    looks = ("top", "-n", "2", "--delay", "1ms", "--json")
+    lines = [json.loads(line) for line in (await served.aenv(*looks)).stdout.splitlines()]
+    assert [row["id"] for row in lines[0]["instances"]] == [two, one]
+    assert lines[0]["instances"][0]["cpu_percent"] > 0
+    assert [row["cpu_percent"] for row in lines[1]["instances"]] == [0.0, 0.0]
+    for order, first in (("memory", one), ("age", one), ("cpu", two)):
+        done = await served.aenv("top", "-n", "1", "--sort", order)
+        assert done.stdout.splitlines()[1].split()[0] == first
+        assert "\x1b" not in done.stdout
+
+
+async def test_warm_says_what_is_kept(served: Served) -> None:
+    done = await served.aenv("warm", "echo", "--count", "2")
+    assert (done.exit_code, done.stdout) == (0, "echo@1.0.0: 2 kept, 2 ready\n")
+    assert json.loads((await served.aenv("warm", "echo@1.0.0", "--count", "0", "--json")).stdout)["kept"] == 0
+
+
+CHECKS = [
+    Check("user namespaces", True, "work"),
+    Check("cgroup cpu", False, "not enforced", "delegate it"),
+    Check("runsc", None, "not there", "install it"),
+]
+
+
+def test_doctor_says_what_is_missing_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "checks", lambda: CHECKS)
+    monkeypatch.setattr(probe, "missing_isolation", lambda: None)
+    done = CliRunner().invoke(cli, ["doctor"], standalone_mode=False)
+    assert done.return_value == 0
+    assert done.stdout.splitlines() == [
+        "Check            State    Found         What to do",
+        "user namespaces  ok       work",
+        "cgroup cpu       MISSING  not enforced  delegate it",
+        "runsc            -        not there     install it",
+    ]
+    said = json.loads(CliRunner().invoke(cli, ["doctor", "--json"]).stdout)
+    assert (said["isolation"], said["checks"][1]["fix"]) == (True, "delegate it")
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_doctor_fails_where_instances_cannot_be_isolated(
+    monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    monkeypatch.setattr(probe, "checks", lambda: CHECKS)
+    monkeypatch.setattr(probe, "missing_isolation", lambda: "no user namespaces; allow them")
+    done = CliRunner().invoke(cli, ["doctor", *options], standalone_mode=False)
+    assert done.return_value == 1
+    assert "no user namespaces; allow them" in done.output
