@@ -72,6 +72,12 @@ MUTE = 'import os\nprint("leaving early", flush=True)\nos._exit(3)\n'
 # Opening the pipe is how the test learns that the instance's code runs; it never becomes ready.
 NEVER_READY = """
 import os, time
+os.close(os.open({pipe!r}, os.O_WRONLY))
+time.sleep(3600)
+"""
+# The same where the instance sees nothing of the host but its storage.
+NEVER_READY_INSIDE = """
+import os, time
 os.close(os.open(os.path.join(os.environ["AENV_STORAGE"], "pipe"), os.O_WRONLY))
 time.sleep(3600)
 """
@@ -101,7 +107,7 @@ class Projects:
         storage = self._folder / wire.new_instance_id("storage")
         storage.mkdir()
         os.mkfifo(storage / "pipe")
-        return self.spec(NEVER_READY, storage=storage, **changes), storage / "pipe"
+        return self.spec(NEVER_READY_INSIDE, storage=storage, **changes), storage / "pipe"
 
 
 async def opened(pipe: Path) -> None:

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from aenv import cgroups
+from aenv.cgroups import Cgroups, Group, finding, groups
 from aenv.errors import Conflict, InvalidRequest, NotFound
-from aenv.sandbox import cgroups, groups, moves
-from aenv.sandbox.cgroups import Cgroups, Group
+from aenv.sandbox import moves
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make cgroups everywhere")
 
@@ -337,11 +338,11 @@ def test_spares_are_bounded_used_once_and_given_back(found: Cgroups) -> None:
         found.make(f"kind-{pids}", cpus=1, memory_bytes=64 << 20, pids=pids).remove()
     if not found.refill(2):
         pytest.skip("version 2 cannot rename")
-    assert len(spares(found)) == 2 * cgroups.KINDS and found.leftovers() == [] and found.refill(2) == 0
+    assert len(spares(found)) == 2 * finding.KINDS and found.leftovers() == [] and found.refill(2) == 0
     group = found.make("one", cpus=1, memory_bytes=64 << 20, pids=16)
-    assert len(spares(found)) == 2 * cgroups.KINDS - 1 and setting(group, "pids.max") == "16"
+    assert len(spares(found)) == 2 * finding.KINDS - 1 and setting(group, "pids.max") == "16"
     found.make("new-kind", cpus=1, memory_bytes=64 << 20, pids=17).remove()
-    assert len(spares(found)) == 2 * cgroups.KINDS - 3, "the oldest kind gave way"
+    assert len(spares(found)) == 2 * finding.KINDS - 3, "the oldest kind gave way"
     group.remove()
     found.close()
     assert not spares(found)

@@ -167,6 +167,10 @@ class Program:
         ]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     async def ready(self, pool: Pool, home: Path) -> Gateway:
         assert self._process.stdout
         line = await asyncio.to_thread(self._process.stdout.readline)

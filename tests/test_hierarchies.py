@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
+from aenv import cgroups
+from aenv.cgroups import files, groups, hierarchies
+from aenv.cgroups.files import Hierarchy
+from aenv.cgroups.groups import Group
+from aenv.cgroups.hierarchies import Place
 from aenv.errors import NotFound
-from aenv.sandbox import cgroup_files, cgroups, groups, hierarchies, moves
-from aenv.sandbox.cgroup_files import Hierarchy
-from aenv.sandbox.groups import Group
-from aenv.sandbox.hierarchies import Place
+from aenv.sandbox import moves
 from tests.cgroup_kernel import FILES, Kernel
 
 LIMITS: dict[str, Any] = {"cpus": 2.0, "memory_bytes": 1 << 30, "pids": 50}
@@ -28,7 +30,7 @@ LIMITS: dict[str, Any] = {"cpus": 2.0, "memory_bytes": 1 << 30, "pids": 50}
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     kernel = Kernel(tmp_path)
     # No kernel fills, empties and refuses in plain folders: these calls are what it would answer.
-    for module in (hierarchies, groups, cgroup_files):
+    for module in (hierarchies, groups, files):
         monkeypatch.setattr(module, "write", kernel.write)
     monkeypatch.setattr(os, "mkdir", kernel.mkdir)
     monkeypatch.setattr(os, "rmdir", kernel.rmdir)

@@ -33,9 +33,7 @@ def root_of(home: Path) -> Callable[[InstanceSpec], Awaitable[Root]]:
 
 
 @pytest.fixture
-async def make_engine(
-    home: Path, root_of: Callable[[InstanceSpec], Awaitable[Root]]
-) -> AsyncIterator[MakeEngine]:
+async def make_engine(home: Path, root_of: Callable[[InstanceSpec], Awaitable[Root]]) -> AsyncIterator[MakeEngine]:
     async with AsyncExitStack() as stack:
         engines: list[NativeEngine] = []
 

@@ -1,180 +1,37 @@
-"""Relays: servers in an instance, reached from the host; and listeners that are put into an instance's network."""
+"""Relays: servers in an instance, reached from the host."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from aenv.addresses import Origin
-from aenv.egress import PORT, Egress
+from aenv.egress import PORT
 from aenv.engines import proc
 from aenv.engines.base import Network
-from aenv.engines.folder import InstanceFolder
-from aenv.engines.native.engine import NativeEngine
-from aenv.engines.native.relays import Relays, reopen
-from aenv.errors import NotFound, TooManyRequests
-from aenv.http1 import Pool
-from aenv.roots.host import host_root
+from aenv.errors import TooManyRequests
 from aenv.sandbox.relay import CONNECTIONS
-from conformance.engine import Projects, call
-from tests.native import traces
-
-CODE = '''
-import socket
-import threading
-
-from aenv import register_tool
-
-servers = {}
-
-
-def serve(talk, host="127.0.0.1", port=0):
-    """Listen, and talk to each who comes in a thread of its own; returns the port."""
-    server = socket.create_server((host, port))
-    port = server.getsockname()[1]
-    servers[port] = server
-
-    def accept():
-        while True:
-            client, _ = server.accept()
-            threading.Thread(target=talk, args=(client,), daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    return port
-
-
-def echo(client):
-    with client:
-        while data := client.recv(65536):
-            client.sendall(data)
-        client.sendall(b"[end]")
-
-
-@register_tool
-def run(code: str) -> dict:
-    """Run it; what it leaves in `result` is returned."""
-    names = globals()
-    exec(code, names)
-    return {"value": names.get("result")}
-'''
-
-
-@dataclass
-class Instance:
-    """An instance that runs any code, and the relays to it."""
-
-    engine: NativeEngine
-    folder: InstanceFolder
-    leader: proc.Process
-    relays: Relays
-    pool: Pool
-    address: Any
-
-    async def run(self, code: str) -> Any:
-        return (await call(self.pool, self.address, "run", code=code))["value"]
-
-    async def result(self, expression: str) -> Any:
-        return await self.run(f"result = {expression}")
-
-    async def port(self, port: int, relays: Relays | None = None) -> Origin | None:
-        return await (relays or self.relays).origin(self.folder, self.leader, port)
-
-    async def connect(self, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await connect(await self.port(port))
-
-
-Make = Callable[..., Any]
+from tests.relayed import Instance, Make, answer, close, connect, relayed, relays, same, until
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
-@pytest.fixture
-async def make(home: Path, tmp_path: Path) -> AsyncIterator[Make]:
-    projects = Projects(tmp_path / "projects")
-    root = host_root(home)
-
-    async def root_of(_: object) -> Any:
-        return root
-
-    async with contextlib.AsyncExitStack() as stack:
-        engine = await stack.enter_async_context(NativeEngine(home, root_of))
-        pool = await stack.enter_async_context(Pool())
-
-        async def make(*, idle: float = 60.0, **changes: Any) -> Instance:
-            spec = projects.spec(CODE, **changes)
-            address = await engine.create(spec)
-            stack.push_async_callback(engine.destroy, spec.id)
-            relays = Relays(idle=idle)
-            stack.push_async_callback(relays.close)
-            folder = InstanceFolder(home / "run" / "instances", spec.id)
-            leader = folder.leader()
-            assert leader
-            return Instance(engine, folder, leader, relays, pool, address)
-
+async def make(tmp_path: Path) -> AsyncIterator[Make]:
+    async with relayed(tmp_path) as make:
         yield make
-    assert traces(home) == []
 
 
 @pytest.fixture
 async def instance(make: Make) -> Instance:
     made: Instance = await make()
     return made
-
-
-async def connect(origin: Origin | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    assert origin is not None
-    assert origin.socket is not None
-    return await asyncio.open_unix_connection(origin.socket)
-
-
-async def close(writer: asyncio.StreamWriter) -> None:
-    writer.close()
-    with contextlib.suppress(ConnectionError):
-        await writer.wait_closed()
-
-
-async def answer(origin: Origin | None, said: bytes) -> bytes:
-    reader, writer = await connect(origin)
-    writer.write(said)
-    writer.write_eof()
-    answered = await reader.read()
-    await close(writer)
-    return answered
-
-
-def relays_of(leader: proc.Process) -> list[int]:
-    """The processes in the network of an instance that are not in its pid namespace."""
-    found = []
-    for name in filter(str.isdecimal, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            if b"aenv.sandbox.relay" in Path(f"/proc/{name}/cmdline").read_bytes() and same(
-                name, leader.pid, "net"
-            ):
-                found.append(int(name))
-    return found
-
-
-def same(one: object, other: object, kind: str) -> bool:
-    return os.readlink(f"/proc/{one}/ns/{kind}") == os.readlink(f"/proc/{other}/ns/{kind}")
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.005)
 
 
 class TestBytes:
@@ -268,18 +125,21 @@ result = serve(talk)
     async def test_a_client_that_leaves_is_forgotten_even_by_a_server_that_does_not_notice(
         self, instance: Instance
     ) -> None:
-        code = "kept = []\nresult = serve(kept.append)"
-        port = await instance.run(code)
-        origin = await instance.port(port)
+        await instance.run("kept = []\ntalk = [kept.append]")
+        origin = await instance.port(await instance.result("serve(lambda client: talk[0](client))"))
         for _ in range(CONNECTIONS + 5):
             _, writer = await connect(origin)
             writer.write(b"hello")
-            await writer.drain()
             await close(writer)
         while await instance.result("len(kept)") < CONNECTIONS + 5:
             pass
-        (pid,) = relays_of(instance.leader)
-        await until(lambda: len(os.listdir(f"/proc/{pid}/fd")) <= 6)
+        await instance.run("talk[0] = echo")
+        clients = [await connect(origin) for _ in range(CONNECTIONS)]
+        for reader, writer in clients:
+            writer.write(b"x")
+            assert await reader.readexactly(1) == b"x"
+        for _, writer in clients:
+            await close(writer)
 
     async def test_a_client_is_told_when_a_server_breaks_off(self, instance: Instance) -> None:
         code = """
@@ -296,25 +156,20 @@ result = serve(talk)
         await close(writer)
 
 
-def command(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_text()
-
-
 class TestMany:
     async def test_so_many_are_served_at_once_and_the_next_when_one_leaves(self, instance: Instance) -> None:
-        origin = await instance.port(await instance.result("serve(echo)"))
+        await instance.run("came = []\ndef talk(client):\n    came.append(1)\n    echo(client)")
+        origin = await instance.port(await instance.result("serve(talk)"))
         clients = [await connect(origin) for _ in range(CONNECTIONS)]
-        for number, (reader, writer) in enumerate(clients):
-            writer.write(b"%d\n" % number)
-            assert await reader.readline() == b"%d\n" % number
-        last = asyncio.create_task(answer(origin, b"last"))
-        reader, writer = clients[0]
-        writer.write(b"still here\n")
-        assert await reader.readline() == b"still here\n"
-        assert not last.done()
+        waiting = await connect(origin)
+        waiting[1].write(b"last")
+        for reader, writer in clients:
+            writer.write(b"x")
+            assert await reader.readexactly(1) == b"x"
+        assert await instance.result("len(came)") == CONNECTIONS
         await close(clients.pop()[1])
-        assert await last == b"last[end]"
-        for _, writer in clients:
+        assert await waiting[0].readexactly(4) == b"last"
+        for _, writer in (*clients, waiting):
             await close(writer)
 
     async def test_a_port_has_one_relay_however_often_it_is_asked_for(self, instance: Instance) -> None:
@@ -322,7 +177,7 @@ class TestMany:
         origins = await asyncio.gather(*(instance.port(port) for _ in range(10)))
         assert len(set(origins)) == 1
         assert await answer(origins[0], b"") == b"[end]"
-        assert len(relays_of(instance.leader)) == 1
+        assert len(relays()) == 1
 
     async def test_ports_of_an_instance_are_bounded(self, instance: Instance) -> None:
         ports = [await instance.result("serve(echo)") for _ in range(17)]
@@ -366,7 +221,7 @@ class TestWhoIsReached:
         await close(writer)
         with socket.create_server(("127.0.0.1", 0)) as hosts:
             assert await instance.port(hosts.getsockname()[1]) is None
-        assert relays_of(instance.leader) == []
+        assert relays() == []
 
 
 class TestEnds:
@@ -376,7 +231,7 @@ class TestEnds:
         origin = await instance.port(port)
         assert await answer(origin, b"x") == b"x[end]"
         await until(lambda: not os.path.exists(origin.socket))
-        assert relays_of(instance.leader) == []
+        assert relays() == []
         assert await answer(await instance.port(port), b"y") == b"y[end]"
 
     async def test_who_was_just_told_where_to_connect_is_served(self, make: Make) -> None:
@@ -391,7 +246,7 @@ class TestEnds:
         reader, writer = await instance.connect(await instance.result("serve(echo)"))
         writer.write(b"x")
         assert await reader.readexactly(1) == b"x"
-        (pid,) = relays_of(instance.leader)
+        (pid,) = relays()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
                 await proc.ended(pid)
@@ -409,6 +264,7 @@ def talk(client):
 result = serve(talk)
 """
         origin = await instance.port(await instance.run(code))
+        assert origin
         reader, writer = await connect(origin)
         bystander, other = await connect(origin)
         writer.write(b"x")
@@ -416,7 +272,7 @@ result = serve(talk)
         assert await bystander.read() == b""
         await close(writer)
         await close(other)
-        await until(lambda: relays_of(instance.leader) == [] and not os.path.exists(origin.socket or ""))
+        await until(lambda: relays() == [] and not os.path.exists(origin.socket or ""))
 
     async def test_stopping_leaves_no_process_socket_or_descriptor(self, instance: Instance) -> None:
         before = sorted(os.listdir(instance.folder.socket.parent))
@@ -425,12 +281,14 @@ result = serve(talk)
         origins = [await instance.port(port) for port in ports]
         assert await answer(origins[0], b"") == b"[end]"
         held = await connect(origins[0])
+        held[1].write(b"x")
+        assert await held[0].readexactly(1) == b"x"
         await instance.relays.stop("another")
-        assert len(relays_of(instance.leader)) >= 1
+        assert len(relays()) == 3
         await instance.relays.stop(instance.folder.id)
         assert await held[0].read() == b""
         await close(held[1])
-        assert relays_of(instance.leader) == []
+        assert relays() == []
         assert sorted(os.listdir(instance.folder.socket.parent)) == before
         assert len(os.listdir("/proc/self/fd")) == descriptors
         assert await answer(await instance.port(ports[0]), b"x") == b"x[end]"  # it can be asked for again
@@ -456,9 +314,9 @@ asyncio.run(main())
         reader, writer = await asyncio.open_unix_connection(path)
         writer.write(b"x")
         assert await reader.readexactly(1) == b"x"
+        (pid,) = relays(gateway.pid)
         gateway.kill()
         await gateway.wait()
-        (pid,) = relays_of(instance.leader)
         writer.write(b"y")
         assert await reader.readexactly(1) == b"y"
         await instance.engine.destroy(instance.folder.id)
@@ -476,7 +334,7 @@ asyncio.run(main())
 async def test_a_relay_can_do_nothing_but_relay(instance: Instance) -> None:
     origin = await instance.port(await instance.result("serve(echo)"))
     assert await answer(origin, b"") == b"[end]"
-    (pid,) = relays_of(instance.leader)
+    (pid,) = relays()
     status, insides = (
         dict(line.split(":\t", 1) for line in Path(f"/proc/{one}/status").read_text().splitlines())
         for one in (pid, instance.leader.pid)
@@ -497,77 +355,6 @@ async def test_a_relay_can_do_nothing_but_relay(instance: Instance) -> None:
         assert same(pid, os.getpid(), "pid")
 
 
-class TestListener:
-    async def test_listens_in_the_network_of_the_instance_only(self, instance: Instance) -> None:
-        with await instance.relays.listener(instance.leader, PORT) as listener:
-            await instance.run(f"c = socket.create_connection(('127.0.0.1', {PORT})); c.sendall(b'hello')")
-            with listener.accept()[0] as client:
-                assert client.recv(5) == b"hello"
-            with pytest.raises(ConnectionRefusedError):
-                socket.create_connection(("127.0.0.1", PORT))
-            assert not os.get_inheritable(listener.fileno())
-            with pytest.raises(OSError, match="port 3128 of an instance") as raised:
-                await instance.relays.listener(instance.leader, PORT)
-            assert raised.value.errno == errno.EADDRINUSE
-        # What is left of the connection does not keep the port.
-        (await instance.relays.listener(instance.leader, PORT)).close()
-
-    async def test_an_instance_that_has_ended_has_none(self, instance: Instance) -> None:
-        await instance.engine.destroy(instance.folder.id)
-        with pytest.raises(NotFound):
-            await instance.relays.listener(instance.leader, PORT)
-
-    async def test_who_does_not_wait_leaves_no_process(self, instance: Instance) -> None:
-        descriptors = len(os.listdir("/proc/self/fd"))
-        asking = asyncio.create_task(instance.relays.listener(instance.leader, PORT))
-        await until(lambda: any("aenv.sandbox.listen" in command(pid) for pid in children()))
-        asking.cancel()
-        await asyncio.wait({asking})
-        assert not any("aenv.sandbox.listen" in command(pid) for pid in children())
-        assert len(os.listdir("/proc/self/fd")) == descriptors
-
-
-def children() -> list[int]:
-    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
-
-
-class TestReopening:
-    ASK = f"""
-c = socket.create_connection(("127.0.0.1", {PORT}))
-c.sendall(b"CONNECT other.example:443 HTTP/1.1\\r\\n\\r\\n")
-result = c.recv(200).decode()
-"""
-
-    async def test_an_adopted_instance_has_its_way_out_again_and_no_other(self, make: Make) -> None:
-        instance = await make(network=Network("egress", ("site.example",)))
-        await instance.engine._egress.stop(instance.folder.id)  # as when its gateway was killed
-        with contextlib.suppress(Exception):
-            await instance.run(self.ASK)
-        async with Egress() as egress:
-            for _ in range(2):
-                await reopen(instance.relays, egress, instance.folder, instance.leader)
-                assert "egress to 'other.example:443' is not allowed" in await instance.run(self.ASK)
-
-    async def test_an_instance_without_one_gets_none(self, instance: Instance) -> None:
-        async with Egress() as egress:
-            await reopen(instance.relays, egress, instance.folder, instance.leader)
-            assert not egress.serves(instance.folder.id)
-            assert (
-                await instance.result(f"socket.socket().connect_ex(('127.0.0.1', {PORT}))") == errno.ECONNREFUSED
-            )
-
-    async def test_an_instance_that_took_the_port_stays_without(
-        self, make: Make, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        instance = await make(network=Network("egress", ("site.example",)))
-        await instance.engine._egress.stop(instance.folder.id)
-        await instance.result(f"serve(echo, port={PORT})")
-        async with Egress() as egress:
-            await reopen(instance.relays, egress, instance.folder, instance.leader)
-            assert not egress.serves(instance.folder.id)
-        assert "stays without its way out" in caplog.text
-
-
 async def test_a_relay_that_crashes_is_reported_and_replaced(
     instance: Instance, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -575,7 +362,7 @@ async def test_a_relay_that_crashes_is_reported_and_replaced(
     origin = await instance.port(port)
     assert origin
     assert await answer(origin, b"") == b"[end]"
-    (pid,) = relays_of(instance.leader)
+    (pid,) = relays()
     os.kill(pid, signal.SIGKILL)
     await until(lambda: not os.path.exists(origin.socket or ""))
     assert f"the relay to port {port} ended: " in caplog.text

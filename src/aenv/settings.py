@@ -27,6 +27,7 @@ KNOWN = {
     "AENV_ENVIRONMENT": "inside an instance: name@version of its environment",
     "AENV_CALL_TIMEOUT": "inside an instance: seconds a call may take",
     "AENV_STORAGE": "inside an instance: the folder that outlives it",
+    "AENV_SECOND_PART": "inside an instance: the socket of its second part",
     "AENV_SERVICE_ID": "inside a replica of a service: the service's id",
     "AENV_TEST_SHARED": "tests only: the folder with shared test data",
 }
@@ -54,6 +55,8 @@ class RuntimeSettings:
     environment: str | None = None
     workspace: Path | None = None
     call_timeout: float | None = None
+    second_part: str | None = None
+    """The socket of the second part."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,7 @@ def runtime_settings(environ: Mapping[str, str] | None = None) -> RuntimeSetting
         environment=env.get("AENV_ENVIRONMENT") or None,
         workspace=Path(env["AENV_WORKSPACE"]) if env.get("AENV_WORKSPACE") else None,
         call_timeout=float(timeout) if timeout else None,
+        second_part=env.get("AENV_SECOND_PART") or None,
     )
 
 

@@ -70,7 +70,8 @@ class AttackedEngine:
         self._number = 0
         self._replies: dict[int, dict[str, Any]] = {}
         self._changed = threading.Condition()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
 
     @property
     def is_root(self) -> bool:
@@ -117,13 +118,26 @@ class AttackedEngine:
             assert len(verdicts) == len(names), said
         return {verdict["name"]: verdict for verdict in verdicts}
 
+    def close(self) -> None:
+        """It ends its instances, and then itself."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        try:
+            self._process.wait(timeout=20)
+        finally:
+            self._process.kill()
+            self._process.wait()
+            self._reader.join()
+
     def _read(self) -> None:
         assert self._process.stdout
-        for line in self._process.stdout:
-            reply = json.loads(line)
-            with self._changed:
-                self._replies[reply["number"]] = reply
-                self._changed.notify_all()
+        with self._process.stdout as lines:
+            for line in lines:
+                reply = json.loads(line)
+                with self._changed:
+                    self._replies[reply["number"]] = reply
+                    self._changed.notify_all()
+        self._process.wait()
         with self._changed:
             self._changed.notify_all()
 
@@ -153,19 +167,13 @@ def attacked_engine(user: OrdinaryUser | None) -> Iterator[AttackedEngine]:
             text=True,
             preexec_fn=_usual_limits,
         )
+        engine = AttackedEngine(process, folder, user)
         try:
-            engine = AttackedEngine(process, folder, user)
             engine.reply(0)
             (private / "secret").write_text(engine.token)
             yield engine
         finally:
-            assert process.stdin
-            process.stdin.close()
-            try:
-                process.wait(timeout=20)
-            finally:
-                process.kill()
-                process.wait()
+            engine.close()
 
 
 def make_project(folder: Path) -> None:

@@ -19,14 +19,18 @@ from .decorators import (
 )
 from .inject import Context, Depends, replaced
 from .registry import Registry, active_registry, collecting
+from .second import CommandResult, SecondPart, SyncSecondPart
 
 __all__ = [
     "Audio",
     "Blob",
+    "CommandResult",
     "Context",
     "Depends",
     "Image",
     "Registry",
+    "SecondPart",
+    "SyncSecondPart",
     "Text",
     "active_registry",
     "collecting",

@@ -1,8 +1,8 @@
 """Injection: what a function gets without its caller sending it.
 
-A parameter annotated `Context` gets the instance; a parameter with `Depends(make)` gets a resource,
-made once per instance (or per call) and closed at its end. Neither shows in the schema. A unit test
-passes its own object, or swaps the maker with `replaced`.
+A parameter annotated `Context` gets the instance, and one annotated `SecondPart` or `SyncSecondPart` its second
+part; a parameter with `Depends(make)` gets a resource, made once per instance (or per call) and closed at its end.
+None shows in the schema. A unit test passes its own object, or swaps the maker with `replaced`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+
+from ..errors import Unsupported
+from .second import SecondPart, SyncSecondPart
 
 T = TypeVar("T")
 RunSync = Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -39,6 +42,8 @@ class Context:
     variables: Mapping[str, str] = field(default_factory=dict)
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger("aenv.environment"))
     report: Callable[[float, float | None, str | None], None] | None = None
+    second: SecondPart | None = None
+    """Its second part, where it has one."""
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> _Sent:
         """Tell the caller how far the call is. Works from sync and async tools; `await` is optional."""
@@ -81,8 +86,8 @@ def injections(function: Callable[..., Any], hints: Mapping[str, Any]) -> dict[s
     found: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         hint = hints.get(name)
-        if hint is Context:
-            found[name] = Context
+        if hint in (Context, SecondPart, SyncSecondPart):
+            found[name] = hint
         elif isinstance(parameter.default, Depends):
             found[name] = parameter.default
         else:
@@ -115,6 +120,8 @@ class Resources:
     async def _value(self, mark: Any, context: Context, call: AsyncExitStack) -> Any:
         if mark is Context:
             return context
+        if mark in (SecondPart, SyncSecondPart):
+            return _second_part(mark, context)
         make = _replacements.get(mark.make, mark.make)
         if mark.scope == "call":
             return await self._make(make, context, call, call)
@@ -150,6 +157,16 @@ class Resources:
             yield value
         finally:
             await self._run_sync(lambda: manager.__exit__(None, None, None))
+
+
+def _second_part(kind: type, context: Context) -> SecondPart | SyncSecondPart:
+    if context.second is None:
+        raise Unsupported(
+            "this instance has no second part; name its image when you create one, with 'datasource'"
+        )
+    if kind is SyncSecondPart:
+        return SyncSecondPart(context.second, asyncio.get_running_loop())
+    return context.second
 
 
 def _readable_hints(make: Callable[..., Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import NotFound, Unavailable
+from ..errors import InvalidRequest, NotFound, Unavailable
 from . import beneath
 from .descriptors import readable, watch
 from .proc import Process
@@ -62,5 +62,5 @@ def _opened(place: Place, id: str) -> io.BufferedReader:
     try:
         with beneath.folder(place.root, place.above) as own:
             return beneath.open_file(own, place.name)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError, BlockingIOError, InvalidRequest):  # code inside may do anything
         raise NotFound(f"the log of instance {id!r} was not found") from None

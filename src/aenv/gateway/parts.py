@@ -31,6 +31,7 @@ from ..instances.reclaim import Reclaim
 from ..instances.sweeper import Clock, Sweeper
 from ..instances.upkeep import Upkeep
 from ..instances.warmth import Warmth
+from ..sandbox.root import Root
 from ..services.routes import ServiceRoutes
 from ..services.services import Services
 from ..serving import envelope, memory
@@ -40,7 +41,6 @@ from ..serving.metrics import Metrics
 from ..serving.queue import Queue
 from ..serving.rates import Rates
 from ..serving.routes import Call, Front, Route
-from ..sandbox.root import Root
 from ..settings import GatewaySettings
 from ..stores.base import SharedStore
 from ..stores.opening import open_store

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from .. import logs, mcp, settings
 from ..author.inject import Context
 from ..errors import AEnvError, InvalidRequest
+from . import second
 from .history import REMEMBERED
 from .loader import add_layer, load
 from .serving import bind, offered, served
@@ -128,6 +129,7 @@ async def _run(options: Options) -> None:
         workspace=known.workspace or Path.cwd(),
         arguments=tuple(options.arguments),
         variables=settings.variables(),
+        second=second.reached_at(known.second_part) if known.second_part else None,
     )
     # What is loaded now lives as long as the instance: the collector need not look at it again.
     gc.freeze()

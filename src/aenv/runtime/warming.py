@@ -1,4 +1,4 @@
-"""Warming up: one call through everything, so that what is forked from this process finds it loaded and compiled."""
+"""Warming up: one call through everything, so that what is forked finds it loaded and compiled."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """The zygote: a process with everything loaded that instances need, from which they are forked.
 
-`aenv.sandbox.launch` starts it, in namespaces of its own, on a stage that holds what its instances will see. It runs
-no code of the environment but the modules that are to be loaded once (`preload`), and does what it is told:
+`aenv.sandbox.launch` starts it, in namespaces of its own, on a stage that holds what its instances will see. It
+runs no code of the environment but the modules that are to be loaded once (`preload`), and does what it is told:
 
     engine → zygote  {"fork": n, "view": …, …} with the instance's channel
     zygote → engine  {"started": true}; {"forked": n} with a pidfd; {"ended": n, "status": s}
     engine → instance, on its channel: "go" once it is in its control groups; then its assignment with a listener
-    instance → engine  {"isolated": true} with its log, and where asked for the listener of its way out;
-                       at last {"ready": …}, as every runtime
+    instance → engine  {"isolated": […]} with its log, and the listeners that are named: where asked for, of its
+                       way out and for its second part; at last {"ready": …}, as every runtime
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class _Zygote:
             return os.fork()
         # Without Python's own preparations, which are about threads, and cost as much as the fork itself: here are
         # none. The one thing that matters is that no two instances draw the same numbers.
-        pid = _fork_only()
+        pid: int = _fork_only()
         if pid < 0:
             raise OSError(ctypes.get_errno(), "fork failed")
         if pid == 0 and (module := sys.modules.get("random")):
@@ -180,7 +180,9 @@ class _Instance:
             try:
                 assignment = self._isolate(speak)
             except Exception as error:  # boundary: the engine is told, whatever it is
-                speak.sendall(json.dumps({"ready": False, "error": f"cannot isolate it: {error}"}).encode() + b"\n")
+                speak.sendall(
+                    json.dumps({"ready": False, "error": f"cannot isolate it: {error}"}).encode() + b"\n"
+                )
                 os._exit(1)
             speak.detach()
         self._serve(assignment)
@@ -195,7 +197,8 @@ class _Instance:
         socket.sethostname(self.request["hostname"])
         view = self.request["view"]
         mounts.set_up_root(
-            self.stage, mounts.View(view["storage_bytes"], view["inodes"], (WORKSPACE, "/tmp", "/var/log", "/run/shm"))
+            self.stage,
+            mounts.View(view["storage_bytes"], view["inodes"], (WORKSPACE, "/tmp", "/var/log", "/run/shm")),
         )
         self._open_log(channel)
         if channel.recv(2) != b"go":
@@ -211,7 +214,8 @@ class _Instance:
             os._exit(0)
         os.dup2(descriptors[0], _LISTENER)
         os.closerange(_LISTENER + 1, 64)
-        return _read(channel, struct.unpack("!I", length)[0])
+        told: dict[str, Any] = _read(channel, struct.unpack("!I", length)[0])
+        return told
 
     def _open_log(self, channel: socket.socket) -> None:
         log = os.open(LOG, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o644)
@@ -219,10 +223,13 @@ class _Instance:
         for source, target in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
         with contextlib.ExitStack() as stack:
-            handed = [log]
+            listeners = {}
             if port := self.request["egress"]:
-                handed.append(stack.enter_context(_listen_for_egress(port)).fileno())
-            socket.send_fds(channel, [b'{"isolated": true}\n'], handed)
+                listeners["egress"] = stack.enter_context(_listen_for_egress(port)).fileno()
+            if path := self.request["second"]:
+                listeners["second"] = stack.enter_context(_listen_for_second(path)).fileno()
+            said = json.dumps({"isolated": [*listeners]}).encode() + b"\n"
+            socket.send_fds(channel, [said], [log, *listeners.values()])
         os.close(log)
         os.close(null)
 
@@ -267,8 +274,9 @@ def _read(channel: socket.socket, length: int) -> Any:
 
 def _keep_variables(variables: dict[str, str]) -> None:
     """For commands that are run beside the environment: /proc does not show what was set after a fork."""
-    with open(os.open(VARIABLES, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump(variables, file)
+    file = os.open(VARIABLES, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.write(file, json.dumps(variables).encode())
+    os.close(file)
 
 
 def _listen_for_egress(port: int) -> socket.socket:
@@ -276,6 +284,15 @@ def _listen_for_egress(port: int) -> socket.socket:
     listener = socket.socket()
     listener.bind(("127.0.0.1", port))
     listener.listen(128)
+    return listener
+
+
+def _listen_for_second(path: str) -> socket.socket:
+    """Where this instance reaches its second part, which is given the socket: it shares no folder with this one."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    os.chmod(path, 0o600)
+    listener.listen(1024)
     return listener
 
 

@@ -2,8 +2,8 @@
 
     python -m aenv.sandbox.enter PID START_TIME OPEN_FILES SHARES_NETWORK [CGROUP_FOLDER…] -- COMMAND [ARGUMENT…]
 
-Exits as the command does: with its code, or by its signal. Whoever starts it gives it a session of its own, and ends
-the command by ending the session.
+Exits as the command does: with its code, or by its signal. Whoever starts it gives it a session of its own, and
+ends the command by ending the session.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ def restrict(readable: Sequence[str], writable: Sequence[str], *, scoped: bool =
     """From now on this thread, and whatever it starts, reaches only these folders and files, for good.
 
     `readable` can be read and run, `writable` also changed in every way but making devices; a path that does not
-    exist raises. Where the kernel can (ABI 6), what is `scoped` cannot reach abstract unix sockets and processes of
-    others either; nor others that were confined apart from it, though they share its namespaces.
+    exist raises. Where the kernel can (ABI 6), what is `scoped` cannot reach abstract unix sockets and processes
+    of others either; nor of those that were confined apart from it, though they share its namespaces.
     Set no_new_privs before, and do it before there are threads. Does nothing below `LEAST_ABI`.
     """
     version = abi()

@@ -2,9 +2,9 @@
 
     python -m aenv.sandbox.launch DESCRIPTOR
 
-The descriptor is a socket on which the order comes. Three processes are made: the launcher, which waits; the reaper,
-first process of the pid namespace, which outlives the program as long as anything else lives in it; and the program,
-`python -m PROGRAM DESCRIPTOR STAGE`, where STAGE is a descriptor of a file with the stage and the order.
+The descriptor is a socket on which the order comes. Three processes are made: the launcher, which waits; the
+reaper, first process of the pid namespace, which outlives the program as long as anything else lives in it; and the
+program, `python -m PROGRAM DESCRIPTOR STAGE`, where STAGE is a descriptor of a file with the stage and the order.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def fork(then: Callable[[], NoReturn]) -> int:
 
 
 def _prepare() -> None:
-    # What is on its way over sockets is counted for the user as a whole; who may have few open files may send none.
+    # What is on its way over sockets is counted for a user as a whole; who may have few open files may send none.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # higher already
@@ -76,7 +76,7 @@ def _make_namespaces(order: dict[str, Any]) -> tuple[mounts.Stage, int]:
     )
     binds = [mounts.Bind(**bind) for bind in order["binds"]]
     user = namespaces.user_namespace()
-    if os.geteuid() == 0:
+    if namespaces.is_root():
         # Root sees what others may not, and shows it with other owners; then it is root no longer.
         system.unshare("mount")
         stage = mounts.make_stage(root, binds, shown_to=user)
@@ -102,7 +102,7 @@ def _reap(then: Callable[[], NoReturn]) -> NoReturn:
 
 
 def _execute(control: socket.socket, stage: mounts.Stage, order: dict[str, Any]) -> NoReturn:
-    """Start Python anew: what runs from here on is a file of the stage, and not the host's own that could be written."""
+    """Start Python anew, so that what runs is a file of the stage: the host's own could be written to."""
     told = os.memfd_create("stage", 0)
     os.write(told, json.dumps({"stage": asdict(stage), "order": order}).encode())
     os.lseek(told, 0, os.SEEK_SET)

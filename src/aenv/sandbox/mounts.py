@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -31,6 +32,8 @@ _MASKED_FILES = ("kcore", "keys", "key-users", "sysrq-trigger")
 _READ_ONLY_FOLDERS = ("sys",)
 OWN = "/own"
 """A folder on the stage for who works on it."""
+# Where the programs of the host are, and their libraries; on most hosts all but the first are links into it.
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SAFE = system.MS_NOSUID | system.MS_NODEV
 _TERMINALS = "newinstance,ptmxmode=0666,max=64"  # the host has some thousands, for all instances
 _OVERLAYS = "/overlays"
@@ -46,6 +49,8 @@ class Bind:
     is_ours: bool = True
     """Whether it belongs to who is root inside; else only what everybody may read can be read."""
     is_writable: bool = False
+    is_hidden: bool = False
+    """Whether it is on the stage alone, and not in the roots that are set up there."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +74,9 @@ class View:
     inodes: int
     folders: tuple[str, ...] = ()
     """Folders that are to exist, and be writable."""
-    uppers: Mapping[str, str] = field(default_factory=dict)
-    """Folders on the stage that keep what is written below "/" or a system folder, instead of the storage."""
+    uppers: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """What keeps that which is written below "/" or a system folder, instead of the storage: a folder on the
+    stage, and an empty one beside it that the kernel needs."""
 
 
 def make_stage(root: Root, binds: Sequence[Bind], *, shown_to: UserNamespace | None) -> Stage:
@@ -92,15 +98,17 @@ def make_stage(root: Root, binds: Sequence[Bind], *, shown_to: UserNamespace | N
         _attach(tree, f"/mnt{target}")
     _attach(proc, "/mnt/proc")
     _make_devices(devices)
-    for target in (*(bind.target for bind in binds), *root.system):
+    shown = [bind.target for bind in binds if not bind.is_hidden]
+    for target in shown:
         _make_place(f"/mnt/glue{target}", is_folder=os.path.isdir(f"/mnt{target}"))
-    for name in ("proc", "dev", "sys"):
-        _make_place(f"/mnt/glue/{name}", is_folder=True)
+    for target in (*root.system, "/proc", "/dev", "/sys"):
+        _make_place(f"/mnt/glue{target}", is_folder=True)
+    layers = [f"/layers/{number}" for number in range(len(root.layers))]
+    _dress_glue(layers, shown_to)
     _link_like_host()
     system.pivot_root(".", "old")
     system.umount("/old")
     os.chdir("/")
-    layers = (*(f"/layers/{number}" for number in range(len(root.layers))), "/glue")
     overlays = {
         target: tuple(f"{_OVERLAYS}{target}/{number}" for number in range(len(folders)))
         for target, folders in root.system.items()
@@ -108,9 +116,10 @@ def make_stage(root: Root, binds: Sequence[Bind], *, shown_to: UserNamespace | N
     }
     plain = [target for target in root.system if target not in overlays]
     return Stage(
-        layers,
+        # Over all others: what is mounted on is then a folder of ours, and no link that an image has there.
+        ("/glue", *layers),
         overlays,
-        (*plain, *(bind.target for bind in binds)),
+        (*plain, *shown),
         tuple(f"proc/{name}" for name in _MASKED_FILES if os.path.exists(f"/proc/{name}")),
         tuple(f"proc/{name}" for name in _READ_ONLY_FOLDERS if os.path.isdir(f"/proc/{name}")),
     )
@@ -128,30 +137,47 @@ def set_up_root(stage: Stage, view: View) -> None:
     for target, layers in stage.overlays.items():
         _mount_overlay(target, layers, new + target, view)
     for path in stage.binds:
-        system.mount(path, new + path, None, system.MS_BIND | system.MS_REC)
+        if path in view.uppers:
+            _mount_overlay(path, (path,), new + path, view)
+        else:
+            system.mount(path, new + path, None, system.MS_BIND | system.MS_REC)
     system.mount("/dev", f"{new}/dev", None, system.MS_BIND | system.MS_REC)
-    system.mount(
-        "devpts", f"{new}/dev/pts", "devpts", system.MS_NOSUID | system.MS_NOEXEC, _TERMINALS
-    )
+    system.mount("devpts", f"{new}/dev/pts", "devpts", system.MS_NOSUID | system.MS_NOEXEC, _TERMINALS)
     os.chdir(new)
     _mount_proc(stage)
-    for path in view.folders:
-        os.makedirs(f".{path}", exist_ok=True)
     # The old root comes to lie over the new one, and is taken away with all that was below it.
     system.pivot_root(".", ".")
     system.umount(".")
     os.chdir("/")
+    for path in view.folders:  # not before: links of an image would have led to the stage
+        _make_folder(path)
 
 
-def _mount_overlay(target: str, layers: tuple[str, ...], place: str, view: View) -> None:
+def _make_folder(path: str) -> None:
+    """See to it that a folder is there and is ours, whatever an image has there."""
+    with contextlib.suppress(OSError):
+        found = os.stat(path)
+        if stat.S_ISDIR(found.st_mode):
+            if found.st_uid != 0 or found.st_mode & 0o700 != 0o700:
+                os.chown(path, 0, 0)
+                os.chmod(path, stat.S_IMODE(found.st_mode) | 0o700)
+            return
+    _make_folder(os.path.dirname(path))
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # a file, or a link to nowhere
+    os.mkdir(path)
+
+
+def _mount_overlay(target: str, layers: tuple[str, ...], on: str, view: View) -> None:
     kept = view.uppers.get(target)
     if kept is None:
-        kept = f"{_NEW}/{target.replace('/', '_')}"
-        os.mkdir(kept)
-        os.mkdir(f"{kept}/upper")
-        os.mkdir(f"{kept}/work")
-    options = f"userxattr,upperdir={kept}/upper,workdir={kept}/work,lowerdir={':'.join(layers)}"
-    system.mount("overlay", place, "overlay", _SAFE, options)
+        place = f"{_NEW}/{target.replace('/', '_')}"
+        kept = f"{place}/upper", f"{place}/work"
+        os.mkdir(place)
+        os.mkdir(kept[0])
+        os.mkdir(kept[1])
+    options = f"userxattr,upperdir={kept[0]},workdir={kept[1]},lowerdir={':'.join(layers)}"
+    system.mount("overlay", on, "overlay", _SAFE, options)
 
 
 def _mount_proc(stage: Stage) -> None:
@@ -178,8 +204,13 @@ def _plan(root: Root, binds: Sequence[Bind]) -> list[Bind]:
                 place = f"{_OVERLAYS}{target}/{number}"
                 is_last = number == len(folders) - 1  # the host's own; over it lies what a Dockerfile has made
                 plan.append(_host_folder(str(folder), place) if is_last else Bind(str(folder), place))
-    if "/usr" not in root.system:  # an image has its own; the interpreter on the stage needs the host's
-        plan.append(_host_folder("/usr", "/usr"))
+    # Whatever the root has, the interpreter that works on the stage needs the host's.
+    there = {bind.target for bind in plan}
+    plan += [
+        _host_folder(path, path)
+        for path in _SYSTEM
+        if path not in there and os.path.isdir(path) and not os.path.islink(path)
+    ]
     # Shorter ones first: one may lie within another.
     return plan + sorted(binds, key=lambda bind: len(bind.target))
 
@@ -226,8 +257,25 @@ def _make_devices(devices: Mapping[str, int]) -> None:
     system.mount(None, "/mnt/dev", None, system.MS_REMOUNT | system.MS_BIND | system.MS_RDONLY | system.MS_NOSUID)
 
 
+def _dress_glue(layers: Sequence[str], shown_to: UserNamespace | None) -> None:
+    """Give the folders of the glue the owners and modes that those below them have."""
+    waiting = [("", [f"/mnt{layer}" for layer in layers])]
+    while waiting:
+        path, places = waiting.pop()
+        # Down from the top and through folders only: where a layer has a link instead, it has nothing to say.
+        found = [place for place in places if os.path.lexists(place) and stat.S_ISDIR(os.lstat(place).st_mode)]
+        glue = f"/mnt/glue{path}"
+        if found:
+            os.chmod(glue, stat.S_IMODE(os.lstat(found[0]).st_mode))
+        if shown_to:  # else there is nobody but us
+            like = os.lstat(found[0]) if found else None
+            os.chown(glue, like.st_uid if like else shown_to.owner, like.st_gid if like else shown_to.owner)
+        for name in os.listdir(glue) if os.path.isdir(glue) else ():
+            waiting.append((f"{path}/{name}", [f"{place}/{name}" for place in found]))
+
+
 def _link_like_host() -> None:
     """The interpreter that runs here finds its libraries where they are on the host."""
-    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
-        if os.path.islink(f"/{name}") and not os.path.lexists(f"/mnt/{name}"):
-            os.symlink(os.readlink(f"/{name}"), f"/mnt/{name}")
+    for path in _SYSTEM:
+        if os.path.islink(path) and not os.path.lexists(f"/mnt{path}"):
+            os.symlink(os.readlink(path), f"/mnt{path}")

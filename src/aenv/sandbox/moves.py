@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ..cgroups.hierarchies import read_mounts
 from . import system
-from .hierarchies import read_mounts
 
 OPTION = "favordynmods"
 _NAME = "none,name=aenv"

@@ -29,7 +29,7 @@ class UserNamespace:
 
 def user_namespace() -> UserNamespace:
     """A new one. To be called in a process that has no threads."""
-    if os.geteuid() != 0:
+    if not is_root():
         return UserNamespace(_made(os.geteuid()), os.geteuid())
     owner = (_FIRST_RANGE + secrets.randbelow(_RANGES)) * ID_COUNT
     try:
@@ -40,12 +40,21 @@ def user_namespace() -> UserNamespace:
         return UserNamespace(_made(owner, by_root=True), owner)
 
 
+def is_root() -> bool:
+    """Whether this process is root of the host, and not of a user namespace that has few ids."""
+    if os.geteuid() != 0:
+        return False
+    with open("/proc/self/uid_map") as lines:
+        ranges = [tuple(map(int, line.split())) for line in lines]
+    return any(begin <= _FIRST_RANGE * ID_COUNT < begin + count for begin, _, count in ranges)
+
+
 def _made(owner: int, *, by_root: bool = False) -> int:
     ready, told = os.pipe()
     holder = os.fork()
     if holder == 0:
         try:
-            if os.geteuid() == 0 and not by_root:
+            if is_root() and not by_root:
                 os.setgroups([])
                 os.setresgid(owner, owner, owner)
                 os.setresuid(owner, owner, owner)
@@ -82,7 +91,7 @@ def enter(user_namespace: int) -> None:
 
 
 def _write_maps(pid: int, owner: int) -> None:
-    if os.geteuid() == 0:
+    if is_root():
         uids = gids = f"0 {owner} {ID_COUNT}"
     else:
         uids, gids = f"0 {os.geteuid()} 1", f"0 {os.getegid()} 1"

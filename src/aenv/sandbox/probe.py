@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..cgroups import hierarchies
 from ..errors import StartFailed
-from . import attempts, hierarchies, landlock, moves
+from . import attempts, landlock, moves
 from .reasons import explain, spell
 
 OLDEST = (5, 11)  # overlay in a user namespace

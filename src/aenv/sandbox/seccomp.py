@@ -131,7 +131,7 @@ CHECKED = {
     "socketpair": _SOCKET,
     # TIOCSTI and TIOCLINUX type into a terminal, TIOCCONS takes the console, TIOCSETD loads a line discipline
     "ioctl": Switch(1, {0x5412: REFUSE, 0x541C: REFUSE, 0x541D: REFUSE, 0x5423: REFUSE}, ALLOW),
-    # leases and notices: whoever opens such a file waits for us, on the host too (F_SETLEASE, F_NOTIFY, F_SETDELEG)
+    # F_SETLEASE, F_NOTIFY, F_SETDELEG: whoever opens such a file waits for us, on the host too
     "fcntl": Switch(1, {1024: REFUSE, 1026: REFUSE, 1040: REFUSE}, ALLOW),
     # no devices, not even overlayfs's whiteouts. The mode is 16 bits wide in the kernel; the mask is within them.
     "mknod": Switch(1, _KINDS_OF_FILE, REFUSE, mask=0o170000),

@@ -255,9 +255,13 @@ def open_kernel_files(given: Given) -> str:
             descriptor = os.open(f"/proc/{name}", flags | os.O_NONBLOCK)
         except OSError:
             continue
-        if os.fstat(descriptor).st_dev == proc:
+        if os.fstat(descriptor).st_dev == proc and (name != "kallsyms" or _shows_addresses(descriptor)):
             return f"opened /proc/{name}"
     raise Contained("none can be opened, or it is covered")
+
+
+def _shows_addresses(descriptor: int) -> bool:
+    return any(int(line.split()[0], 16) for line in os.read(descriptor, 1 << 12).splitlines()[:-1])
 
 
 @attack
@@ -277,12 +281,9 @@ def write_cgroups(given: Given) -> str:
 
 @attack
 def regain_capabilities(given: Given) -> str:
-    every = struct.pack("=6I", 0, 0, 0, 0, 0, 0)
-    call({"x86_64": 125, "aarch64": 90}, struct.pack("=Ii", 0x20080522, 0), (out := ctypes.create_string_buffer(every)))
-    effective = struct.unpack("=6I", out.raw[:24])[0]
     wanted = struct.pack("=6I", 1 << 21, 1 << 21, 0, 0, 0, 0)  # CAP_SYS_ADMIN
     call({"x86_64": 126, "aarch64": 91}, struct.pack("=Ii", 0x20080522, 0), wanted)
-    return f"has CAP_SYS_ADMIN; had {effective:x}"
+    return "has CAP_SYS_ADMIN"
 
 
 @attack

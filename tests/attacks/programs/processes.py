@@ -87,14 +87,6 @@ def open_memory_of_others(given: Given) -> str:
 
 
 @attack
-def lower_own_oom_score(given: Given) -> str:
-    """Others would be killed first when memory is short."""
-    with open("/proc/self/oom_score_adj", "w") as file:
-        file.write("-100")
-    return "others are killed first"
-
-
-@attack
 def raise_own_priority(given: Given) -> str:
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     return "runs before all others"

@@ -10,17 +10,17 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import socket
 import struct
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
+from ...cgroups import Cgroups, Group
 from ...egress import PORT as EGRESS_PORT
 from ...errors import AEnvError
-from ...sandbox.cgroups import Cgroups, Group
 from ..base import Limits
 from ..descriptors import readable
 from .zygotes import Fork, Kind, Zygotes
@@ -32,6 +32,8 @@ _BYTES_PER_INODE = 4096
 _MAX_LINE = 16 << 20
 _RETRY = 1.0  # seconds after a blank instance could not be made ahead
 _number = count(1)
+SOCKET = "/run/second.sock"
+"""Where the first part of an instance reaches the second."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Recipe:
     kind: Kind
     limits: Limits
     egress: bool = False
+    second: bool = False
+    """Whether it will have a second part."""
 
     def request(self) -> dict[str, object]:
         storage = self.limits.storage_bytes or 0
@@ -49,6 +53,7 @@ class Recipe:
             "hostname": "instance",
             "egress": EGRESS_PORT if self.egress else 0,
             "open_files": self.limits.open_files,
+            "second": SOCKET if self.second else "",
         }
 
 
@@ -58,9 +63,10 @@ class Blank:
 
     fork: Fork
     group: Group
+    owns_group: bool = True
     is_over: bool = False
     _log: int | None = None
-    _egress: socket.socket | None = None
+    _listeners: dict[str, socket.socket] = field(default_factory=dict)
     _heard: bytearray = field(default_factory=bytearray)
 
     async def assign(self, listener: socket.socket, assignment: Mapping[str, object]) -> None:
@@ -85,13 +91,28 @@ class Blank:
         self._heard.clear()
         return line
 
+    async def until_ready(self) -> dict[str, Any]:
+        """What it says when it has loaded its environment, or has failed to. EOFError when it ends instead."""
+        said = json.loads(await self.line())
+        if not isinstance(said, dict) or not isinstance(
+            said.get("tools" if said.get("ready") else "error"), list | str
+        ):
+            raise EOFError
+        return said
+
     async def egress(self) -> socket.socket:
         """The listener of its way out; for the caller to close. EOFError when it did not come so far."""
+        return await self._listener("egress")
+
+    async def second_listener(self) -> socket.socket:
+        """The listener that it takes for its second part; for the caller to close. EOFError likewise."""
+        return await self._listener("second")
+
+    async def _listener(self, name: str) -> socket.socket:
         await self._isolated()
-        if self._egress is None:
+        if name not in self._listeners:
             raise EOFError
-        listener, self._egress = self._egress, None
-        return listener
+        return self._listeners.pop(name)
 
     def printed(self, most: int) -> bytes:
         """The end of its log; empty when it did not come so far."""
@@ -106,12 +127,13 @@ class Blank:
             return
         await readable(self.fork.channel.fileno())
         try:
-            text, handed, _, _ = socket.recv_fds(self.fork.channel, 1 << 16, 2)
+            text, handed, _, _ = socket.recv_fds(self.fork.channel, 1 << 16, 3)
         except ConnectionResetError:
             raise EOFError from None
         if handed:
-            self._log = handed[0]
-            self._egress = socket.socket(fileno=handed[1]) if len(handed) > 1 else None
+            self._log, *listeners = handed
+            names = json.loads(text)["isolated"]
+            self._listeners = {name: socket.socket(fileno=fd) for name, fd in zip(names, listeners, strict=True)}
         else:
             self._heard += text
             if not text:
@@ -122,17 +144,17 @@ class Blank:
         if self.is_over:
             return
         self.is_over = True
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.fork.pidfd, signal.SIGKILL)
+        self.fork.kill()
         with contextlib.suppress(OSError):
             self.group.thaw()  # or it would not die
-        await readable(self.fork.pidfd)
-        self.fork.close()
+        await self.fork.over()
+        self.fork.channel.close()
         if self._log is not None:
             os.close(self._log)
-        if self._egress is not None:
-            self._egress.close()
-        await asyncio.to_thread(self.group.remove)
+        for listener in self._listeners.values():
+            listener.close()
+        if self.owns_group:
+            await asyncio.to_thread(self.group.remove)
 
 
 class Blanks:
@@ -152,19 +174,22 @@ class Blanks:
         while ready:
             blank = ready.popleft()
             self._changed.set()
-            if not _has_ended(blank.fork.pidfd):
+            if not blank.fork.is_over:
                 return blank
             await blank.end()
         return await self.make(recipe, name)
 
-    async def make(self, recipe: Recipe, name: str) -> Blank:
-        """A new one, in its control groups, about to isolate itself. On failure nothing is left."""
+    async def make(self, recipe: Recipe, name: str, *, within: Group | None = None) -> Blank:
+        """A new one, in its control groups, about to isolate itself. On failure nothing is left.
+
+        With `within`, in the groups of another, which stay that one's.
+        """
         zygote = await self._zygotes.get(recipe.kind)
         forking = asyncio.ensure_future(zygote.fork(recipe.request()))
         limits = recipe.limits
         try:
             # While the zygote forks:
-            group = self._cgroups.make(
+            group = within or self._cgroups.make(
                 name, cpus=limits.cpus, memory_bytes=limits.memory_bytes, pids=limits.pids
             )
         except BaseException:
@@ -174,9 +199,10 @@ class Blanks:
             fork = await asyncio.shield(forking)
         except BaseException:
             _drop(forking)
-            await asyncio.to_thread(group.remove)
+            if within is None:
+                await asyncio.to_thread(group.remove)
             raise
-        blank = Blank(fork, group)
+        blank = Blank(fork, group, owns_group=within is None)
         try:
             with contextlib.suppress(ProcessLookupError):  # it has ended already, and its channel will tell
                 group.attach(fork.pid)
@@ -229,7 +255,7 @@ class Blanks:
                 await blanks.pop().end()
             if not blanks and recipe not in self._wanted:
                 del self._ready[recipe]
-        for recipe, wanted in [*self._wanted.items()]:
+        for recipe in [*self._wanted]:
             blanks = self._ready.setdefault(recipe, deque())
             while len(blanks) < self._wanted.get(recipe, 0):
                 blanks.append(await self.make(recipe, f"warm-{os.getpid()}-{next(_number)}"))
@@ -241,15 +267,6 @@ def _drop(forking: asyncio.Future[Fork]) -> None:
     def close(done: asyncio.Future[Fork]) -> None:
         if not done.cancelled() and not done.exception():
             done.result().kill()
-            done.result().close()
+            done.result().channel.close()
 
     forking.add_done_callback(close)
-
-
-def _has_ended(pidfd: int) -> bool:
-    try:
-        signal.pidfd_send_signal(pidfd, 0)
-    except ProcessLookupError:
-        return True
-    return False
-

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import json
 import os
 import resource
 import signal
@@ -20,19 +19,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ... import settings
+from ... import cgroups, settings
 from ...addresses import Origin
 from ...egress import VARIABLES as PROXY_VARIABLES
 from ...egress import Egress, Policy
-from ...errors import Conflict, InvalidRequest, StartFailed, Unsupported
-from ...sandbox import cgroups, landlock, probe
+from ...errors import Conflict, InvalidRequest, NotFound, StartFailed, Unsupported
+from ...sandbox import landlock, probe
 from ...sandbox.root import Root
 from .. import proc
 from ..base import Address, InstanceSpec, Used
 from ..descriptors import readable
 from ..folder import InstanceFolder
-from .blanks import DEFAULTS, Blank, Blanks, Recipe
+from . import seconds
+from .blanks import DEFAULTS, SOCKET, Blank, Blanks, Recipe
 from .inside import Inside
+from .seconds import SecondRoot, Seconds
 from .zygotes import Kind, Zygotes
 
 WORKSPACE = "/workspace"
@@ -49,7 +50,7 @@ class NativeEngine(Inside):
 
     name = "native"
 
-    def __init__(self, home: Path, root_of: RootOf) -> None:
+    def __init__(self, home: Path, root_of: RootOf, *, second_root: SecondRoot | None = None) -> None:
         self._home = home.expanduser().absolute()
         super().__init__(self._home / "run" / "instances")
         self._missing = probe.missing_isolation()
@@ -60,6 +61,7 @@ class NativeEngine(Inside):
         self._zygotes = Zygotes(self._home / "run" / "zygotes.log")
         self._blanks = Blanks(self._zygotes, self._cgroups)
         self._egress = Egress()
+        self._seconds = Seconds(self._blanks, self._egress, second_root)
         self._made: dict[str, Blank] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
 
@@ -99,6 +101,7 @@ class NativeEngine(Inside):
     async def _start(self, spec: InstanceSpec, folder: InstanceFolder, what: str) -> Address:
         root = await self._root_of(spec)
         recipe = self._recipe(spec, root)
+        second = await self._seconds.recipe(spec, recipe) if spec.second else None
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(folder.socket))
             listener.listen(1024)
@@ -121,10 +124,12 @@ class NativeEngine(Inside):
                 host_network=recipe.kind.host_network,
             )
             await blank.assign(listener, _assignment(spec, root))
+        if second:
+            await self._seconds.start(spec, second, blank, folder)
         try:
             if recipe.egress:
                 self._egress.serve(spec.id, await blank.egress(), Policy.parse(spec.network.hosts))
-            said = await _until_ready(blank)
+            said = await blank.until_ready()
         except EOFError:
             raise StartFailed(f"{what} ended before it was ready{_tail(blank)}") from None
         if not said["ready"]:
@@ -161,7 +166,7 @@ class NativeEngine(Inside):
         # Well below our own: descriptors that are on their way over sockets are counted together.
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 4
         limits = replace(limits, open_files=min(limits.open_files or most, most))
-        return Recipe(kind, limits, spec.network.kind == "egress")
+        return Recipe(kind, limits, spec.network.kind == "egress", bool(spec.second))
 
     def _not_enforced(self, recipe: Recipe) -> tuple[str, ...]:
         limits = {"cpu": recipe.limits.cpus, "memory": recipe.limits.memory_bytes, "pids": recipe.limits.pids}
@@ -180,13 +185,13 @@ class NativeEngine(Inside):
         blank = self._made.get(id)
         if blank is None or blank.is_over:
             return await self._adopted_ended(id)
-        await readable(blank.fork.pidfd)
+        await blank.fork.over()
         with contextlib.suppress(OSError):  # its group is being removed
             if blank.group.oom_kills():
                 return "it used more memory than its limit"
-        await asyncio.wait({blank.fork.ended}, timeout=_STATUS_COMES)
-        status = blank.fork.ended.result() if blank.fork.ended.done() else None
-        return _how_it_ended(status)
+        await asyncio.wait({blank.fork.status}, timeout=_STATUS_COMES)
+        status = blank.fork.status.result() if blank.fork.status.done() else None
+        return self._seconds.why(id) or _how_it_ended(status)
 
     async def _end(self, id: str) -> None:
         # One task per instance, shared by all who want it gone, and not theirs to cancel half-way.
@@ -199,20 +204,19 @@ class NativeEngine(Inside):
     async def _clear(self, id: str) -> None:
         folder = InstanceFolder(self._root, id)
         await self._egress.stop(id)
+        await self._seconds.end(id)
         blank = self._made.get(id)
         if blank:
             await blank.end()
             del self._made[id]
-        elif folder.exists():
-            await self._end_adopted(folder)
         else:
-            return
+            await self._end_adopted(folder)
         await asyncio.to_thread(folder.remove)
 
     async def _end_adopted(self, folder: InstanceFolder) -> None:
         """End what another engine object has made."""
-        if leader := folder.leader():
-            with leader.opened() as pidfd:
+        for process in filter(None, (folder.leader(), seconds.of(folder))):
+            with process.opened() as pidfd:
                 if pidfd is not None:
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                     group = self._group(folder)
@@ -220,14 +224,14 @@ class NativeEngine(Inside):
                         group.thaw()
                     await readable(pidfd)
         if group := self._group(folder):
-            await asyncio.to_thread(group.remove)
+            await asyncio.to_thread(_clear_group, group)
 
     # What there is
 
     async def running(self) -> dict[str, Address]:
         """The instances that live and are ready, also those of other engine objects on this home."""
         found: dict[str, Address] = {}
-        for folder in self._folders():
+        for folder in filter(seconds.is_whole, self._folders()):
             match folder.leader(), folder.read_state():
                 case proc.Process(pid=pid), {"socket": str(path), "tools": list(tools), **rest}:
                     origin = Origin("localhost", socket=path)
@@ -242,7 +246,9 @@ class NativeEngine(Inside):
         there is no other.
         """
         running = await self.running()
-        return [folder.id for folder in self._folders() if folder.id not in running]
+        kept = {str(InstanceFolder(self._root, id).read_state().get("group")) for id in running}
+        groups = {name for name in await asyncio.to_thread(self._cgroups.leftovers) if name not in kept}
+        return sorted({folder.id for folder in self._folders() if folder.id not in running} | groups)
 
     async def used(self, ids: Sequence[str]) -> Mapping[str, Used]:
         """What those of `ids` use that run."""
@@ -288,8 +294,8 @@ class NativeEngine(Inside):
         blank = self._made.get(folder.id)
         if blank:
             return blank.group
-        with contextlib.suppress(Exception):
-            return self._cgroups.group(str(folder.read_state()["group"]))
+        with contextlib.suppress(NotFound, InvalidRequest):  # one that was made ahead has only its group
+            return self._cgroups.group(str(folder.read_state().get("group", folder.id)))
         return None
 
     def _folders(self) -> Iterator[InstanceFolder]:
@@ -316,20 +322,14 @@ def _assignment(spec: InstanceSpec, root: Root) -> dict[str, Any]:
         variables["AENV_CALL_TIMEOUT"] = f"{spec.call_timeout:g}"
     if spec.storage:
         variables["AENV_STORAGE"] = "/storage"
+    if spec.second:
+        variables["AENV_SECOND_PART"] = SOCKET
     return {
         "variables": variables,
         "folder": WORKSPACE,
         "arguments": spec.arguments,
         "keep_history": spec.keep_history,
     }
-
-
-async def _until_ready(blank: Blank) -> dict[str, Any]:
-    """What it says when it has loaded its environment, or has failed to. EOFError when it ends instead."""
-    said = json.loads(await blank.line())
-    if not isinstance(said, dict) or not isinstance(said.get("tools" if said.get("ready") else "error"), list | str):
-        raise EOFError
-    return said
 
 
 def _stamp(project: Path) -> str:
@@ -345,8 +345,15 @@ def _stamp(project: Path) -> str:
                     folders.append(entry.path)
                 elif entry.name.endswith(".py"):
                     status = entry.stat(follow_symlinks=False)
-                    digest.update(f"{entry.path}\0{status.st_mtime_ns}\0{status.st_size}\0".encode(errors="replace"))
+                    digest.update(
+                        f"{entry.path}\0{status.st_mtime_ns}\0{status.st_size}\0".encode(errors="replace")
+                    )
     return digest.hexdigest()
+
+
+def _clear_group(group: cgroups.Group) -> None:
+    group.kill()  # what was forked for it, and whose pid nobody has written down
+    group.remove()
 
 
 def _how_it_ended(status: int | None) -> str:

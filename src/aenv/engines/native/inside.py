@@ -8,16 +8,16 @@ import sys
 from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
-from ... import settings
+from ... import cgroups, settings
 from ...addresses import Origin
 from ...errors import InvalidRequest, NotFound
-from ...sandbox import cgroups, system
+from ...sandbox import system
 from .. import commands, logfile, proc
 from ..base import FileEntry, Output
 from ..commands import Command
-from ..descriptors import readable
 from ..folder import InstanceFolder
 from ..workspace import Workspace
+from . import seconds
 from .relays import Relays
 
 _LOG = ("var", "log"), "instance.log"
@@ -80,11 +80,8 @@ class Inside:
 
     async def _adopted_ended(self, id: str) -> str:
         with contextlib.suppress(NotFound):
-            _, leader = self._living(id)
-            with leader.opened() as process:
-                if process is not None:
-                    await readable(process)
-        return "its process ended"  # only its parent learns how
+            return await seconds.ended(*self._living(id))
+        return "its process ended"
 
     def _living(self, id: str) -> tuple[InstanceFolder, proc.Process]:
         """The folder of an instance, and the process that leads it."""
@@ -110,8 +107,8 @@ def _files_of(leader: proc.Process) -> str:
 
 @contextlib.contextmanager
 def _acting_as(owner: int) -> Iterator[None]:
-    """Inside, this thread has the rights of the instance's code over files, and what it makes is the instance's."""
-    if os.geteuid() != 0:  # an ordinary user is the same inside and outside
+    """Inside, this thread has the instance's rights over files, and what it makes is the instance's."""
+    if owner == os.geteuid():  # an ordinary user is the same inside and outside
         yield
         return
     system.act_as(owner)

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,28 +59,43 @@ class Kind:
     storage: Path | None = None
 
 
-@dataclass
 class Fork:
-    """A blank instance: isolated, or about to be; waiting to be told what it is."""
+    """A process that a zygote has forked: a blank instance, isolated or about to be."""
 
-    number: int
-    pid: int
-    pidfd: int
-    owner: int
-    """Who is root inside, on the host."""
-    channel: socket.socket = field(repr=False)
-    ended: asyncio.Future[int | None]
-    """Its wait status; None when nobody can tell."""
+    def __init__(self, pidfd: int, owner: int, channel: socket.socket, ended: asyncio.Future[int | None]) -> None:
+        self.pid = _pid_of(pidfd)
+        self.owner = owner
+        """Who is root inside, on the host."""
+        self.channel = channel
+        self.status = ended
+        """How it ended, as wait(2) tells; None when nobody can."""
+        loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = loop.create_future()
+        self._pidfd = pidfd
+        # One reader for all who want to know: a second one would take the place of the first.
+        loop.add_reader(pidfd, self._close)
 
-    def close(self) -> None:
-        self.channel.close()
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
-            self.pidfd = -1
+    @property
+    def is_over(self) -> bool:
+        return self._over.done()
+
+    async def over(self) -> None:
+        """Return when the process, and with it every other of its pid namespace, has ended."""
+        await asyncio.shield(self._over)
+
+    def then(self, call: Callable[[], None]) -> None:
+        """Call this when it is over."""
+        self._over.add_done_callback(lambda _: call())
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        if not self.is_over:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def _close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._over.set_result(None)
 
 
 class Zygote:
@@ -129,7 +144,7 @@ class Zygote:
             raise
         finally:
             self._forking.pop(number, None)
-        return Fork(number, _pid_of(handle), handle, self.owner, ours, ended)
+        return Fork(handle, self.owner, ours, ended)
 
     def close(self) -> None:
         """Let it go: it ends once it reads that, and its instances live on."""
@@ -153,10 +168,10 @@ class Zygote:
                 if forked and not forked.done():
                     forked.set_result(handles[0])
                     return
-            case {"failed": int(number), "error": str(error)}:
+            case {"failed": int(number), "error": str(reason)}:
                 forked = self._forking.get(number)
                 if forked and not forked.done():
-                    forked.set_exception(StartFailed(f"the zygote cannot fork: {error}"))
+                    forked.set_exception(StartFailed(f"the zygote cannot fork: {reason}"))
             case {"ended": int(number), "status": int(status)}:
                 ended = self._ended.pop(number, None)
                 if ended and not ended.done():
@@ -165,8 +180,8 @@ class Zygote:
                 self.owner = owner
             case {"started": True}:
                 self._settle(None)
-            case {"started": False, "error": str(error)}:
-                self._settle(StartFailed(f"no isolation here: {error}; 'aenv doctor' says what is missing"))
+            case {"started": False, "error": str(reason)}:
+                self._settle(StartFailed(f"no isolation here: {reason}; 'aenv doctor' says what is missing"))
         for handle in handles:  # of a fork that nobody waits for
             os.close(handle)
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from .cgroup_files import SETTLE, Hierarchy, field, read, write
+from .files import SETTLE, Hierarchy, field, read, write
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import Conflict, InvalidRequest, NotFound
-from .cgroup_files import Hierarchy, Limits
+from .files import Hierarchy, Limits
 from .groups import Group, Used, used_by
 from .hierarchies import WANTED, Place, dismantle, look, prepare, search
 

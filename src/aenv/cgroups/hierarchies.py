@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from .cgroup_files import read, write
+from .files import read, write
 
 WANTED = ("cpu", "memory", "pids")
 

@@ -1,0 +1,162 @@
+"""Second parts: a second process tree of an instance, in the root of another image, where the first runs commands.
+
+It is a blank instance of its own kind, with its own user, pid, mount and network namespaces; it shares the control
+group of the first, and its end. The first has a socket that the second listens on: it was made by the
+first, in its own file system, and handed over, so that the two share no folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...egress import VARIABLES as PROXY_VARIABLES
+from ...egress import Egress, Policy
+from ...errors import StartFailed, Unsupported
+from ...sandbox.root import Root
+from .. import proc
+from ..base import InstanceSpec
+from ..descriptors import readable
+from ..folder import InstanceFolder
+from .blanks import Blank, Blanks, Recipe
+from .zygotes import Kind
+
+SecondRoot = Callable[[str], Awaitable[Root]]
+
+_PROJECT = Path(__file__).parents[2] / "runtime" / "second_part"
+# What it needs there must be loaded before: the image may have no Python.
+_PRELOAD = ("base64", "difflib", "select", "signal", "subprocess", "threading", "traceback")
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_NO_LIMIT = 10.0 * 365 * 24 * 3600  # seconds; the call in the first part has its own
+
+
+class Seconds:
+    """The second parts of an engine's instances. `root_of` finds the root of an image by its name."""
+
+    def __init__(self, blanks: Blanks, egress: Egress, root_of: SecondRoot | None) -> None:
+        self._blanks = blanks
+        self._egress = egress
+        self._root_of = root_of
+        self._made: dict[str, Blank] = {}
+        self._reasons: dict[str, str] = {}
+
+    async def recipe(self, spec: InstanceSpec, first: Recipe) -> Recipe:
+        """For the second part of an instance. NotFound when its image is not here."""
+        if self._root_of is None:
+            raise Unsupported(
+                f"no second part {spec.second!r}: this engine has no images; "
+                "start it by 'aenv serve', and bring the image with 'aenv image load'"
+            )
+        root = await self._root_of(spec.second)
+        kind = Kind(
+            project=_PROJECT,
+            root=root,
+            layers=(("/", root.layers), *root.system.items()),
+            preload=_PRELOAD,
+            host_network=first.kind.host_network,
+        )
+        return Recipe(kind, first.limits, first.egress)
+
+    async def start(self, spec: InstanceSpec, recipe: Recipe, first: Blank, folder: InstanceFolder) -> None:
+        """Make it, in the group of the first; return when it serves. Whoever ends the instance ends it too."""
+        what = f"the second part of {spec.environment!r}, {spec.second!r},"
+        try:
+            second = await self._blanks.make(recipe, spec.id, within=first.group)
+        except OSError as error:  # its group is gone
+            raise StartFailed(f"{what} was destroyed while it started: {error}") from error
+        self._made[spec.id] = second
+        if first.is_over:
+            await self.end(spec.id)
+            raise StartFailed(f"{what} was destroyed while it started")
+        self._tie(spec.id, first, second)
+        # Before it runs anything: an engine that comes later must find it.
+        folder.write_state(second={"pid": second.fork.pid, "start_time": proc.start_time(second.fork.pid)})
+        try:
+            with await first.second_listener() as listener:
+                await second.assign(listener, _assignment(spec, recipe.kind.root))
+            if recipe.egress:
+                self._egress.serve(_key(spec.id), await second.egress(), Policy.parse(spec.network.hosts))
+            said = await second.until_ready()
+        except EOFError:
+            if first.fork.is_over:
+                return  # it has more to say about it
+            printed = second.printed(4096).decode(errors="replace").strip()
+            raise StartFailed(f"{what} ended before it was ready{f':{chr(10)}{printed}' if printed else ''}") from None
+        if not said["ready"]:
+            raise StartFailed(f"{what} failed to start: {said['error'].strip()}")
+        second.fork.channel.close()
+
+    def _tie(self, id: str, first: Blank, second: Blank) -> None:
+        """Neither lives without the other."""
+
+        def second_is_over() -> None:
+            if not first.fork.is_over:
+                self._reasons[id] = "its second part ended"
+                first.fork.kill()
+
+        second.fork.then(second_is_over)
+        first.fork.then(second.fork.kill)
+
+    async def end(self, id: str) -> None:
+        """End the second part, if there is one; its group is the first part's."""
+        self._reasons.pop(id, None)
+        await self._egress.stop(_key(id))
+        if second := self._made.pop(id, None):
+            await second.end()
+
+    def why(self, id: str) -> str:
+        """Why the first part has ended, if it is because of the second."""
+        return self._reasons.get(id, "")
+
+
+def of(folder: InstanceFolder) -> proc.Process | None:
+    """The first process of the second part that an instance was given, also when it has ended."""
+    match folder.read_state():
+        case {"second": {"pid": int(pid), "start_time": int(since)}}:
+            return proc.Process(pid, since)
+        case {"second": {"pid": int(pid)}}:  # it had ended before it was written down
+            return proc.Process(pid, -1)
+    return None
+
+
+def is_whole(folder: InstanceFolder) -> bool:
+    """Whether the second part runs, where there was one."""
+    second = of(folder)
+    return second is None or second.runs()
+
+
+async def ended(folder: InstanceFolder, leader: proc.Process) -> str:
+    """Return, with the reason, when one part of an instance that somebody else has made has ended: both have then."""
+    second = of(folder)
+    with leader.opened() as first, second.opened() if second else contextlib.nullcontext() as other:
+        if first is None:
+            return "its process ended"  # only its parent learns how
+        if second is None:
+            await readable(first)
+            return "its process ended"
+        over = {other} if other is None else await readable(first, other)
+        for handle in {first, other} - over:
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        return "its process ended" if first in over else "its second part ended"
+
+
+def _key(id: str) -> str:
+    return f"{id}.second"  # no instance has such an id
+
+
+def _assignment(spec: InstanceSpec, root: Root) -> Mapping[str, Any]:
+    """What it is told: nothing that is meant for the first part, whose variables may hold secrets."""
+    variables = {
+        "PATH": _PATH,
+        "HOME": "/root",
+        "TMPDIR": "/tmp",
+        **(PROXY_VARIABLES if spec.network.kind == "egress" else {}),
+        **root.variables,
+        "AENV_INSTANCE_ID": spec.id,
+        "AENV_WORKSPACE": root.folder or "/",
+        "AENV_CALL_TIMEOUT": f"{_NO_LIMIT:g}",
+    }
+    return {"variables": variables, "folder": "/", "arguments": (), "keep_history": False}
