@@ -9,32 +9,36 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.netns import namespace
 from tests.venvs import create
 
-from . import control, registry
+from . import control, crowds, native, registry
 from .measures import Bench
 from .processes import ROOT
 from .report import Row, as_json, table
 
 AGAINST_PUBLISHED = ("import", "enter", "tool", "function", "reward", "concurrent", "gateway", "start", "idle")
 CONTROL_PLANE = ("control", "list", "queue", "upload")
-NAMES = (*AGAINST_PUBLISHED, *CONTROL_PLANE)
+NATIVE = ("native",)
+NAMES = (*AGAINST_PUBLISHED, *CONTROL_PLANE, *NATIVE)
 
 
 def main() -> int:
     options = _options()
     names = options.names or list(NAMES)
-    if {*names} & {*AGAINST_PUBLISHED}:
+    if {*names} & {*AGAINST_PUBLISHED, *NATIVE}:
         create("published")  # now: a namespace sees no package index
     # Both sides start from compiled bytecode; an editable install has none until somebody imports it.
     compileall.compile_dir(ROOT / "src" / "aenv", quiet=1)
     if not options.inside and os.geteuid() == 0 and shutil.which("ip"):
         # The published client dials port 8081 whatever it is told; in a namespace of our own it is free.
         with namespace() as space:
-            command = space.command(sys.executable, "-m", "benchmarks", *sys.argv[1:], "--inside")
+            # Not by `ip netns exec`, which mounts another /sys: without control groups nothing holds a bomb.
+            enter = ["nsenter", f"--net=/run/netns/{space.name}"]
+            command = [*enter, sys.executable, "-m", "benchmarks", *sys.argv[1:], "--inside"]
             return subprocess.run(command).returncode
     rows = _measure(Bench(), names)
     print(table(rows))
@@ -58,7 +62,7 @@ def _options() -> argparse.Namespace:
 
 
 def _measure(bench: Bench, names: list[str]) -> list[Row]:
-    measures = {
+    measures: dict[str, Callable[[], list[Row]]] = {
         "import": bench.imports,
         "concurrent": bench.concurrent,
         "gateway": bench.through_gateway,
@@ -68,6 +72,7 @@ def _measure(bench: Bench, names: list[str]) -> list[Row]:
         "list": registry.lists,
         "queue": control.queue,
         "upload": registry.upload,
+        "native": lambda: [*native.rows(bench), *crowds.rows()],
     }
     rows: list[Row] = []
     for name in names:

@@ -215,11 +215,11 @@ async def test_a_storage_that_cannot_be_made_fails_the_start(
 async def test_a_log_that_is_no_file_any_more_is_not_read(engine: ProcessEngine, id: str, folder: Path) -> None:
     (folder / "log").unlink()
     (folder / "log").symlink_to("/etc/hostname")
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(NotFound):
         await whole(engine.logs(id))
     (folder / "log").unlink()
     os.mkfifo(folder / "log")
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(NotFound):
         await whole(engine.logs(id, follow=True))
     (folder / "log").unlink()
     with pytest.raises(NotFound, match="not found"):
@@ -307,6 +307,9 @@ async def test_a_connection_is_no_port(engine: ProcessEngine, projects: Projects
     code = (
         ABLE
         + '''
+servers = []
+
+
 @register_tool
 def connect(port: int) -> int:
     """Connect to a server of the host; returns the port on this side."""
@@ -329,6 +332,9 @@ async def test_an_instance_cannot_have_the_hosts_own_server_reached(
     code = (
         ABLE
         + '''
+servers = []
+
+
 @register_tool
 def listen_beside(port: int) -> bool:
     """Listen on a port for IPv6 only."""

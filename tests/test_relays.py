@@ -350,7 +350,8 @@ async def test_a_relay_can_do_nothing_but_relay(instance: Instance) -> None:
             "socket",
             "anon_inode",
         }
-        assert len(os.listdir(f"/proc/{pid}/fd")) == 6  # the usual three, listener, process, epoll
+        # The usual three, listener, process, epoll; those of the connection go when it has been closed.
+        await until(lambda: len(os.listdir(f"/proc/{pid}/fd")) == 6)
         assert same(pid, instance.leader.pid, "user")
         assert same(pid, os.getpid(), "pid")
 

@@ -35,6 +35,12 @@ def command() -> None:
 @click.option("--label", "labels", multiple=True, callback=connection.pairs, metavar="KEY=VALUE", help="A label.")
 @click.option("--owner", help="Whose it is.  [default: that of cli_config.json]")
 @click.option("--count", type=click.IntRange(1), help="Make so many: all of them, or none.")
+@click.option(
+    "--network",
+    callback=parameters.network,
+    metavar="none|HOST[,HOST]...",
+    help="What it may reach, of what its environment asks for, as in 'api.example.com:443'.",
+)
 @click.option("--wait", metavar="DURATION", help="How long to queue when there is no room.  [default: not at all]")
 @click.option(
     "--keep-alive", is_flag=True, help="Leave it running; without this it is ended when it has been shown."

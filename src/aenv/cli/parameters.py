@@ -90,6 +90,15 @@ def _note_format(ctx: click.Context, parameter: click.Parameter, value: str | bo
     ctx.params["as_json"] = ctx.params.get("as_json", False) or value in (True, "json")
 
 
+def network(
+    ctx: click.Context, parameter: click.Parameter, value: str | None
+) -> str | dict[str, list[str]] | None:
+    """The policy as the gateway takes it: a word, or the hosts that may be reached."""
+    if value is None or value in ("none", "full"):
+        return value
+    return {"egress": [host.strip() for host in value.split(",") if host.strip()]}
+
+
 def confirm(what: str, yes: bool, flag: str = "-y") -> None:
     """Go on only if `yes`, or if the person at the terminal agrees to `what`."""
     if yes:

@@ -81,7 +81,7 @@ def show(reply: Reply, shown: Sequence[Row]) -> None:
     output.table(headers, [_cells(row) for row in shown])
     frozen = sum(row.data["frozen"] is True for row in shown)
     warm = sum(reply["warm"].values())
-    output.talk(f"{len(shown)} instances, {frozen} frozen{f'; {warm} blank ones are warm' if warm else ''}")
+    output.talk(f"{len(shown)} running, {frozen} of them frozen{f'; {warm} warm' if warm else ''}")
 
 
 def _cells(row: Row) -> tuple[str, ...]:

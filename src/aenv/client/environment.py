@@ -62,13 +62,15 @@ class Environment:
         init_command: str | None = None,
         *,
         resources: dict[str, str] | None = None,
+        network: str | dict[str, list[str]] | None = None,
         attach: str | None = None,
         runtime_url: str | None = None,
         wait: str | None = None,
     ) -> None:
         """`attach` uses the instance of that id and does not end it. `runtime_url` talks straight to a runtime,
         as the variable DUMMY_INSTANCE_IP does; "" does not, whatever that variable says. `wait` ("30s") is how
-        long the create may queue for its turn when a quota or the machine is full.
+        long the create may queue for its turn when a quota or the machine is full. `network` ("none", or
+        {"egress": ["host:443"]}) lets the instance reach less than its environment asks for.
         """
         known = settings.client_settings()
         self.env_name = env_name
@@ -86,6 +88,7 @@ class Environment:
         self.mount_points = mount_points
         self.init_command = init_command
         self.resources = resources
+        self.network = network
         self.wait = wait
         self.dummy_instance_ip = known.direct_address if runtime_url is None else runtime_url
         self.proxy_headers: dict[str, str] = {}
@@ -192,6 +195,7 @@ class Environment:
             "mount_points": self.mount_points,
             "init_command": self.init_command,
             "resources": self.resources,
+            "network": self.network,
             "wait": self.wait,
         }
         return {name: value for name, value in body.items() if value is not None}

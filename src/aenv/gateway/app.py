@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 import socket
 import threading
@@ -57,6 +58,9 @@ def run(settings: GatewaySettings, ready: Ready | None = None, *, hub_only: bool
     """`serve`, or `serve_hub`, on uvloop, as the main program of a process."""
     import uvloop
 
+    # Each connection and each instance takes some; the usual limit is for programs that use few.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run((serve_hub if hub_only else serve)(settings, ready))
 

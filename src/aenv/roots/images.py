@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from ..errors import NotFound, StartFailed, Unsupported
+from ..errors import Conflict, NotFound, StartFailed, Unsupported
 from ..sandbox.root import Root
 from . import store
 from .layout import SavedImage, read_layout
@@ -51,14 +51,14 @@ class Images:
         self, home: Path, *, pull: Literal["", "skopeo", "podman"] = "", limits: Limits | None = None
     ) -> None:
         self._place = store.place(home, "images")
-        self._index = self._place / "index.json"
+        self.index = self._place / "index.json"
         self._pull = pull
         self._limits = limits or Limits()
 
     def names(self) -> dict[str, str]:
         """Which name means which digest."""
         with contextlib.suppress(FileNotFoundError):
-            names: dict[str, str] = json.loads(self._index.read_text())
+            names: dict[str, str] = json.loads(self.index.read_text())
             return names
         return {}
 
@@ -107,12 +107,14 @@ class Images:
             return await self.load(target, name)
 
     async def remove(self, reference: str) -> None:
-        """Forget a name, and remove the image when it was its last. No instance may be using it."""
-        async with store.locked(self._index):
+        """Forget a name, and remove the image when it was its last. Conflict while an instance lives in it."""
+        async with store.locked(self.index):
             names = self.names()
             digest = names.pop(canonical(reference), None)
             if digest is None:
                 raise NotFound(f"no image {reference!r}; there are {', '.join(sorted(names)) or 'none'}")
+            if digest not in names.values() and digest in await asyncio.to_thread(store.mounted):
+                raise Conflict(f"instances live in image {reference!r}; end them first ('aenv ps' lists them)")
             self._write(names)
         if digest not in names.values():
             await asyncio.to_thread(store.discard, self._place / digest)
@@ -120,7 +122,7 @@ class Images:
     async def collect(self, keep: set[str], older_than: float) -> list[str]:
         """Remove those that nobody has used in the last `older_than` seconds, except `keep`; their digests."""
         removed = await asyncio.to_thread(store.collect, self._place, keep, older_than)
-        async with store.locked(self._index):
+        async with store.locked(self.index):
             self._write({name: digest for name, digest in self.names().items() if digest not in removed})
         return removed
 
@@ -129,7 +131,7 @@ class Images:
         async with store.locked(place):
             if not store.use(place):
                 await self._unpack(saved, place)
-        async with store.locked(self._index):
+        async with store.locked(self.index):
             self._write({**self.names(), **dict.fromkeys(names, saved.digest)})
         image = self.find(f"sha256:{saved.digest}")
         assert image is not None
@@ -156,9 +158,9 @@ class Images:
         store.use(place)
 
     def _write(self, names: dict[str, str]) -> None:
-        new = self._index.with_suffix(".new")
+        new = self.index.with_suffix(".new")
         new.write_text(json.dumps(names, indent=1, sort_keys=True))
-        new.replace(self._index)
+        new.replace(self.index)
 
 
 def _wanted(saved: SavedImage, name: str) -> Sequence[str]:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from ..config import Project
+from ..config import FILE_NAME, Project
 from ..errors import InvalidRequest, NotFound
 from ..sandbox.root import Root
 from . import store
 from .build import build
+from .folders import folders_layer
 from .host import description, host_root
 from .images import Image, Images, OnLine
 from .packages import packages_layer
@@ -75,6 +76,13 @@ class Roots:
         choice = self._choice(project, image)
         return "; ".join((choice.words, *choice.notes))
 
+    def sources(self, project: Project, image: str = "") -> tuple[Path, ...]:
+        """The files, and the folder, on which it depends which root an environment gets and what is in it."""
+        choice = self._choice(project, image)
+        always = (project.path / FILE_NAME, project.path / _dockerfile(project), self._images.index)
+        further = {"dockerfile": (project.path,), "file": (Path(choice.value),)}
+        return (*always, *further.get(choice.kind, ()))
+
     async def image(self, reference: str, on_line: OnLine | None = None) -> Root:
         """An image by its name, fetched if that is configured. NotFound says how to bring it here."""
         image = self._images.find(reference) or await self._images.pull(reference, on_line)
@@ -89,7 +97,7 @@ class Roots:
         return self._images.names()
 
     async def remove(self, reference: str) -> None:
-        """Forget an image. No instance may be using it."""
+        """Forget an image. Conflict while an instance lives in it."""
         await self._images.remove(reference)
 
     async def collect(self, keep: Iterable[Root], older_than: float) -> tuple[str, ...]:
@@ -102,8 +110,7 @@ class Roots:
         return (*await self._images.collect(kept, older_than), *steps, *hosts)
 
     def _choice(self, project: Project, image: str) -> _Choice:
-        named = (artifact.get("content", "") for artifact in project.artifacts if artifact.get("type") == "image")
-        reference = image or next(filter(None, named), "")
+        reference = image or project.image
         notes: tuple[str, ...] = ()
         if reference:
             if reference.startswith((".", "/")):
@@ -120,8 +127,8 @@ class Roots:
         return self._without_image(project, notes)
 
     def _without_image(self, project: Project, notes: tuple[str, ...]) -> _Choice:
-        spelled = project.build.get("dockerfile") or "Dockerfile"
-        if (path := _inside(project, str(spelled))) and path.is_file():
+        spelled = _dockerfile(project)
+        if (path := _inside(project, spelled)) and path.is_file():
             return _Choice("dockerfile", str(path), f"what its {spelled} says", notes)
         why = "" if notes else ": it names no image and has no Dockerfile"
         return _Choice("host", "", f"the host's own system, {_host_words()}{why}", notes)
@@ -169,6 +176,10 @@ class Roots:
         return image
 
 
+def _dockerfile(project: Project) -> str:
+    return str(project.build.get("dockerfile") or "Dockerfile")
+
+
 def _inside(project: Project, path: str) -> Path | None:
     """A file or folder of the project; never one outside, wherever links lead."""
     view = View(Root("project", (project.path,)))
@@ -177,8 +188,10 @@ def _inside(project: Project, path: str) -> Path | None:
 
 
 def _host_base(home: Path) -> Root:
+    """The host root as something to build on: with its package database, and folders that can be written into."""
     root, packages = host_root(home), packages_layer(home)
-    return replace(root, layers=(packages, *root.layers)) if packages else root
+    system = {target: (folders_layer(home, folders[0]), *folders) for target, folders in root.system.items()}
+    return replace(root, layers=(packages, *root.layers) if packages else root.layers, system=system)
 
 
 def _host_words() -> str:

@@ -66,14 +66,32 @@ def use(folder: Path) -> bool:
 
 
 def collect(place: Path, keep: set[str], older_than: float) -> list[str]:
-    """Remove what nobody has used in the last `older_than` seconds, except `keep`; their keys."""
-    removed = []
+    """Remove what nobody has used in the last `older_than` seconds, except `keep` and what is mounted; their keys."""
+    removed: list[str] = []
+    mounts = mounted()
     for folder in sorted(path for path in place.iterdir() if path.is_dir() and not path.is_symlink()):
         is_work = folder.name.startswith(".")  # of a process that makes or removes one, or was killed meanwhile
         limit = time.time() - (max(older_than, _ABANDONED) if is_work else older_than)
-        if folder.name not in (*keep, _LOCKS) and _last_use(folder) <= limit and discard(folder, limit):
+        is_kept = folder.name in (*keep, _LOCKS) or folder.name in mounts
+        if not is_kept and _last_use(folder) <= limit and discard(folder, limit):
             removed += [] if is_work else [folder.name]
     return removed
+
+
+def mounted() -> set[str]:
+    """The names of all folders that some process has mounted, with the names above them: instances live there.
+
+    The stage of an instance has them for as long as it lives, whichever process has made it.
+    """
+    seen: set[str] = set()
+    names: set[str] = set()
+    for process in os.listdir("/proc"):
+        with contextlib.suppress(OSError):  # it has ended, or is none of ours
+            if process.isdecimal() and (space := os.readlink(f"/proc/{process}/ns/mnt")) not in seen:
+                with open(f"/proc/{process}/mountinfo", errors="surrogateescape") as lines:
+                    names.update(part for line in lines for part in line.split(" ", 4)[3].split("/"))
+                seen.add(space)
+    return names
 
 
 def discard(folder: Path, limit: float = math.inf) -> bool:
@@ -120,7 +138,7 @@ def digest(parts: Iterable[str | bytes]) -> str:
     """One key of several values; none of them can pass for two."""
     total = hashlib.sha256()
     for part in parts:
-        data = part.encode() if isinstance(part, str) else part
+        data = os.fsencode(part) if isinstance(part, str) else part
         total.update(b"%d:" % len(data) + data)
     return total.hexdigest()
 

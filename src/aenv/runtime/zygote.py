@@ -288,7 +288,7 @@ def _listen_for_egress(port: int) -> socket.socket:
 
 
 def _listen_for_second(path: str) -> socket.socket:
-    """Where this instance reaches its second part, which is given the socket: it shares no folder with this one."""
+    """Where this instance reaches its second part, which is given the socket, and so shares no folder with it."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     os.chmod(path, 0o600)

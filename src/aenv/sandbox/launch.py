@@ -3,8 +3,8 @@
     python -m aenv.sandbox.launch DESCRIPTOR
 
 The descriptor is a socket on which the order comes. Three processes are made: the launcher, which waits; the
-reaper, first process of the pid namespace, which outlives the program as long as anything else lives in it; and the
-program, `python -m PROGRAM DESCRIPTOR STAGE`, where STAGE is a descriptor of a file with the stage and the order.
+reaper, first process of the pid namespace, which outlives the program as long as anything else lives in it; and
+the program, `python -m PROGRAM DESCRIPTOR STAGE`, where STAGE is a descriptor of a file with stage and order.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from . import mounts, namespaces, system
 from .root import Root
 
 MAX_ORDER = 1 << 20
+INTERPRETER = "/aenv"
+"""Where the host's system folders are in a root that has its own: for the interpreter, and for nobody else."""
 _OOM_SCORE = "500"  # when memory is short, instances go before the programs of the host
 
 
@@ -75,6 +77,8 @@ def _make_namespaces(order: dict[str, Any]) -> tuple[mounts.Stage, int]:
         {target: tuple(map(Path, folders)) for target, folders in order["system"].items()},
     )
     binds = [mounts.Bind(**bind) for bind in order["binds"]]
+    if _brings_interpreter(order):
+        binds += [mounts.Bind(path, f"{INTERPRETER}{path}", is_ours=False) for path in mounts.system_folders()]
     user = namespaces.user_namespace()
     if namespaces.is_root():
         # Root sees what others may not, and shows it with other owners; then it is root no longer.
@@ -108,7 +112,34 @@ def _execute(control: socket.socket, stage: mounts.Stage, order: dict[str, Any])
     os.lseek(told, 0, os.SEEK_SET)
     os.set_inheritable(control.fileno(), True)
     words = [sys.executable, "-P", "-m", order["program"], str(control.fileno()), str(told)]
+    if _brings_interpreter(order):
+        os.execve(sys.executable, words, _with_interpreter())
     os.execv(sys.executable, words)
+
+
+def _brings_interpreter(order: dict[str, Any]) -> bool:
+    """Whether the program goes on in a root that has no system of the host, where it must find its own modules."""
+    return "/usr" not in order["system"] and order.get("goes_inside", True)
+
+
+def _with_interpreter() -> dict[str, str]:
+    """Our variables, changed so that Python and the linker look where everything is on the stage and inside."""
+    from .. import settings  # costs some milliseconds, and most roots do without
+
+    variables = settings.variables()
+    moved = {**variables, "PYTHONPATH": ":".join(map(_inside, variables.get("PYTHONPATH", "").split(":")))}
+    if _inside(sys.base_prefix) != sys.base_prefix:
+        moved["PYTHONHOME"] = _inside(sys.base_prefix)
+    with open("/proc/self/maps") as file:
+        mapped = [line.split(maxsplit=5)[5].strip() for line in file if ".so" in line]
+    libraries = dict.fromkeys(_inside(os.path.dirname(path)) for path in mapped)
+    moved["LD_LIBRARY_PATH"] = ":".join(path for path in libraries if path.startswith(INTERPRETER))
+    return moved
+
+
+def _inside(path: str) -> str:
+    is_system = any(path == folder or path.startswith(f"{folder}/") for folder in mounts.system_folders())
+    return f"{INTERPRETER}{path}" if is_system else path
 
 
 def _wait_for_all() -> None:

@@ -125,6 +125,11 @@ def make_stage(root: Root, binds: Sequence[Bind], *, shown_to: UserNamespace | N
     )
 
 
+def system_folders() -> list[str]:
+    """Where the programs of this host are, and their libraries."""
+    return [path for path in _SYSTEM if os.path.isdir(path) and not os.path.islink(path)]
+
+
 def set_up_root(stage: Stage, view: View) -> None:
     """Make an instance's root and change to it; nothing of the stage stays in reach.
 
@@ -206,11 +211,7 @@ def _plan(root: Root, binds: Sequence[Bind]) -> list[Bind]:
                 plan.append(_host_folder(str(folder), place) if is_last else Bind(str(folder), place))
     # Whatever the root has, the interpreter that works on the stage needs the host's.
     there = {bind.target for bind in plan}
-    plan += [
-        _host_folder(path, path)
-        for path in _SYSTEM
-        if path not in there and os.path.isdir(path) and not os.path.islink(path)
-    ]
+    plan += [_host_folder(path, path) for path in system_folders() if path not in there]
     # Shorter ones first: one may lie within another.
     return plan + sorted(binds, key=lambda bind: len(bind.target))
 

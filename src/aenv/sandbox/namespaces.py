@@ -1,4 +1,4 @@
-"""User namespaces: who a process is, inside and outside.
+"""User namespaces: who a process is, inside and outside; and new networks.
 
 As root, ids 0 to 65535 inside are ids of the host that nobody has. As an ordinary user, id 0 inside is that user,
 and there is no other. Either way a process that enters is nobody's root but its own namespaces'.
@@ -6,9 +6,12 @@ and there is no other. Either way a process that enters is nobody's root but its
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import signal
+import socket
+import struct
 from dataclasses import dataclass
 
 from . import system
@@ -88,6 +91,13 @@ def enter(user_namespace: int) -> None:
     os.setresuid(0, 0, 0)
     # Changing ids made us secret to /proc, our own folder there included.
     system.prctl(system.PR_SET_DUMPABLE, 1)
+
+
+def bring_up_loopback() -> None:
+    """Let processes of a new network reach each other."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        up = struct.pack("16sh14x", b"lo", 1 | 64)  # IFF_UP, IFF_RUNNING
+        fcntl.ioctl(sock, 0x8914, up)  # SIOCSIFFLAGS
 
 
 def _write_maps(pid: int, owner: int) -> None:

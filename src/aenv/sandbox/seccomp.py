@@ -21,6 +21,7 @@ import platform
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from aenv.sandbox import syscalls, system
 
@@ -143,11 +144,21 @@ CHECKED = {
 }
 
 
-def compiled(machine: str | None = None) -> bytes:
+# What making a layer of a root needs besides. Package managers run their scripts in chroot("/"). And programs that
+# make accounts stop when they may not speak to the audit, but not when the kernel has none (EPROTONOSUPPORT).
+_NO_AUDIT = Switch(2, {0: ALLOW, 9: 0x00050000 | errno.EPROTONOSUPPORT}, REFUSE)
+FOR_BUILDING: Mapping[str, int | Switch] = {
+    "chroot": ALLOW,
+    "socket": Switch(0, {1: _UNIX, 2: _INET, 10: _INET, 16: _NO_AUDIT}, REFUSE),
+}
+
+
+def compiled(machine: str | None = None, changes: Mapping[str, int | Switch] = MappingProxyType({})) -> bytes:
     """The filter for `machine`, or this one, as the kernel wants it. The same for every instance: make it once."""
     machine = machine or platform.machine()
+    numbers = syscalls.numbers(machine)
     code = _Code()
-    code.search(_runs(syscalls.numbers(machine)))
+    code.search(_runs(numbers, {numbers[name]: outcome for name, outcome in changes.items()}))
     code.add(_LOAD, _NUMBER)
     code.jump(_EQUAL, ARCHITECTURES[machine], code.label, code.outcome(KILL))
     code.add(_LOAD, _ARCHITECTURE)
@@ -174,11 +185,12 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def _runs(numbers: Mapping[str, int]) -> list[tuple[int, int | Switch]]:
+def _runs(numbers: Mapping[str, int], changes: Mapping[int, int | Switch]) -> list[tuple[int, int | Switch]]:
     """Where each run of numbers with the same outcome begins, in order, from 0; the last goes on for ever."""
     by_number: dict[int, int | Switch] = {number: CHECKED.get(name, ABSENT) for name, number in numbers.items()}
     by_number |= {number: ALLOW for name, number in numbers.items() if name in ALLOWED}
     by_number |= {number: REFUSE for name, number in numbers.items() if name in REFUSED}
+    by_number |= changes
     runs: list[tuple[int, int | Switch]] = []
     for number in range(max(by_number) + 2):
         outcome = by_number.get(number, ABSENT)

@@ -132,6 +132,19 @@ def drop_bounding_capabilities() -> None:
         prctl(PR_CAPBSET_DROP, number)
 
 
+def keep_capabilities(*kept: int) -> None:
+    """Nothing but these is left to this process, and to what it starts as id 0."""
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    for number in range(_last_capability() + 1):
+        if number not in kept:
+            prctl(PR_CAPBSET_DROP, number)
+    mask = sum(1 << number for number in kept)
+    low, high = mask & 0xFFFFFFFF, mask >> 32
+    sets = (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)  # effective, permitted, inheritable
+    number = ctypes.c_long(_NUMBERS["capset"])
+    _checked(_libc.syscall(number, ctypes.byref(_CAPABILITY_HEADER), ctypes.byref(sets)), "capset")
+
+
 def drop_capabilities() -> None:
     """None are left to this process."""
     number = ctypes.c_long(_NUMBERS["capset"])

@@ -23,7 +23,7 @@ from ...egress import PORT as EGRESS_PORT
 from ...errors import AEnvError
 from ..base import Limits
 from ..descriptors import readable
-from .zygotes import Fork, Kind, Zygotes
+from .zygotes import Fork, Kind, Zygotes, close_on_exec
 
 logger = logging.getLogger("aenv.engines.native")
 
@@ -130,6 +130,7 @@ class Blank:
             text, handed, _, _ = socket.recv_fds(self.fork.channel, 1 << 16, 3)
         except ConnectionResetError:
             raise EOFError from None
+        close_on_exec(handed)
         if handed:
             self._log, *listeners = handed
             names = json.loads(text)["isolated"]

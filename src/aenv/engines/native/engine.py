@@ -33,6 +33,8 @@ from ..folder import InstanceFolder
 from . import seconds
 from .blanks import DEFAULTS, SOCKET, Blank, Blanks, Recipe
 from .inside import Inside
+from .members import go_on, members, stop
+from .relays import reopen
 from .seconds import SecondRoot, Seconds
 from .zygotes import Kind, Zygotes
 
@@ -63,6 +65,8 @@ class NativeEngine(Inside):
         self._egress = Egress()
         self._seconds = Seconds(self._blanks, self._egress, second_root)
         self._made: dict[str, Blank] = {}
+        self._kept_warm: dict[Recipe, str] = {}
+        """For which environment blank ones are, or were, made ahead."""
         self._ending: dict[str, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> NativeEngine:
@@ -70,6 +74,7 @@ class NativeEngine(Inside):
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        await self._relays.close()
         await self._blanks.close()
         await self._zygotes.close()
         await self._egress.__aexit__(*exc)
@@ -211,6 +216,7 @@ class NativeEngine(Inside):
             del self._made[id]
         else:
             await self._end_adopted(folder)
+        await self._relays.stop(id)
         await asyncio.to_thread(folder.remove)
 
     async def _end_adopted(self, folder: InstanceFolder) -> None:
@@ -231,12 +237,16 @@ class NativeEngine(Inside):
     async def running(self) -> dict[str, Address]:
         """The instances that live and are ready, also those of other engine objects on this home."""
         found: dict[str, Address] = {}
+        adopted = []
         for folder in filter(seconds.is_whole, self._folders()):
             match folder.leader(), folder.read_state():
-                case proc.Process(pid=pid), {"socket": str(path), "tools": list(tools), **rest}:
+                case proc.Process() as leader, {"socket": str(path), "tools": list(tools), **rest}:
                     origin = Origin("localhost", socket=path)
                     enforced = tuple(map(str, rest.get("not_enforced") or ()))
-                    found[folder.id] = Address(origin, pid, tools, str(rest.get("root", "")), enforced)
+                    found[folder.id] = Address(origin, leader.pid, tools, str(rest.get("root", "")), enforced)
+                    if folder.id not in self._made and rest.get("egress"):
+                        adopted.append((folder, leader))
+        await asyncio.gather(*(reopen(self._relays, self._egress, *one) for one in adopted))
         return found
 
     async def leftovers(self) -> Ids:
@@ -259,8 +269,9 @@ class NativeEngine(Inside):
         for id in ids:
             with contextlib.suppress(InvalidRequest, OSError):
                 folder = InstanceFolder(self._root, id)
-                if folder.leader() and (group := self._group(folder)):
-                    used = group.used()
+                if leader := folder.leader():
+                    group = self._group(folder)
+                    used = group.used() if group and self._cgroups.enforced else cgroups.used_by(members(leader))
                     found[id] = Used(used.cpu_seconds, used.memory_bytes, used.processes)
         return found
 
@@ -268,25 +279,33 @@ class NativeEngine(Inside):
 
     async def freeze(self, id: str) -> None:
         """From now on it uses no CPU."""
-        folder, _ = self._living(id)
-        if group := self._group(folder):
+        folder, leader = self._living(id)
+        group = self._group(folder)
+        if group and "freezer" in self._cgroups.enforced:
             await asyncio.to_thread(group.freeze)
+        else:
+            await asyncio.to_thread(stop, leader)
 
     async def thaw(self, id: str) -> None:
         """It goes on."""
-        folder, _ = self._living(id)
-        if group := self._group(folder):
+        folder, leader = self._living(id)
+        group = self._group(folder)
+        if group and "freezer" in self._cgroups.enforced:
             group.thaw()
+        else:
+            await asyncio.to_thread(go_on, leader)
 
     async def keep_warm(self, spec: InstanceSpec, count: int) -> None:
         """Keep so many blank ones for instances like `spec`."""
-        self._blanks.keep(self._recipe(spec, await self._root_of(spec)), count)
+        recipe = self._recipe(spec, await self._root_of(spec))
+        self._kept_warm[recipe] = spec.environment
+        self._blanks.keep(recipe, count)
 
     def warm(self) -> Mapping[str, int]:
-        """How many are ready now, by project."""
+        """How many are ready now, by environment."""
         found: dict[str, int] = {}
         for recipe, count in self._blanks.ready().items():
-            name = str(recipe.kind.project)
+            name = self._kept_warm[recipe]
             found[name] = found.get(name, 0) + count
         return found
 

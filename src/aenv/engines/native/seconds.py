@@ -30,6 +30,7 @@ _PROJECT = Path(__file__).parents[2] / "runtime" / "second_part"
 # What it needs there must be loaded before: the image may have no Python.
 _PRELOAD = ("base64", "difflib", "select", "signal", "subprocess", "threading", "traceback")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_TAIL_BYTES = 4096
 _NO_LIMIT = 10.0 * 365 * 24 * 3600  # seconds; the call in the first part has its own
 
 
@@ -83,8 +84,9 @@ class Seconds:
         except EOFError:
             if first.fork.is_over:
                 return  # it has more to say about it
-            printed = second.printed(4096).decode(errors="replace").strip()
-            raise StartFailed(f"{what} ended before it was ready{f':{chr(10)}{printed}' if printed else ''}") from None
+            printed = second.printed(_TAIL_BYTES).decode(errors="replace").strip()
+            said = f"; it printed last:\n{printed}" if printed else ""
+            raise StartFailed(f"{what} ended before it was ready{said}") from None
         if not said["ready"]:
             raise StartFailed(f"{what} failed to start: {said['error'].strip()}")
         second.fork.channel.close()
@@ -129,7 +131,7 @@ def is_whole(folder: InstanceFolder) -> bool:
 
 
 async def ended(folder: InstanceFolder, leader: proc.Process) -> str:
-    """Return, with the reason, when one part of an instance that somebody else has made has ended: both have then."""
+    """Return, with the reason, when one part of an instance that somebody else has made has ended. Then end both."""
     second = of(folder)
     with leader.opened() as first, second.opened() if second else contextlib.nullcontext() as other:
         if first is None:

@@ -154,6 +154,7 @@ class Zygote:
     def _read(self) -> None:
         try:
             message, handles, _, _ = socket.recv_fds(self._control, _MAX_MESSAGE, 2)
+            close_on_exec(handles)
         except BlockingIOError:
             return
         except OSError as error:
@@ -335,6 +336,12 @@ def _variables() -> dict[str, str]:
         "LANG": ours.get("LANG", "C.UTF-8"),
         "PYTHONPATH": os.pathsep.join(path),
     }
+
+
+def close_on_exec(descriptors: Iterable[int]) -> None:
+    """What was received is inherited by the next program that is started, unless it is told otherwise."""
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
 
 
 def _pid_of(pidfd: int) -> int:
