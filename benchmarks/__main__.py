@@ -40,7 +40,7 @@ def main() -> int:
             enter = ["nsenter", f"--net=/run/netns/{space.name}"]
             command = [*enter, sys.executable, "-m", "benchmarks", *sys.argv[1:], "--inside"]
             return subprocess.run(command).returncode
-    rows = _measure(Bench(), names)
+    rows = measure(Bench(), names)
     print(table(rows))
     if options.json:
         options.json.write_text(json.dumps(as_json(rows), indent=2) + "\n")
@@ -61,7 +61,8 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measure(bench: Bench, names: list[str]) -> list[Row]:
+def measure(bench: Bench, names: list[str]) -> list[Row]:
+    """The rows of all that is named."""
     measures: dict[str, Callable[[], list[Row]]] = {
         "import": bench.imports,
         "concurrent": bench.concurrent,

@@ -18,6 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
+import psutil
+
 from aenv.addresses import Origin, parse_url
 from tests.redis_server import redis_server
 
@@ -170,6 +172,29 @@ def context_switches(pid: int) -> int:
         lines = status.read_text().splitlines()
         total += sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
     return total
+
+
+def pss_bytes(pid: int) -> int:
+    """The memory of `pid` and of all that it has started, where what some of them share counts once."""
+    return sum(map(_pss_bytes, _family(pid)))
+
+
+def cpu_seconds(pid: int) -> float:
+    """What the threads of `pid`, and of all that it has started and that still runs, have computed.
+
+    From nanoseconds: the ticks of `stat` would round what many sleepers do down to nothing.
+    """
+    tasks = [task for member in _family(pid) for task in Path(f"/proc/{member}/task").glob("*/schedstat")]
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+
+
+def _pss_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+
+
+def _family(pid: int) -> list[int]:
+    return [pid, *(process.pid for process in psutil.Process(pid).children(recursive=True))]
 
 
 class Memory:

@@ -1,7 +1,7 @@
 """An ordinary user for tests that run as root: an id that nobody has, with an interpreter and packages of its own.
 
-The interpreter is a copy that belongs to this user, as those of pyenv, uv and conda do: what an instance could do to
-it, it could do to theirs.
+The interpreter is a copy that belongs to this user, as those of pyenv, uv and conda do: what an instance could do
+to it, it could do to theirs.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ def _copy_interpreter(user: OrdinaryUser) -> None:
         shutil.copy(program, user.python)
         site = "import site, sys; print([p for p in site.getsitepackages() if _NAME in p][-1])"
         said = subprocess.run(
-            user.command(str(user.python), "-c", site.replace("_NAME", repr(_NAME))), capture_output=True, text=True
+            user.command(str(user.python), "-c", site.replace("_NAME", repr(_NAME))),
+            capture_output=True,
+            text=True,
         )
         if said.returncode == 0 and said.stdout.startswith(str(target)):
             _copy_packages(Path(said.stdout.strip()))
@@ -137,7 +139,7 @@ def _copy_packages(site: Path) -> None:
 
 @functools.cache
 def _required(name: str) -> tuple[str, ...]:
-    """The distributions that this one needs to run here, without itself. `uv` is a program of its own, and large."""
+    """The distributions that this one needs to run here, without itself, and without `uv`, which is large."""
     found: dict[str, None] = {}
     waiting = [name]
     while waiting:

@@ -14,10 +14,19 @@ import pytest
 from aenv import wire
 from aenv.client.api import Api
 from aenv.errors import TooManyRequests
-from benchmarks.__main__ import exit_code
+from benchmarks import crowds, native
+from benchmarks.__main__ import NAMES, exit_code, measure
 from benchmarks.control import spread
-from benchmarks.measures import ROUNDS, in_turns
-from benchmarks.processes import Memory, bare_python, context_switches, listening, worker
+from benchmarks.measures import ROUNDS, Bench, in_turns
+from benchmarks.processes import (
+    Memory,
+    bare_python,
+    context_switches,
+    cpu_seconds,
+    listening,
+    pss_bytes,
+    worker,
+)
 from benchmarks.report import NO_TARGET, Row, as_json, at_most, table, within
 from tests.judges.servers import ENVIRONMENTS, runtime
 
@@ -64,6 +73,16 @@ def test_check_fails_on_a_missed_target_alone() -> None:
     assert exit_code([FAST, SLOW], check=False) == 0
 
 
+def test_the_native_engine_is_measured_by_its_name_and_with_everything_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # In place of the measurements, which take minutes.
+    monkeypatch.setattr(native, "rows", lambda bench: [FAST])
+    monkeypatch.setattr(crowds, "rows", lambda: [SLOW])
+    assert "native" in NAMES  # what is measured when nothing is named
+    assert measure(Bench(), ["native"]) == [FAST, SLOW]
+
+
 def test_the_table_shows_the_ratio_and_the_verdict() -> None:
     _, _, fast, slow, alone = table([FAST, SLOW, ALONE]).splitlines()
     assert [cell.strip() for cell in fast.split("|")[1:-1]] == ["fast", "100 ms", "5 ms", "1/20.0", "≤ 1/8", "met"]
@@ -85,6 +104,34 @@ def test_context_switches_count_the_work_of_a_process() -> None:
             assert process.stdout.readline() == b"line\n"
             counts.append(context_switches(process.pid))
     assert counts[1] > counts[0]
+
+
+def test_what_a_process_has_started_counts_with_it_and_shared_memory_counts_once() -> None:
+    hold = "import os; held = b'x' * 40_000_000; os.fork(); print(flush=True); os.read(0, 1)"
+    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdout.read(2) == b"\n\n"
+        assert 40_000_000 <= pss_bytes(process.pid) < 70_000_000
+
+
+def test_the_cpu_time_of_what_a_process_has_started_counts_and_sleep_does_not() -> None:
+    loop = "for _ in sys.stdin.buffer: sum(range(10**6)); print(flush=True)"
+    work = f"import os, sys\nif os.fork(): os.wait(); sys.exit()\n{loop}"
+    with subprocess.Popen([sys.executable, "-c", work], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        counts = []
+        for _ in range(3):
+            process.stdin.write(b"line\n")
+            process.stdin.flush()
+            process.stdout.readline()
+            counts.append(cpu_seconds(process.pid))
+        assert cpu_seconds(process.pid) - counts[2] < counts[2] - counts[1]
+
+
+def test_the_worst_of_a_hundred_is_beyond_the_median() -> None:
+    assert native.p99([1.0] * 297 + [9.0] * 3) > 8
+    assert native.p99([1.0] * 299 + [9.0]) == 1.0
 
 
 def test_a_worker_measures_what_it_is_asked_to() -> None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import os
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from aenv.client.api import Api
+import aenv
+from aenv.config import Project
 from aenv.engines.base import Address, InstanceSpec
 from aenv.engines.native.engine import NativeEngine
 from aenv.errors import Conflict, StartFailed
 from aenv.gateway.rooting import Rooting
+from aenv.http1 import Pool
 from aenv.roots.roots import Roots
+from aenv.sandbox.root import Root
 from aenv.sandbox.run import run
+from conformance.engine import call
 from tests.native import traces
 from tests.saved_images import busybox, docker_archive, file, folder, layer, link
 
@@ -25,19 +30,21 @@ import os, subprocess
 from aenv import register_tool
 
 @register_tool
-def look(path: str) -> list:
+def look(path: str) -> dict:
     "What is in a folder."
-    return sorted(os.listdir(path))
+    return {"result": sorted(os.listdir(path))}
 
 @register_tool
-def lazily(name: str) -> str:
+def lazily(name: str) -> dict:
     "A module that nothing has loaded before."
-    return str(__import__(name).__name__)
+    import importlib
+    return {"result": importlib.import_module(name).__name__}
 
 @register_tool
-def shell(command: str) -> str:
+def shell(command: str) -> dict:
     "A program of the image."
-    return subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=True)
+    return {"result": done.stdout}
 """
 
 
@@ -75,6 +82,12 @@ def project(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
+@pytest.fixture
+async def pool() -> AsyncIterator[Pool]:
+    async with Pool() as pool:
+        yield pool
+
+
 def box(path: Path, *entries: Any, **said: Any) -> Path:
     """A saved image with a shell, without a C library and without Python."""
     release = file("etc/os-release", "NAME=Box\n")
@@ -91,19 +104,166 @@ async def ran(engine: NativeEngine, *command: str) -> str:
     return b"".join(piece.data for piece in pieces).decode()
 
 
-async def call(address: Address, tool: str, **arguments: str) -> Any:
-    async with Api(address.origin) as api:
-        return await api.call(tool, arguments)
-
-
 async def test_an_instance_lives_in_an_image_without_python_or_a_c_library(
-    engine: NativeEngine, roots: Roots, project, tmp_path: Path
+    engine: NativeEngine, roots: Roots, project, pool: Pool, tmp_path: Path
 ) -> None:
     await roots.load(box(tmp_path / "x.tar"))
     address = await create(engine, project(), image="box:1")
     assert address.root == "box:1"
     assert await ran(engine, "cat", "/etc/os-release") == "NAME=Box\n"
-    assert (await ran(engine, "ls", "/")).split() == sorted(
-        ["aenv", "bin", "dev", "environment", "etc", "proc", "root", "run", "sys", "tmp", "var", "workspace"]
-        + [str(Path(path).parts[1]) for path in ()]
+    assert await call(pool, address, "shell", command="echo $0; cat /etc/os-release") == "/bin/sh\nNAME=Box\n"
+    assert await call(pool, address, "look", path="/bin") == sorted((await ran(engine, "ls", "/bin")).split())
+    await ran(engine, "touch", "/workspace/here", "/etc/there")
+
+
+async def test_what_nothing_has_loaded_before_is_found_in_an_image(
+    engine: NativeEngine, roots: Roots, project, pool: Pool, tmp_path: Path
+) -> None:
+    """Modules, also those that are linked to libraries of the host."""
+    await roots.load(box(tmp_path / "x.tar"))
+    address = await create(engine, project(), image="box:1")
+    for name in ("sqlite3", "ssl", "lzma", "bz2", "curses", "xml.dom.minidom", "encodings.idna", "ctypes"):
+        assert await call(pool, address, "lazily", name=name) == name
+
+
+async def test_nothing_private_of_the_host_is_in_an_image(
+    engine: NativeEngine, roots: Roots, project, pool: Pool, tmp_path: Path
+) -> None:
+    await roots.load(box(tmp_path / "x.tar"))
+    address = await create(engine, project(), image="box:1")
+    ours = {"aenv", "bin", "dev", "environment", "etc", "proc", "run", "sys", "tmp", "var", "workspace"}
+    interpreter = {Path(path).parts[1] for path in (sys.prefix, sys.base_prefix, aenv.__file__)}
+    assert set(await call(pool, address, "look", path="/")) == ours | (interpreter - {"usr"})
+    assert await call(pool, address, "look", path="/etc") == ["os-release"]
+
+
+async def test_links_of_an_image_lead_no_mount_out_of_it(
+    engine: NativeEngine, roots: Roots, project, pool: Pool, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    names = ("environment", "proc", "dev", "sys", "workspace", "tmp", "run", "var", "data", "aenv")
+    links = [link(name, str(outside)) for name in names]
+    links += [link(Path(sys.prefix).parts[1], "/own"), link("old", "/new")]
+    await roots.load(box(tmp_path / "x.tar", *links))
+    address = await create(engine, project(), image="box:1")
+    assert "custom_env.py" in await call(pool, address, "look", path="/environment/src")
+    assert "self" in await call(pool, address, "look", path="/proc")
+    await ran(engine, "touch", "/workspace/here", "/tmp/there")
+    assert not any(outside.iterdir())
+
+
+async def test_folders_of_an_image_that_belong_to_others_can_be_worked_in(
+    engine: NativeEngine, roots: Roots, project, tmp_path: Path
+) -> None:
+    await roots.load(
+        box(tmp_path / "x.tar", folder("workspace", uid=33, gid=33, mode=0o555), folder("tmp", uid=5))
     )
+    await create(engine, project(), image="box:1")
+    await ran(engine, "touch", "/workspace/here", "/tmp/there")
+
+
+async def test_an_instance_has_what_its_dockerfile_says(
+    engine: NativeEngine, roots: Roots, project, pool: Pool, tmp_path: Path
+) -> None:
+    await roots.load(box(tmp_path / "x.tar", Env=["BASE=1", "PATH=/bin:/opt"]))
+    dockerfile = (
+        "FROM box:1\nENV MADE=$BASE-2\nWORKDIR /app\nCOPY note .\nRUN cat note > twice; rm /etc/os-release"
+    )
+    address = await create(engine, project({"Dockerfile": dockerfile, "note": "hello"}))
+    assert address.root == "Dockerfile of env@1.0.0"
+    assert await ran(engine, "cat", "/app/note", "/app/twice") == "hellohello"
+    assert await call(pool, address, "look", path="/etc") == []
+    assert await ran(engine, "sh", "-c", "echo $MADE $BASE $PATH $PWD") == "1-2 1 /bin:/opt /workspace\n"
+
+
+async def test_an_instance_has_what_a_dockerfile_on_the_hosts_own_system_says(
+    engine: NativeEngine, project, pool: Pool
+) -> None:
+    dockerfile = (
+        "FROM debian:12\nRUN echo 1 > /usr/local/made-by-test && rmdir /environment && ln -s /etc /environment"
+    )
+    address = await create(engine, project({"Dockerfile": dockerfile}))
+    assert await ran(engine, "cat", "/usr/local/made-by-test") == "1\n"
+    assert "custom_env.py" in await call(pool, address, "look", path="/environment/src")
+    assert "sh" in await call(pool, address, "look", path="/bin")
+
+
+async def test_another_dockerfile_is_another_root(
+    engine: NativeEngine, roots: Roots, project, tmp_path: Path
+) -> None:
+    await roots.load(box(tmp_path / "x.tar"))
+    for text in ("one", "two"):
+        await create(engine, project({"Dockerfile": "FROM box:1\nCOPY note /note", "note": text}))
+        assert await ran(engine, "cat", "/note") == text
+        await engine.destroy("one")
+
+
+async def test_an_image_in_which_an_instance_lives_is_neither_removed_nor_collected(
+    engine: NativeEngine, roots: Roots, project, home: Path, tmp_path: Path
+) -> None:
+    digest = await roots.load(box(tmp_path / "x.tar"))
+    await create(engine, project(), image="box:1")
+    with pytest.raises(Conflict, match="instances live in image 'box:1'"):
+        await roots.remove("box:1")
+    assert digest not in await Roots(home, run=run).collect([], 0)
+    assert await ran(engine, "cat", "/etc/os-release") == "NAME=Box\n"
+
+
+class CountingRoots:
+    """Roots that take until they are let go, or fail."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.made, self.go, self.error = place, 0, asyncio.Event(), ""
+
+    def sources(self, project: Project, image: str = "") -> tuple[Path, ...]:
+        return (project.path / "config.json",)
+
+    async def root_for(self, project: Project, image: str, on_line: Callable[[str], None]) -> Root:
+        self.made += 1
+        on_line("working")
+        await self.go.wait()
+        if self.error:
+            raise StartFailed(self.error)
+        return Root(f"number {self.made}", (self.place,), notes=("noted",))
+
+
+async def test_many_who_ask_at_once_get_one_root(project, tmp_path: Path, caplog) -> None:
+    roots, spec = CountingRoots(tmp_path), InstanceSpec("x", "env@1.0.0", project())
+    caplog.set_level("INFO")
+    async with Rooting(cast(Roots, roots)) as rooting:
+        impatient = asyncio.create_task(rooting.root_of(spec))
+        others = [asyncio.create_task(rooting.root_of(spec)) for _ in range(5)]
+        while not roots.made:
+            await asyncio.sleep(0)
+        impatient.cancel()
+        roots.go.set()
+        assert {root.name for root in await asyncio.gather(*others)} == {"number 1"}
+        assert await rooting.root_of(spec) is others[0].result()
+        assert roots.made == 1 and "root of env@1.0.0: working" in caplog.text and ": noted" in caplog.text
+        project(description="changed")
+        assert (await rooting.root_of(spec)).name == "number 2"
+
+
+async def test_a_root_that_fails_is_told_to_all_and_tried_again(project, tmp_path: Path) -> None:
+    roots, spec = CountingRoots(tmp_path), InstanceSpec("x", "env@1.0.0", project())
+    roots.error = "no way"
+    async with Rooting(cast(Roots, roots)) as rooting:
+        waiting = [asyncio.create_task(rooting.root_of(spec)) for _ in range(3)]
+        while not roots.made:
+            await asyncio.sleep(0)
+        roots.go.set()
+        told = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [str(error) for error in told] == ["no way"] * 3 and roots.made == 1
+        roots.error = ""
+        assert (await rooting.root_of(spec)).name == "number 2"
+
+
+async def test_builds_end_with_the_gateway(project, tmp_path: Path) -> None:
+    roots, spec = CountingRoots(tmp_path), InstanceSpec("x", "env@1.0.0", project())
+    async with Rooting(cast(Roots, roots)) as rooting:
+        waiting = asyncio.create_task(rooting.root_of(spec))
+        while not roots.made:
+            await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await waiting

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Headers = Iterable[tuple[str, str]]
 
+_MAX_HEAD_BYTES = 256 << 10
 _HIGH_WATER = 1 << 20  # bytes of a response held back before the socket is paused
 
 
@@ -185,6 +186,8 @@ class _Connection(asyncio.Protocol):
         self._response = Response(self)
         self._exchanging = False
         self._head_only = False
+        self._besides = 0
+        """Bytes that came since the last of a body: of heads that announce others, or of what follows a body."""
         self._head: asyncio.Future[Response] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
@@ -200,6 +203,7 @@ class _Connection(asyncio.Protocol):
         self._response = Response(self)
         self._exchanging = True
         self._head_only = method == "HEAD"
+        self._besides = 0
         self._head = self.loop.create_future()
         lines = [f"{method} {target} HTTP/1.1\r\nhost: {self.origin.authority}"]
         lines += [f"{name}: {value}" for name, value in headers]
@@ -275,10 +279,14 @@ class _Connection(asyncio.Protocol):
         if not self._exchanging:
             self._transport.abort()  # an answer that nobody asked for
             return
+        self._besides += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._fail(NetworkError(f"{self.origin} sent something that is not HTTP: {error}"))
+            self._transport.abort()
+        if self._exchanging and self._besides > _MAX_HEAD_BYTES:
+            self._fail(NetworkError(f"{self.origin} sent a head that does not end"))
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -312,6 +320,7 @@ class _Connection(asyncio.Protocol):
             self._response.headers.clear()
             return
         self._response.status = status
+        self._besides = 0
         if self._head and not self._head.done():
             self._head.set_result(self._response)
         if self._head_only:
@@ -320,6 +329,7 @@ class _Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         response = self._response
+        self._besides = 0
         response._chunks.append(body)
         response._buffered += len(body)
         if response._buffered > _HIGH_WATER and not self._paused:

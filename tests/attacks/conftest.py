@@ -20,7 +20,6 @@ from tests.attacks.outside import Outside
 from tests.ordinary import OrdinaryUser, ordinary_user
 
 
-
 @pytest.fixture(scope="session")
 def user() -> Iterator[OrdinaryUser]:
     with ordinary_user() as user:

@@ -1,4 +1,4 @@
-"""Engines to attack: one of root's, one of an ordinary user; each in a process of its own, with attack programs."""
+"""Engines to attack: one of root's, one of an ordinary user; each in a process of its own."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ class AttackedEngine:
     def reply(self, number: int, timeout: float = 20.0) -> Any:
         """What came of it. Refused when the engine raised."""
         with self._changed:
-            if not self._changed.wait_for(lambda: number in self._replies or self._process.poll() is not None, timeout):
+            if not self._changed.wait_for(
+                lambda: number in self._replies or self._process.poll() is not None, timeout
+            ):
                 raise TimeoutError(f"the engine did not answer within {timeout:g} s")
             reply = self._replies.pop(number, {"error": "its process ended", "kind": "EOFError"})
         if "error" in reply:
@@ -107,15 +109,20 @@ class AttackedEngine:
         """What `code` leaves in `said`, run in the runtime's own process."""
         return self.ask("call", id=id, tool="evaluate", code=textwrap.dedent(code))["said"]
 
-    def attack(self, id: str, family: str, names: Sequence[str], given: dict[str, Any], how: str) -> dict[str, Any]:
+    def attack(
+        self, id: str, family: str, names: Sequence[str], given: dict[str, Any], how: str
+    ) -> dict[str, Any]:
         """The verdict on each attack; `how` is "tool" or "exec"."""
         if how == "tool":
-            verdicts = [self.ask("call", id=id, tool="attack", family=family, name=name, given=given) for name in names]
+            verdicts = [
+                self.ask("call", id=id, tool="attack", family=family, name=name, given=given) for name in names
+            ]
         else:
             orders = json.dumps({**given, "attacks": [*names]})
             said = self.ask("exec", id=id, command=["python3", f"/environment/programs/{family}.py", orders])
             verdicts = [json.loads(line) for line in said["stdout"].splitlines()]
-            assert len(verdicts) == len(names), said
+            # One that took the whole program along, by memory that ran out.
+            verdicts += [{"name": name, "succeeded": None, "said": str(said)} for name in names[len(verdicts) :]]
         return {verdict["name"]: verdict for verdict in verdicts}
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The same attacks without the sandbox: the cross-check that each of them would succeed if nothing were in its way."""
+"""The same attacks without the sandbox: each of them succeeds when nothing is in its way."""
 
 from __future__ import annotations
 

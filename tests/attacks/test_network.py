@@ -62,8 +62,8 @@ def test_a_full_network_is_the_hosts_but_gives_no_rights_over_it(
     engine: AttackedEngine, instances: Any, given: dict[str, Any]
 ) -> None:
     id = instances(network="full")
-    # The documented meaning of `full`: whatever listens on the host can be reached; nothing else changes. And so the
-    # same programs find their way as soon as the network namespace is not there.
+    # What `full` means: whatever listens on the host can be reached; nothing else changes. So the same programs
+    # find their way as soon as the network namespace is not there.
     meant = {"reach_host_loopback", "reach_host_addresses"}
     # Below this version of landlock abstract sockets are reached as well.
     meant |= set() if landlock.abi() >= 6 else {"reach_abstract_socket"}

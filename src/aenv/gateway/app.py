@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import resource
 import signal
 import socket
 import threading
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .. import __version__, origins
+from .. import __version__, limits, origins
 from ..errors import Forbidden, Unavailable
 from ..instances.catalog import read_folders
 from ..serving import listeners, openapi
@@ -58,9 +57,7 @@ def run(settings: GatewaySettings, ready: Ready | None = None, *, hub_only: bool
     """`serve`, or `serve_hub`, on uvloop, as the main program of a process."""
     import uvloop
 
-    # Each connection and each instance takes some; the usual limit is for programs that use few.
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    limits.allow_many_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run((serve_hub if hub_only else serve)(settings, ready))
 

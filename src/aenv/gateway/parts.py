@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from .. import origins
 from ..config import Project
-from ..engines.base import Engine, InstanceSpec
+from ..engines.base import Engine
 from ..errors import InvalidRequest, Unavailable
 from ..http1 import Pool
 from ..hub.blobs import open_blobs
@@ -31,7 +31,6 @@ from ..instances.reclaim import Reclaim
 from ..instances.sweeper import Clock, Sweeper
 from ..instances.upkeep import Upkeep
 from ..instances.warmth import Warmth
-from ..sandbox.root import Root
 from ..services.routes import ServiceRoutes
 from ..services.services import Services
 from ..serving import envelope, memory
@@ -262,14 +261,15 @@ async def _engine(settings: GatewaySettings) -> AsyncIterator[Engine]:
     """The engine that the settings name, until nobody needs it any more."""
     if settings.engine == "native":
         from ..engines.native.engine import NativeEngine
-        from ..roots.host import host_root
+        from ..roots.roots import Roots
+        from ..sandbox.run import run
+        from .rooting import Rooting
 
-        root = await asyncio.to_thread(host_root, settings.home.expanduser())
-
-        async def root_of(spec: InstanceSpec) -> Root:
-            return root
-
-        async with NativeEngine(settings.home, root_of) as engine:
+        roots = Roots(settings.home.expanduser(), run=run)
+        async with (
+            Rooting(roots) as rooting,
+            NativeEngine(settings.home, rooting.root_of, second_root=roots.image) as engine,
+        ):
             yield engine
     elif settings.engine == "process":
         from ..engines.process import ProcessEngine

@@ -66,7 +66,7 @@ def use(folder: Path) -> bool:
 
 
 def collect(place: Path, keep: set[str], older_than: float) -> list[str]:
-    """Remove what nobody has used in the last `older_than` seconds, except `keep` and what is mounted; their keys."""
+    """Remove what is not mounted, nor was used in the last `older_than` seconds, except `keep`; their keys."""
     removed: list[str] = []
     mounts = mounted()
     for folder in sorted(path for path in place.iterdir() if path.is_dir() and not path.is_symlink()):

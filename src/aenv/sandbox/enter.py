@@ -21,7 +21,15 @@ from .confine import confine
 
 VARIABLES = "/run/variables.json"
 _MAX_VARIABLES_BYTES = 4 << 20
-_NAMESPACES = ("user", "pid", "mount", "network", "ipc", "uts", "cgroup")
+_NAMESPACES = {
+    "user": "user",
+    "pid": "pid",
+    "mount": "mnt",
+    "network": "net",
+    "ipc": "ipc",
+    "uts": "uts",
+    "cgroup": "cgroup",
+}
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NOT_EXECUTABLE = 126  # the exit codes that shells use
 _NOT_FOUND = 127
@@ -61,7 +69,8 @@ def enter(pid: int, start_time: int) -> None:
         # Asked when it is open: whoever gets the number next, the descriptor does not mean them.
         if _start_time(pid) != start_time:
             raise ProcessLookupError(pid, "it has ended")
-        system.setns(handle, *_NAMESPACES)
+        # Not those that are ours as well: an ordinary user may not enter the host's, though they are in it.
+        system.setns(handle, *(kind for kind, file in _NAMESPACES.items() if _differs(pid, file)))
     finally:
         os.close(handle)
     with contextlib.suppress(PermissionError):  # an ordinary user's namespace has no other groups
@@ -111,6 +120,10 @@ def _exit_like(child: int) -> NoReturn:
         signal.signal(number, signal.SIG_DFL) if number not in (signal.SIGKILL, signal.SIGSTOP) else None
         os.kill(os.getpid(), number)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def _differs(pid: int, file: str) -> bool:
+    return os.stat(f"/proc/{pid}/ns/{file}").st_ino != os.stat(f"/proc/self/ns/{file}").st_ino
 
 
 def _start_time(pid: int) -> int:

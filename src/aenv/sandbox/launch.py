@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import signal
 import socket
 import sys
@@ -22,6 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ..limits import allow_many_open_files
 from . import mounts, namespaces, system
 from .root import Root
 
@@ -62,9 +62,7 @@ def fork(then: Callable[[], NoReturn]) -> int:
 
 
 def _prepare() -> None:
-    # What is on its way over sockets is counted for a user as a whole; who may have few open files may send none.
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    allow_many_open_files()
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # higher already
         file.write(_OOM_SCORE)
 
@@ -92,7 +90,16 @@ def _make_namespaces(order: dict[str, Any]) -> tuple[mounts.Stage, int]:
         stage = mounts.make_stage(root, binds, shown_to=None)
     system.unshare("pid", "ipc", "uts", *([] if order["host_network"] else ["network"]))
     os.close(user.descriptor)
+    _leave_watches()
     return stage, user.owner
+
+
+def _leave_watches() -> None:
+    """What watches files is counted for a user as a whole: leave the half of it to the host."""
+    with open("/proc/sys/fs/inotify/max_user_instances") as file:
+        half = int(file.read()) // 2
+    with contextlib.suppress(OSError), open("/proc/sys/user/max_inotify_instances", "w") as limit:  # before 4.13
+        limit.write(str(half))
 
 
 def _reap(then: Callable[[], NoReturn]) -> NoReturn:
@@ -132,8 +139,11 @@ def _with_interpreter() -> dict[str, str]:
         moved["PYTHONHOME"] = _inside(sys.base_prefix)
     with open("/proc/self/maps") as file:
         mapped = [line.split(maxsplit=5)[5].strip() for line in file if ".so" in line]
-    libraries = dict.fromkeys(_inside(os.path.dirname(path)) for path in mapped)
-    moved["LD_LIBRARY_PATH"] = ":".join(path for path in libraries if path.startswith(INTERPRETER))
+    libraries = dict.fromkeys(os.path.dirname(path) for path in mapped)
+    # Those that the interpreter has brought come first: the system may have others of the same name.
+    moved["LD_LIBRARY_PATH"] = ":".join(
+        sorted(map(_inside, libraries), key=lambda path: path.startswith(INTERPRETER))
+    )
     return moved
 
 

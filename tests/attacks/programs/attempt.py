@@ -2,8 +2,8 @@
 
     python files.py '{"attacks": ["read_shadow"], "secret": "/home/…"}'
 
-An attack is a function that does something it should not be able to, and says what it has got. When it is refused it
-raises OSError or `Contained`. Each runs in a process of its own; one line of JSON is printed for each.
+An attack is a function that does something it should not be able to, and says what it has got. When it is refused
+it raises OSError or `Contained`. Each runs in a process of its own; one line of JSON is printed for each.
 """
 
 from __future__ import annotations
@@ -69,7 +69,11 @@ def _apart(name: str, given: Given) -> dict[str, Any]:
     if text:
         verdict: dict[str, Any] = json.loads(text)
         return verdict
-    return {"name": name, "succeeded": False, "said": f"its process was ended: {os.waitstatus_to_exitcode(status)}"}
+    return {
+        "name": name,
+        "succeeded": False,
+        "said": f"its process was ended: {os.waitstatus_to_exitcode(status)}",
+    }
 
 
 def call(number: int | dict[str, int], *arguments: Any) -> int:

@@ -57,7 +57,7 @@ def use_peer_process(given: Given) -> str:
 
 
 def listing() -> dict[str, Any]:
-    """What is open: for each descriptor its kind, and for sockets whether they listen, and whose the other end is."""
+    """What is open: each descriptor's kind; of sockets, whether they listen, and whose the other end is."""
     return {str(number): _described(number) for number in _numbers()}
 
 

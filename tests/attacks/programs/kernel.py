@@ -1,4 +1,4 @@
-"""Attacks by system calls: other views of files, other namespaces, large parts of the kernel, the host's settings."""
+"""Attacks by system calls: other views of files, other namespaces, much of the kernel, the host's settings."""
 
 from __future__ import annotations
 
@@ -230,7 +230,13 @@ def change_personality(given: Given) -> str:
 
 @attack
 def write_settings(given: Given) -> str:
-    for name in ("kernel/core_pattern", "kernel/hostname", "vm/drop_caches", "kernel/modprobe", "net/ipv4/ip_forward"):
+    for name in (
+        "kernel/core_pattern",
+        "kernel/hostname",
+        "vm/drop_caches",
+        "kernel/modprobe",
+        "net/ipv4/ip_forward",
+    ):
         try:
             os.close(os.open(f"/proc/sys/{name}", os.O_WRONLY))
         except OSError:

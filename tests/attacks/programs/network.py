@@ -87,7 +87,7 @@ def make_packet_socket(given: Given) -> str:
 
 @attack
 def make_other_sockets(given: Given) -> str:
-    """Families and protocols that ordinary programs do without: netfilter, uevents, the kernel's ciphers, VMs, …"""
+    """Families and protocols that ordinary programs do without: netfilter, uevents, ciphers, VMs, …"""
     for family, kind, protocol in (
         (socket.AF_NETLINK, socket.SOCK_RAW, 12),
         (socket.AF_NETLINK, socket.SOCK_RAW, 15),

@@ -24,14 +24,16 @@ from ...addresses import Origin
 from ...egress import VARIABLES as PROXY_VARIABLES
 from ...egress import Egress, Policy
 from ...errors import Conflict, InvalidRequest, NotFound, StartFailed, Unsupported
+from ...limits import allow_many_open_files
 from ...sandbox import landlock, probe
 from ...sandbox.root import Root
 from .. import proc
 from ..base import Address, InstanceSpec, Used
 from ..descriptors import readable
 from ..folder import InstanceFolder
-from . import seconds
+from . import gvisor, seconds
 from .blanks import DEFAULTS, SOCKET, Blank, Blanks, Recipe
+from .gvisor import Gvisor
 from .inside import Inside
 from .members import go_on, members, stop
 from .relays import reopen
@@ -55,6 +57,7 @@ class NativeEngine(Inside):
     def __init__(self, home: Path, root_of: RootOf, *, second_root: SecondRoot | None = None) -> None:
         self._home = home.expanduser().absolute()
         super().__init__(self._home / "run" / "instances")
+        allow_many_open_files()
         self._missing = probe.missing_isolation()
         self.isolation = _isolation()
         self._root_of = root_of
@@ -63,6 +66,7 @@ class NativeEngine(Inside):
         self._zygotes = Zygotes(self._home / "run" / "zygotes.log")
         self._blanks = Blanks(self._zygotes, self._cgroups)
         self._egress = Egress()
+        self._gvisor = Gvisor(self._home, self._cgroups)
         self._seconds = Seconds(self._blanks, self._egress, second_root)
         self._made: dict[str, Blank] = {}
         self._kept_warm: dict[Recipe, str] = {}
@@ -106,6 +110,8 @@ class NativeEngine(Inside):
     async def _start(self, spec: InstanceSpec, folder: InstanceFolder, what: str) -> Address:
         root = await self._root_of(spec)
         recipe = self._recipe(spec, root)
+        if spec.isolation == gvisor.NAME:
+            return await self._gvisor.start(spec, recipe, folder, _assignment(spec, root)["variables"])
         second = await self._seconds.recipe(spec, recipe) if spec.second else None
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(folder.socket))
@@ -147,7 +153,7 @@ class NativeEngine(Inside):
         return Address(origin, blank.fork.pid, said["tools"], root.name, not_enforced)
 
     def _recipe(self, spec: InstanceSpec, root: Root) -> Recipe:
-        if spec.isolation not in ("", "native"):
+        if spec.isolation not in ("", "native", gvisor.NAME):
             raise Unsupported(f"isolation {spec.isolation!r} is not available here; 'aenv doctor' says what is")
         for shown in (spec.project, spec.data):
             if shown and self._home.is_relative_to(shown.resolve()):
@@ -215,6 +221,8 @@ class NativeEngine(Inside):
             await blank.end()
             del self._made[id]
         else:
+            if gvisor.is_one(folder):
+                await self._gvisor.end(id)
             await self._end_adopted(folder)
         await self._relays.stop(id)
         await asyncio.to_thread(folder.remove)
@@ -243,7 +251,10 @@ class NativeEngine(Inside):
                 case proc.Process() as leader, {"socket": str(path), "tools": list(tools), **rest}:
                     origin = Origin("localhost", socket=path)
                     enforced = tuple(map(str, rest.get("not_enforced") or ()))
-                    found[folder.id] = Address(origin, leader.pid, tools, str(rest.get("root", "")), enforced)
+                    own = gvisor.ISOLATION if gvisor.is_one(folder) else ()
+                    found[folder.id] = Address(
+                        origin, leader.pid, tools, str(rest.get("root", "")), enforced, own
+                    )
                     if folder.id not in self._made and rest.get("egress"):
                         adopted.append((folder, leader))
         await asyncio.gather(*(reopen(self._relays, self._egress, *one) for one in adopted))
@@ -297,6 +308,8 @@ class NativeEngine(Inside):
 
     async def keep_warm(self, spec: InstanceSpec, count: int) -> None:
         """Keep so many blank ones for instances like `spec`."""
+        if spec.isolation == gvisor.NAME:
+            raise Unsupported("no instances are made ahead in gVisor; set 'warmPool' to 0")
         recipe = self._recipe(spec, await self._root_of(spec))
         self._kept_warm[recipe] = spec.environment
         self._blanks.keep(recipe, count)

@@ -17,7 +17,8 @@ from ..base import FileEntry, Output
 from ..commands import Command
 from ..folder import InstanceFolder
 from ..workspace import Workspace
-from . import seconds
+from . import gvisor, seconds
+from .gvisor import Gvisor
 from .relays import Relays
 
 _LOG = ("var", "log"), "instance.log"
@@ -28,13 +29,17 @@ Entries = list[FileEntry]  # the class below has a method `list`
 class Inside:
     """The part of the engine that needs nothing but an instance's folder and its processes."""
 
+    _gvisor: Gvisor
+
     def __init__(self, root: Path) -> None:
         self._root = root
         self._relays = Relays()
 
     def logs(self, id: str, *, follow: bool = False) -> AsyncIterator[bytes]:
         """What the instance has printed so far; with `follow` also what comes, until it ends."""
-        _, leader = self._living(id)
+        folder, leader = self._living(id)
+        if gvisor.is_one(folder):
+            return self._gvisor.logs(id, follow=follow)
         above, name = _LOG
         place = logfile.Place(_files_of(leader), above, name)
         return logfile.follow(place, id, leader) if follow else logfile.read(place, id)
@@ -44,6 +49,8 @@ class Inside:
     ) -> AsyncIterator[Output]:
         """Run a command in the workspace, with the instance's variables, as confined as the instance is."""
         folder, leader = self._living(id)
+        if gvisor.is_one(folder):
+            return self._gvisor.exec(id, command, stdin=stdin, timeout=timeout)
         Command(command, Path("/"), {}, b"", None)  # says what is wrong with it
         group = self._group(folder)
         enter = [sys.executable, "-P", "-m", "aenv.sandbox.enter", str(leader.pid), str(leader.start_time)]
@@ -73,6 +80,7 @@ class Inside:
     async def port(self, id: str, port: int) -> Origin:
         """Where a port of the instance can be reached: through a relay that stands in its network."""
         folder, leader = self._living(id)
+        gvisor.refuse(folder, "ports")
         origin = await self._relays.origin(folder, leader, port)
         if origin is None:
             raise NotFound(f"port {port} not found: nothing in instance {id!r} listens there")
@@ -93,6 +101,7 @@ class Inside:
 
     def _workspace(self, id: str) -> Workspace:
         folder, leader = self._living(id)
+        gvisor.refuse(folder, "files")
         owner = int(folder.read_state()["owner"])
         return Workspace(_files_of(leader), id, ("workspace",), ("run",), acting=lambda: _acting_as(owner))
 

@@ -131,7 +131,7 @@ def is_whole(folder: InstanceFolder) -> bool:
 
 
 async def ended(folder: InstanceFolder, leader: proc.Process) -> str:
-    """Return, with the reason, when one part of an instance that somebody else has made has ended. Then end both."""
+    """Return, with the reason, when one part of an instance that somebody else made has ended. End both then."""
     second = of(folder)
     with leader.opened() as first, second.opened() if second else contextlib.nullcontext() as other:
         if first is None:

@@ -281,11 +281,11 @@ def start(kind: Kind, log: Path) -> Zygote:
             setsid=True,
         )
     ours.setblocking(False)
-    ours.send(json.dumps(_order(kind)).encode())
+    ours.send(json.dumps(order(kind)).encode())
     return Zygote(launcher, ours, log)
 
 
-def _order(kind: Kind) -> dict[str, Any]:
+def order(kind: Kind) -> dict[str, Any]:
     """What a zygote is told first."""
     packages = _packages()
     binds = [Bind(path, path, is_ours=False) for path in _outermost([sys.prefix, sys.base_prefix, *packages])]

@@ -1,0 +1,114 @@
+"""OCI bundles: what `runsc` is told about an instance, by the specification of config.json. Nothing is started here."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..base import InstanceSpec, Limits
+from ..folder import InstanceFolder
+from .blanks import Recipe
+from .zygotes import order
+
+WORKSPACE = "/workspace"
+LOG = "/var/log/instance.log"
+_SHARED = "/run/aenv"  # inside; outside it is the folder "shared" of the bundle
+_CPU_PERIOD = 100_000
+_FOLDERS = ("/proc", "/dev", "/dev/pts", "/sys", "/tmp", "/var/log", WORKSPACE, _SHARED)
+_NAMESPACES = ("pid", "ipc", "uts", "mount")
+
+
+def write(spec: InstanceSpec, recipe: Recipe, folder: InstanceFolder, variables: Mapping[str, str]) -> Path:
+    """Make the folder that runsc is given: config.json, and the places for what is mounted before it starts."""
+    bundle = folder.path / "bundle"
+    told = order(recipe.kind)
+    config, overlays = _config(spec, recipe, bundle, told, variables)
+    for name in ("rootfs", "glue", "shared"):
+        (bundle / name).mkdir(parents=True)
+    for place in overlays:
+        Path(place).mkdir(parents=True, exist_ok=True)
+    targets = [*_FOLDERS, *told["system"], *(bind["target"] for bind in told["binds"])]
+    sources = {bind["target"]: bind["source"] for bind in told["binds"]}
+    for target in targets:  # so that nothing has to be made in a root that is not ours to write to
+        place = bundle / "glue" / target.lstrip("/")
+        if os.path.isdir(sources.get(target, "/")):
+            place.mkdir(parents=True, exist_ok=True)
+        else:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.touch()
+    (bundle / "config.json").write_text(json.dumps(config))
+    (bundle / "overlays.json").write_text(json.dumps(overlays))
+    return bundle
+
+
+def _config(
+    spec: InstanceSpec, recipe: Recipe, bundle: Path, told: Mapping[str, Any], variables: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """What config.json says; and which folders are laid over each other before, and where."""
+    limits = recipe.limits
+    overlays = {str(bundle / "rootfs"): [*told["layers"], str(bundle / "glue")]}
+    mounts = [
+        _mount("/proc", "proc", "proc"),
+        _mount("/dev", "tmpfs", "tmpfs", "mode=755"),
+        _mount("/sys", "sysfs", "sysfs", "nodev", "noexec", "ro"),
+        *(_mount(path, "tmpfs", "tmpfs", "nodev", f"size={limits.storage_bytes}") for path in ("/tmp", WORKSPACE)),
+        _mount("/var/log", "tmpfs", "tmpfs", "nodev", f"size={limits.storage_bytes}"),
+        _mount(_SHARED, "bind", str(bundle / "shared"), "nodev", "rw"),
+    ]
+    for number, (target, layers) in enumerate(told["system"].items()):
+        source = layers[0]
+        if len(layers) > 1:
+            source = str(bundle / f"system{number}")
+            overlays[source] = layers
+        mounts.append(_mount(target, "bind", source, "nodev", "ro"))
+    # Shorter ones first: one may lie within another.
+    for bind in sorted(told["binds"], key=lambda bind: len(bind["target"])):
+        mounts.append(
+            _mount(bind["target"], "bind", bind["source"], "nodev", "rw" if bind["is_writable"] else "ro")
+        )
+    options = {
+        "path": "/environment",
+        "log": LOG,
+        "socket": f"{_SHARED}/socket",
+        "layer": told["layer"],
+        "keep_history": spec.keep_history,
+        "arguments": list(spec.arguments),
+    }
+    namespaces = [*_NAMESPACES, *([] if spec.network.kind == "full" else ["network"])]
+    config = {
+        "ociVersion": "1.0.2",
+        "process": {
+            "terminal": False,
+            "user": {"uid": 0, "gid": 0},
+            "args": [sys.executable, "-P", "-m", "aenv.runtime.apart", json.dumps(options)],
+            "env": [f"{name}={value}" for name, value in variables.items()],
+            "cwd": WORKSPACE,
+            "capabilities": {
+                name: [] for name in ("bounding", "effective", "inheritable", "permitted", "ambient")
+            },
+            "rlimits": [{"type": "RLIMIT_NOFILE", "hard": limits.open_files, "soft": limits.open_files}],
+            "noNewPrivileges": True,
+        },
+        "root": {"path": "rootfs", "readonly": False},  # what is written stays in gVisor's own overlay
+        "hostname": "instance",
+        "mounts": mounts,
+        "linux": {"namespaces": [{"type": name} for name in namespaces], "resources": _resources(limits)},
+    }
+    return config, overlays
+
+
+def _resources(limits: Limits) -> dict[str, Any]:
+    """Enforced by our own group; from here runsc knows how many processors and how much memory to show inside."""
+    found: dict[str, Any] = {"memory": {"limit": limits.memory_bytes}, "pids": {"limit": limits.pids}}
+    if limits.cpus:
+        found["cpu"] = {"quota": round(limits.cpus * _CPU_PERIOD), "period": _CPU_PERIOD}
+    return found
+
+
+def _mount(destination: str, kind: str, source: str, *options: str) -> dict[str, Any]:
+    bound = ("bind", "private") if kind == "bind" else ()
+    return {"destination": destination, "type": kind, "source": source, "options": [*bound, "nosuid", *options]}

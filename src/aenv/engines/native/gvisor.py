@@ -1,0 +1,206 @@
+"""The gVisor tier: an instance whose system calls meet a kernel of their own, gVisor's, and not the host's.
+
+The instance is an OCI bundle that `runsc` runs, with the same root, binds and limits as others. Its processes are
+in a control group of ours; the runtime in it listens on a socket in a folder that it shares with us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...addresses import Origin
+from ...cgroups import Cgroups, Group
+from ...errors import StartFailed, Unsupported
+from .. import commands, proc
+from ..base import Address, InstanceSpec, Limits, Output
+from ..commands import Command
+from ..descriptors import readable
+from ..folder import InstanceFolder
+from . import bundles
+from .blanks import Recipe
+
+NAME = "gvisor"
+ISOLATION = ("gVisor (runsc)",)
+_MAX_SAID = 16 << 20
+
+
+class Gvisor:
+    """Makes and ends the instances that ask for it. `home` is where runsc keeps what it knows of them."""
+
+    def __init__(self, home: Path, cgroups: Cgroups) -> None:
+        self._state = home / "run" / "runsc"
+        self._cgroups = cgroups
+
+    async def start(
+        self, spec: InstanceSpec, recipe: Recipe, folder: InstanceFolder, variables: Mapping[str, str]
+    ) -> Address:
+        """Return once the instance serves. Whatever happens, whoever ends it finds all of it by its folder."""
+        runsc = self._runsc(spec)
+        bundle = bundles.write(spec, recipe, folder, variables)
+        limits = recipe.limits
+        group = self._cgroups.make(spec.id, cpus=limits.cpus, memory_bytes=limits.memory_bytes, pids=limits.pids)
+        root = recipe.kind.root.name
+        folder.write_state(isolation=NAME, group=group.name, environment=spec.environment, root=root)
+        words = self._words(runsc, *_flags(spec.network.kind, limits))
+        words += ["run", f"--bundle={bundle}", "--detach", f"--pid-file={bundle / 'pid'}", spec.id]
+        said = await _launched(_start(bundle, words), group)
+        if not said.get("ready"):
+            raise StartFailed(
+                f"the instance of {spec.environment!r} failed to load: {said.get('error', '')}".strip()
+            )
+        pid = int((bundle / "pid").read_text())
+        folder.write_state(pid=pid, start_time=proc.start_time(pid))
+        _take_socket(bundle / "shared" / "socket", folder.socket)
+        folder.write_state(tools=said["tools"])
+        return Address(Origin("localhost", socket=str(folder.socket)), pid, said["tools"], root, (), ISOLATION)
+
+    def exec(
+        self, id: str, command: Sequence[str], *, stdin: bytes = b"", timeout: float | None = None
+    ) -> AsyncIterator[Output]:
+        """Run a command in the workspace, with the variables of the instance."""
+        Command(command, Path("/"), {}, b"", None)  # says what is wrong with it
+        words = self._words(_found(), "exec", f"--cwd={bundles.WORKSPACE}", id, *command)
+        return commands.run(Command(words, Path("/"), {}, stdin, timeout), check=lambda: None)
+
+    async def logs(self, id: str, *, follow: bool) -> AsyncIterator[bytes]:
+        """What the instance has printed: it is asked, since the log lies in it."""
+        words = [
+            sys.executable,
+            "-P",
+            "-m",
+            "aenv.runtime.apart",
+            "log",
+            bundles.LOG,
+            *(["follow"] if follow else []),
+        ]
+        async for output in self.exec(id, words):
+            if output.stream == "stdout":
+                yield output.data
+
+    async def end(self, id: str) -> None:
+        """End the instance, and have runsc forget it. Fine when there is none."""
+        runsc = shutil.which("runsc")
+        if runsc is None:  # removed since: its processes are ended with their group
+            return
+        words = self._words(runsc, "delete", "--force", id)
+        done = await asyncio.create_subprocess_exec(
+            *words, env={}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        await done.wait()
+
+    def _words(self, runsc: str, *words: str) -> list[str]:
+        return [runsc, f"--root={self._state}", *words]
+
+    def _runsc(self, spec: InstanceSpec) -> str:
+        """Where it is, and whether it can do what is asked for."""
+        runsc = _found()
+        if os.geteuid() != 0:
+            raise Unsupported("isolation by gVisor needs a gateway that runs as root")
+        if spec.network.kind == "egress":
+            raise Unsupported("gVisor has no egress to some hosts only; set network to 'none' or 'full'")
+        if spec.second:
+            raise Unsupported("an instance in gVisor has no second part; leave out 'datasource' or 'isolation'")
+        return runsc
+
+
+def is_one(folder: InstanceFolder) -> bool:
+    """Whether the instance is in gVisor."""
+    return folder.read_state().get("isolation") == NAME
+
+
+def refuse(folder: InstanceFolder, what: str) -> None:
+    """Say so when something cannot be done to an instance because it is in gVisor."""
+    if is_one(folder):
+        raise Unsupported(f"the {what} of an instance in gVisor cannot be reached; run a command in it instead")
+
+
+def _found() -> str:
+    runsc = shutil.which("runsc")
+    if runsc is None:
+        raise Unsupported("no gVisor here: install its program 'runsc' into a folder of PATH; see 'aenv doctor'")
+    return runsc
+
+
+def _flags(network: str, limits: Limits) -> list[str]:
+    return [
+        "--platform=systrap",
+        f"--network={'host' if network == 'full' else 'none'}",
+        "--host-uds=create",  # it may make a socket in a shared folder, and connect to none
+        f"--overlay2=root:memory,size={limits.storage_bytes}",
+        "--ignore-cgroups",  # they are ours, and have it already
+    ]
+
+
+def _start(bundle: Path, words: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "aenv.sandbox.overlaid", str(bundle / "overlays.json"), "--", *words],
+        env={"PATH": os.defpath},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        start_new_session=True,
+        cwd="/",
+    )
+
+
+async def _launched(child: subprocess.Popen[bytes], group: Group) -> dict[str, Any]:
+    """Let it begin; what the runtime in it says when it is ready, or cannot be. StartFailed with runsc's words."""
+    assert child.stdin
+    assert child.stdout
+    assert child.stderr
+    try:
+        with child.stdin as gate:
+            group.attach(child.pid)
+            gate.write(b"+")
+        code, line, printed = await _answer(child)
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+        child.stdout.close()
+        child.stderr.close()
+    with contextlib.suppress(ValueError):
+        said = json.loads(line)
+        if isinstance(said, dict) and isinstance(said.get("tools" if said.get("ready") else "error"), list | str):
+            return said
+    text = printed.decode(errors="replace").strip()
+    raise StartFailed(f"runsc could not run it (exit code {code}){f': {text}' if text else ''}")
+
+
+async def _answer(child: subprocess.Popen[bytes]) -> tuple[int | None, bytes, bytes]:
+    """The exit code of runsc, the first line that the instance says, and what went wrong on the way."""
+    assert child.stdout
+    assert child.stderr
+    heard = {child.stdout.fileno(): bytearray(), child.stderr.fileno(): bytearray()}
+    line = heard[child.stdout.fileno()]
+    open_ones = set(heard)
+    while child.stdout.fileno() in open_ones and not line.endswith(b"\n") and len(line) < _MAX_SAID:
+        for descriptor in await readable(*open_ones):
+            piece = os.read(descriptor, 1 << 16)
+            heard[descriptor] += piece[: _MAX_SAID - len(heard[descriptor])]
+            if not piece:
+                open_ones.discard(descriptor)
+    await proc.ended(child.pid)  # at once: it leaves the instance to itself
+    return child.wait(), bytes(line), bytes(heard[child.stderr.fileno()])
+
+
+def _take_socket(made: Path, place: Path) -> None:
+    """Move the socket out of the folder that code in the instance can write to: it could put a link there."""
+    try:
+        made.rename(place)
+    except FileNotFoundError:
+        raise StartFailed("the instance has made no socket") from None
+    if not stat.S_ISSOCK(place.lstat().st_mode):
+        place.unlink()
+        raise StartFailed("the instance has made something else than a socket")
