@@ -17,6 +17,7 @@ import pytest_asyncio
 
 from aenv.engines.base import Address, InstanceSpec, Limits, Network
 from aenv.engines.descriptors import readable
+from aenv.engines.native import seconds
 from aenv.engines.native.engine import NativeEngine
 from aenv.engines.native.seconds import Seconds
 from aenv.errors import NetworkError, NotFound, StartFailed, Unsupported
@@ -346,6 +347,31 @@ async def test_the_network_policy_holds_for_the_second_part_too(
     done = await call(address, "run", command=f"{ask} | {BOX} nc 127.0.0.1 3128; echo $https_proxy")
     assert "403" in done["stdout"].splitlines()[0]
     assert done["stdout"].splitlines()[-1].endswith(":3128")
+
+
+async def test_an_engine_that_comes_later_lets_the_second_part_out_again(
+    engine: NativeEngine, make_engine: Callable[[], NativeEngine], spec: InstanceSpec, call: Call
+) -> None:
+    address = await engine.create(replace(spec, network=Network("egress", ("allowed.example:443",))))
+    for name in (spec.id, seconds.key(spec.id)):
+        await engine._egress.stop(name)  # as if it had ended
+    later = make_engine()
+    async with later._egress:
+        await later.running()
+        ask = "echo -e 'CONNECT other.example:443 HTTP/1.1\\r\\nhost: other.example:443\\r\\n\\r'"
+        done = await call(address, "run", command=f"{ask} | {BOX} nc 127.0.0.1 3128", timeout=3)
+        assert "403" in done["stdout"]
+
+
+async def test_both_parts_are_frozen_together(engine: NativeEngine, spec: InstanceSpec, call: Call) -> None:
+    address = await engine.create(spec)
+    await engine.freeze(spec.id)
+    asked = asyncio.ensure_future(call(address, "run", command="echo hi"))
+    done, _ = await asyncio.wait({asked}, timeout=0.2)
+    state = Path(f"/proc/{_second(engine, spec.id)}/stat").read_text().rpartition(")")[2].split()[0]
+    assert (done, state) in ((set(), "D"), (set(), "T"), (set(), "S"))
+    await engine.thaw(spec.id)
+    assert (await asked)["stdout"] == "hi\n"
 
 
 async def test_both_end_when_the_second_does(engine: NativeEngine, spec: InstanceSpec) -> None:

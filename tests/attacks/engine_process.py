@@ -41,13 +41,14 @@ class Orders:
         variables: dict[str, str] | None = None,
         network: str = "none",
         hosts: tuple[str, ...] = (),
+        project: str = "",
     ) -> dict[str, Any]:
         """A new instance."""
         id = wire.new_instance_id("attacked")
         spec = InstanceSpec(
             id=id,
             environment="attacked@1.0",
-            project=self._project,
+            project=Path(project) if project else self._project,
             environment_variables=variables or {},
             limits=Limits(**(limits or {})),
             network=Network(network, tuple(hosts)),  # type: ignore[arg-type]

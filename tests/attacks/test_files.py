@@ -41,12 +41,13 @@ def test_an_attack_on_files_is_contained(verdicts: Any, name: str, how: str) -> 
     assert verdicts[how][name]["succeeded"] is False, verdicts[how][name]["said"]
 
 
+@pytest.mark.parametrize("engine", ["root"], indirect=True)
 @pytest.mark.parametrize("name", names("files"))
 def test_an_attack_on_files_succeeds_outside(verdicts: Any, outside: Outside, name: str) -> None:
     outside.attack("files", name)
 
 
-def test_a_file_under_a_lease_would_hold_up_who_reads_it(engine: AttackedEngine, instances: Any) -> None:
+def test_no_lease_holds_up_who_reads_a_file(engine: AttackedEngine, instances: Any) -> None:
     id = instances()
     leased = engine.evaluate(
         id,
@@ -63,6 +64,16 @@ def test_a_file_under_a_lease_would_hold_up_who_reads_it(engine: AttackedEngine,
     )
     assert leased == "refused"
     assert engine.ask("read", id=id, path="leased") == "x"
+
+
+def test_a_project_that_would_show_the_gateways_home_is_refused(engine: AttackedEngine) -> None:
+    with pytest.raises(Refused, match="where all instances are kept"):
+        engine.ask("create", project=str(engine.folder))
+    link = engine.folder / "project" / "link"
+    link.symlink_to(engine.folder)
+    with pytest.raises(Refused, match="where all instances are kept"):
+        engine.ask("create", project=str(link))
+    link.unlink()
 
 
 # Links in the workspace
@@ -158,7 +169,7 @@ def test_a_log_that_became_something_else_harms_nobody(
     except Refused as error:
         said = error.kind
     assert engine.token not in said
-    assert said in ("InvalidRequest", "NotFound") or set(said) == {"\0"}
+    assert said in ("InvalidRequest", "NotFound") or (trick == "long and empty" and said.endswith("\0"))
     assert engine.evaluate(id, "said = 'alive'") == "alive"
 
 

@@ -206,6 +206,11 @@ async def test_answers_that_never_come_hold_up_nobody(gateway: Gateway) -> None:
         for _ in range(100):
             await stack.enter_async_context(asked(gateway, id))
         await neighbours_answer(gateway, neighbour)
+        for _ in range(100):  # and clients that never come to an end with what they ask
+            _, writer = await asyncio.open_connection(gateway.data.host, gateway.data.port)
+            stack.callback(writer.close)
+            writer.write(f"POST /instances/{neighbour}/tools/echo HTTP/1.1\r\ncontent-length: 9".encode())
+        await neighbours_answer(gateway, neighbour)
     await gateway.ask("DELETE", f"/env-instance/{id}")
     await neighbours_answer(gateway, neighbour)
 

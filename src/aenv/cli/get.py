@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .. import refs
 from . import output, parameters
+
+if TYPE_CHECKING:
+    from ..client.hub import Hub
 
 
 @click.command("get")
@@ -22,7 +25,7 @@ def command(ref: refs.Ref, version: str | None, history: bool, as_json: bool) ->
 
     if version:
         ref = refs.parse(f"{ref.name}@{version}")
-    found = ask_hub(lambda hub: hub.versions(ref.name) if history else hub.get(ref))
+    found = ask_hub(lambda hub: hub.versions(ref.name) if history else _get(hub, ref))
     if as_json:
         output.json(found)
     elif history:
@@ -30,6 +33,11 @@ def command(ref: refs.Ref, version: str | None, history: bool, as_json: bool) ->
         output.table(("Version", "Status", "Pushed by", "Created", "Digest", "Changes"), rows)
     else:
         _print(found)
+
+
+async def _get(hub: Hub, ref: refs.Ref) -> Mapping[str, Any]:
+    found, root = await hub.get(ref), await hub.root(ref)
+    return {**found, "root": root} if root else found
 
 
 def _print(env: Mapping[str, Any]) -> None:
@@ -60,6 +68,8 @@ def _fields(env: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for kind, names in (env.get("dependencies") or {}).items():
         if names:
             yield kind, ", ".join(map(str, names))
+    if env.get("root"):
+        yield "root", env["root"]
     deploy = env.get("deploy_config") or {}
     yield "resources", ", ".join(f"{key} {deploy[key]}" for key in ("cpu", "memory") if key in deploy)
 

@@ -22,8 +22,9 @@ from . import output
 COMMANDS = (
     *("init", "run", "call", "test", "build", "push", "pull", "list", "get", "release", "delete"),
     *("instance", "instances", "ps", "top", "warm", "service", "token", "login", "config", "serve", "hub"),
-    *("doctor", "demo", "version", "completion"),
+    *("image", "doctor", "demo", "version", "completion"),
 )
+_MODULES = {"image": "image_store"}  # `image.py` is about building them
 
 
 class LazyGroup(click.Group):
@@ -35,7 +36,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f".{cmd_name}", __package__).command
+        command: click.Command = import_module(f".{_MODULES.get(cmd_name, cmd_name)}", __package__).command
         return command
 
     def resolve_command(

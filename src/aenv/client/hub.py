@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote, urlencode
 
-from ..errors import AEnvError, Conflict, NetworkError, NotFound, Unavailable
+from ..errors import (
+    AEnvError,
+    Conflict,
+    InvalidRequest,
+    MethodNotAllowed,
+    NetworkError,
+    NotFound,
+    Unavailable,
+    Unsupported,
+)
 from ..http1 import Response
 from ..refs import Ref
 from .api import Api, backoff, unwrap
@@ -52,6 +61,13 @@ class Hub:
             return await self.get(ref)
         except NotFound:
             return None
+
+    async def root(self, ref: Ref) -> str:
+        """Which root file system instances get there, in words; empty where the server makes no isolated ones."""
+        try:
+            return str((await self._record("GET", f"{_path(ref)}/root"))["root"])
+        except (NotFound, MethodNotAllowed, InvalidRequest, Unsupported):
+            return ""
 
     async def versions(self, name: str) -> Record:
         """An environment as a whole: its access policy and all its versions, newest first."""

@@ -35,6 +35,8 @@ class InstanceFolder:
         self.temporary = path / "tmp"
         self.log = path / "log"
         self._state = path / "state.json"
+        self._known: dict[str, Any] | None = None
+        """What this object has written, where it has made the folder: nobody else writes there."""
 
     def exists(self) -> bool:
         return self.path.exists()
@@ -42,7 +44,7 @@ class InstanceFolder:
     @property
     def socket(self) -> Path:
         """Where the instance listens, once the folder is made."""
-        return Path(self.read_state()["socket"])
+        return Path(self.read_state().get("socket", self.path / "socket"))
 
     def make(self, *, workspace: bool = True) -> None:
         """Make the folder, for its owner only. FileExistsError when it is there."""
@@ -54,10 +56,16 @@ class InstanceFolder:
         if workspace:
             self.workspace.mkdir()
             self.temporary.mkdir()
-        self.write_state(socket=str(self._place_for_socket()))
+        self._known = {}
+        place = self._place_for_socket()
+        if place.parent != self.path:
+            self.write_state(socket=str(place))  # at once, or nobody would find it
+        self._known["socket"] = str(place)
 
     def read_state(self) -> dict[str, Any]:
         """What was written last; empty when nothing was, or when code in the instance has spoilt it."""
+        if self._known is not None:
+            return self._known
         try:
             state = json.loads(self._state.read_bytes())
         except (OSError, ValueError):
@@ -66,9 +74,12 @@ class InstanceFolder:
 
     def write_state(self, **values: Any) -> None:
         """Add `values` to the state, so that a crash leaves either the old or the new state."""
+        state = {**self.read_state(), **values}
         new = self._state.with_suffix(".new")
-        new.write_text(json.dumps({**self.read_state(), **values}))
+        new.write_text(json.dumps(state))
         new.replace(self._state)
+        if self._known is not None:
+            self._known = state
 
     def leader(self) -> Process | None:
         """The process of the instance, unless it has ended, or was never started."""

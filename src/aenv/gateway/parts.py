@@ -47,6 +47,7 @@ from .home import Home
 from .inside_routes import InsideRoutes
 from .operating import OperatingRoutes
 from .proxy import DataRules, Proxy
+from .root_routes import RootRoutes
 from .routes import InstanceRoutes
 from .tokens import Tokens
 
@@ -129,6 +130,7 @@ class Parts:
                 max_body_bytes=self.settings.max_body_bytes,
             ).routes(),
             *OperatingRoutes(self.instances, self.warmth, self.catalog, self.shared.hub).routes(),
+            *RootRoutes(self.catalog, self.settings).routes(),
             *ServiceRoutes(self.services, data_port=data_port).routes(),
             *self.shared.routes(),
         ]

@@ -10,12 +10,14 @@ which lies in the sandbox, where it uses up the sandbox's own storage.
 from __future__ import annotations
 
 import ctypes
+import io
 import json
 import os
 import socket
 import sys
+import traceback
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from .. import logs
 from . import program
@@ -27,12 +29,22 @@ def main() -> NoReturn:
     """Serve, or show the log."""
     if sys.argv[1] == "log":
         show_log(sys.argv[2], follow=sys.argv[3:] == ["follow"])
-    options = json.loads(sys.argv[1])
     ready = os.dup(1)
+    try:
+        serve(json.loads(sys.argv[1]), ready)
+    except Exception:  # boundary: whoever waits for it is told, whatever it is
+        os.write(ready, json.dumps({"ready": False, "error": traceback.format_exc()}).encode() + b"\n")
+    os._exit(1)
+
+
+def serve(options: dict[str, Any], ready: int) -> NoReturn:
+    """Print to the log, listen, and serve."""
     log = os.open(options["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for number in (1, 2):
         os.dup2(log, number)
     os.close(log)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # as for a terminal: what is printed is to be seen
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(options["socket"])
     listener.listen(1024)

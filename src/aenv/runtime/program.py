@@ -18,7 +18,7 @@ from ..author.inject import Context
 from ..errors import AEnvError, InvalidRequest
 from . import second
 from .history import REMEMBERED
-from .loader import add_layer, load
+from .loader import Loaded, add_layer, load
 from .serving import bind, offered, served
 from .stdio import Stdio, take_stdout
 
@@ -44,6 +44,7 @@ class Options:
     layer: Path | None = None
     no_history: bool = False
     stdio: bool = False
+    stops_on_signals: bool = True
     arguments: list[str] = field(default_factory=list)
 
 
@@ -54,13 +55,13 @@ def main(argv: list[str] | None = None) -> NoReturn:
     serve(options)
 
 
-def serve(options: Options) -> NoReturn:
-    """The same, for who has read the options already, and has set up the log."""
+def serve(options: Options, loaded: Loaded | None = None) -> NoReturn:
+    """The same, for who has read the options already, has set up the log, and perhaps has loaded the code."""
     sys.argv = [str(options.path), *options.arguments]
     loop = new_loop()
     asyncio.set_event_loop(loop)  # for code that still asks for it outside of a coroutine
     try:
-        loop.run_until_complete(_run(options))
+        loop.run_until_complete(_run(options, loaded))
         code = 0
     except AEnvError as error:
         _announce(options.ready_fd, {"ready": False, "error": error.message})
@@ -117,12 +118,12 @@ def _open_log(folder: Path | None) -> Any:
     return (folder / "runtime.log").open("a", buffering=1)
 
 
-async def _run(options: Options) -> None:
+async def _run(options: Options, loaded: Loaded | None) -> None:
     known = settings.runtime_settings()
     out = take_stdout() if options.stdio else None
     if options.layer:
         add_layer(options.layer)
-    registry, modules = load(options.path, lenient=options.lenient)
+    registry, modules = loaded or load(options.path, lenient=options.lenient)
     context = Context(
         id=known.instance_id,
         environment=known.environment or "",
@@ -134,7 +135,7 @@ async def _run(options: Options) -> None:
     # What is loaded now lives as long as the instance: the collector need not look at it again.
     gc.freeze()
     gc.enable()
-    stop = _stop_on_signals(options.lifeline_fd)
+    stop = _stop_on_signals(options.lifeline_fd) if options.stops_on_signals else asyncio.Event()
     timeout = options.call_timeout or known.call_timeout
     remembered = 0 if options.no_history else REMEMBERED
     async with offered(

@@ -31,15 +31,17 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .. import logs
+from ..errors import AEnvError
 from ..sandbox import mounts, seccomp, system
 from ..sandbox.confine import confine
-from . import loader, program, warming
+from . import loader, program, purity, warming
 
 MAX_MESSAGE = 1 << 20
 WORKSPACE = "/workspace"
 LOG = "/var/log/instance.log"
 VARIABLES = "/run/variables.json"
 ENVIRONMENT = "/environment"
+_ENVIRONMENT_PATH = Path(ENVIRONMENT)
 
 _COMPILED = f"{mounts.OWN}/compiled"
 
@@ -97,7 +99,9 @@ class _Zygote:
             loader.add_layer(Path(layer))
         warming.warm()
         _compile_ahead(self.order["source"])
-        sys.path.insert(0, self.order["source"])
+        self._loaded = _load_ahead(self.order["source"])
+        if self._loaded is None:
+            sys.path.insert(0, self.order["source"])
         for name in self.order["preload"]:
             importlib.import_module(name)
         gc.collect()
@@ -119,7 +123,7 @@ class _Zygote:
             return
         if pid == 0:
             try:
-                _Instance(self.stage, self._program, self.order, request).begin(descriptors[0])
+                _Instance(self.stage, self._program, self.order, request, self._loaded).begin(descriptors[0])
             except BaseException:  # boundary: a fork must not go on as its parent
                 traceback.print_exc()
             finally:
@@ -170,6 +174,7 @@ class _Instance:
     program: bytes
     order: dict[str, Any]
     request: dict[str, Any]
+    loaded: loader.Loaded | None
 
     def begin(self, channel: int) -> NoReturn:
         signal.set_wakeup_fd(-1)
@@ -222,14 +227,15 @@ class _Instance:
         null = os.open("/dev/null", os.O_RDONLY)
         for source, target in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
-        with contextlib.ExitStack() as stack:
-            listeners = {}
-            if port := self.request["egress"]:
-                listeners["egress"] = stack.enter_context(_listen_for_egress(port)).fileno()
-            if path := self.request["second"]:
-                listeners["second"] = stack.enter_context(_listen_for_second(path)).fileno()
-            said = json.dumps({"isolated": [*listeners]}).encode() + b"\n"
-            socket.send_fds(channel, [said], [log, *listeners.values()])
+        listeners: dict[str, socket.socket] = {}
+        if port := self.request["egress"]:
+            listeners["egress"] = _listen_for_egress(port)
+        if path := self.request["second"]:
+            listeners["second"] = _listen_for_second(path)
+        said = json.dumps({"isolated": [*listeners]}).encode() + b"\n"
+        socket.send_fds(channel, [said], [log, *(listener.fileno() for listener in listeners.values())])
+        for listener in listeners.values():
+            listener.close()
         os.close(log)
         os.close(null)
 
@@ -237,15 +243,27 @@ class _Instance:
         os.environ.update(assignment["variables"])
         _keep_variables(assignment["variables"])
         os.chdir(assignment["folder"])
-        sys.path.remove(self.order["source"])
+        if self.loaded is None:
+            sys.path.remove(self.order["source"])
         options = program.Options(
-            path=Path(ENVIRONMENT),
+            path=_ENVIRONMENT_PATH,
             fd=_LISTENER,
             ready_fd=_CHANNEL,
             no_history=not assignment["keep_history"],
+            stops_on_signals=False,  # the first process of a pid namespace is not asked to end, but killed
             arguments=assignment["arguments"],
         )
-        program.serve(options)
+        program.serve(options, self.loaded)
+
+
+def _load_ahead(source: str) -> loader.Loaded | None:
+    """The environment, where loading it does the same for every instance; else each loads it for itself."""
+    if not purity.is_same_for_all(source):
+        return None
+    try:
+        return loader.load(_ENVIRONMENT_PATH)
+    except AEnvError:
+        return None  # an instance will say it again, to whoever asked for it
 
 
 def _compile_ahead(source: str) -> None:

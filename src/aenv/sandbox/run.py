@@ -31,11 +31,7 @@ _WORK = "work"  # of the overlays; whoever keeps the layer removes it
 _RESOLVER = "/etc/resolv.conf"
 _CHUNK = 64 << 10
 _MAX_LINE = 16 << 10
-_OWNERS = re.compile(r"chown|setgroups|sete?[ug]id|invalid argument|changing ownership", re.IGNORECASE)
-_ONE_ID = (
-    "an ordinary user has one id alone: what gives files to other users fails for that; "
-    "let root start the gateway, or leave the owners as they are"
-)
+_BECOMING = re.compile(r"setgroups|set\w*[ug]id|invalid argument|not permitted", re.IGNORECASE)
 
 
 async def run(
@@ -73,13 +69,13 @@ async def run(
     complaints: list[str] = []
 
     def listen(line: str) -> None:
-        if _OWNERS.search(line):
+        if _BECOMING.search(line):
             complaints.append(line)
         on_line(line)
 
     status = await _Running(order, listen).status()
     if status and complaints and os.geteuid() != 0:
-        on_line(_ONE_ID)
+        on_line(f"nobody can become another user here: {step.ONE_ID}; let root start it")
     await asyncio.to_thread(_take_rights, upper)
     return status
 

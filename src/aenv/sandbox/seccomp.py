@@ -28,6 +28,7 @@ from aenv.sandbox import syscalls, system
 ALLOW = 0x7FFF0000
 REFUSE = 0x00050000 | errno.EPERM
 ABSENT = 0x00050000 | errno.ENOSYS
+IGNORE = 0x00050000  # no error, and nothing is done
 KILL = 0x80000000
 
 # What the kernel calls the machine whose convention a call uses.
@@ -151,6 +152,8 @@ FOR_BUILDING: Mapping[str, int | Switch] = {
     "chroot": ALLOW,
     "socket": Switch(0, {1: _UNIX, 2: _INET, 10: _INET, 16: _NO_AUDIT}, REFUSE),
 }
+# Where there is one id alone, all files have it and keep it: giving them away succeeds, and does nothing.
+FOR_BUILDING_ALONE = {**FOR_BUILDING, **dict.fromkeys(("chown", "lchown", "fchown", "fchownat"), IGNORE)}
 
 
 def compiled(machine: str | None = None, changes: Mapping[str, int | Switch] = MappingProxyType({})) -> bytes:
@@ -158,7 +161,7 @@ def compiled(machine: str | None = None, changes: Mapping[str, int | Switch] = M
     machine = machine or platform.machine()
     numbers = syscalls.numbers(machine)
     code = _Code()
-    code.search(_runs(numbers, {numbers[name]: outcome for name, outcome in changes.items()}))
+    code.search(_runs(numbers, {numbers[name]: outcome for name, outcome in changes.items() if name in numbers}))
     code.add(_LOAD, _NUMBER)
     code.jump(_EQUAL, ARCHITECTURES[machine], code.label, code.outcome(KILL))
     code.add(_LOAD, _ARCHITECTURE)

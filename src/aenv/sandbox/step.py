@@ -28,6 +28,7 @@ KEPT = "/kept"
 # chown, dac_override, fowner, fsetid, kill, setgid, setuid, sys_chroot, setfcap: what package managers do with the
 # files and accounts of their root. In a user namespace none of them reaches further than that.
 _CAPABILITIES = (0, 1, 3, 4, 5, 6, 7, 18, 31)
+ONE_ID = "who started the gateway is an ordinary user, and has one id alone"
 _PROCESSES = 4096
 _OPEN_FILES = 65536
 _NOT_EXECUTABLE = 126  # the exit codes that shells use
@@ -40,11 +41,12 @@ def main() -> NoReturn:
     with open(int(sys.argv[2]), "rb") as file:
         told = json.load(file)
     stage, order = mounts.Stage(**told["stage"]), told["order"]
-    program = seccomp.compiled(changes=seccomp.FOR_BUILDING)
+    alone = namespaces.has_one_id()
+    program = seccomp.compiled(changes=seccomp.FOR_BUILDING_ALONE if alone else seccomp.FOR_BUILDING)
     # Made here, or the command could not open it again by its name, as /dev/stderr.
     reading, writing = os.pipe()
     system.unshare("pid")
-    first = fork(lambda: _lead(control, stage, order, program, writing))
+    first = fork(lambda: _lead(control, stage, {**order, "alone": alone}, program, writing))
     socket.send_fds(control, [b'{"output": true}'], [reading])
     os.close(reading)
     os.close(writing)
@@ -116,13 +118,18 @@ def _confine(program: bytes, *, shares_network: bool) -> None:
     system.prctl(system.PR_SET_NO_NEW_PRIVS, 1)
     landlock.restrict(["/"], ["/"], scoped=shares_network)
     seccomp.install(program)
+    # What we know of the host is not for the command, which could look into our memory; its own it can.
+    system.prctl(system.PR_SET_DUMPABLE, 0)
 
 
 def _execute(order: dict[str, Any]) -> NoReturn:
     command: list[str] = order["command"]
     try:
         user, group, groups = _ids(order["user"])
-        _become(user, group, groups, order["user"])
+        if order["alone"] and user:
+            print(f"USER {order['user']} has no effect: {ONE_ID}", flush=True)
+        elif user or group:
+            _become(user, group, groups)
         os.chdir(order["folder"])
         os.execvpe(command[0], command, order["variables"])
     except FileNotFoundError as error:
@@ -139,20 +146,11 @@ class _Unknown(Exception):
     """Why nobody can be who the command shall be."""
 
 
-def _become(user: int, group: int, groups: list[int], name: str) -> None:
-    if user == group == 0 and not groups:
-        return
-    try:
-        os.fchown(1, user, group)  # for /dev/stdout
-        os.setgroups(groups)
-        os.setresgid(group, group, group)
-        os.setresuid(user, user, user)
-    except OSError:
-        raise _Unknown(
-            f"cannot run as USER {name}: an ordinary user has one id alone; "
-            "leave USER out, or let root start the gateway"
-        ) from None
-    system.prctl(system.PR_SET_DUMPABLE, 1)  # or /dev/stdout, in /proc, would not be theirs
+def _become(user: int, group: int, groups: list[int]) -> None:
+    os.fchown(1, user, group)  # for /dev/stdout
+    os.setgroups(groups)
+    os.setresgid(group, group, group)
+    os.setresuid(user, user, user)
 
 
 def _ids(spelled: str) -> tuple[int, int, list[int]]:

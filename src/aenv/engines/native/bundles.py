@@ -1,4 +1,4 @@
-"""OCI bundles: what `runsc` is told about an instance, by the specification of config.json. Nothing is started here."""
+"""OCI bundles: what `runsc` is told about an instance, by the specification of config.json. Starts nothing."""
 
 from __future__ import annotations
 

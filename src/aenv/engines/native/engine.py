@@ -155,8 +155,9 @@ class NativeEngine(Inside):
     def _recipe(self, spec: InstanceSpec, root: Root) -> Recipe:
         if spec.isolation not in ("", "native", gvisor.NAME):
             raise Unsupported(f"isolation {spec.isolation!r} is not available here; 'aenv doctor' says what is")
-        for shown in (spec.project, spec.data):
-            if shown and self._home.is_relative_to(shown.resolve()):
+        home = self._home.resolve()
+        for shown in (spec.project, spec.data, Path(sys.prefix), Path(sys.base_prefix)):
+            if shown and home.is_relative_to(shown.resolve()):
                 raise InvalidRequest(
                     f"{str(shown)!r} holds {str(self._home)!r}, where all instances are kept; "
                     "move one of them, or choose another with --home"
@@ -256,7 +257,9 @@ class NativeEngine(Inside):
                         origin, leader.pid, tools, str(rest.get("root", "")), enforced, own
                     )
                     if folder.id not in self._made and rest.get("egress"):
-                        adopted.append((folder, leader))
+                        adopted.append((folder, leader, folder.id))
+                        if second := seconds.of(folder):
+                            adopted.append((folder, second, seconds.key(folder.id)))
         await asyncio.gather(*(reopen(self._relays, self._egress, *one) for one in adopted))
         return found
 
@@ -282,7 +285,11 @@ class NativeEngine(Inside):
                 folder = InstanceFolder(self._root, id)
                 if leader := folder.leader():
                     group = self._group(folder)
-                    used = group.used() if group and self._cgroups.enforced else cgroups.used_by(members(leader))
+                    if group and self._cgroups.enforced:
+                        used = group.used()
+                    else:
+                        parts = seconds.parts(folder, leader)
+                        used = cgroups.used_by([pid for part in parts for pid in members(part)])
                     found[id] = Used(used.cpu_seconds, used.memory_bytes, used.processes)
         return found
 
@@ -295,7 +302,8 @@ class NativeEngine(Inside):
         if group and "freezer" in self._cgroups.enforced:
             await asyncio.to_thread(group.freeze)
         else:
-            await asyncio.to_thread(stop, leader)
+            for part in seconds.parts(folder, leader):
+                await asyncio.to_thread(stop, part)
 
     async def thaw(self, id: str) -> None:
         """It goes on."""
@@ -304,7 +312,8 @@ class NativeEngine(Inside):
         if group and "freezer" in self._cgroups.enforced:
             group.thaw()
         else:
-            await asyncio.to_thread(go_on, leader)
+            for part in seconds.parts(folder, leader):
+                await asyncio.to_thread(go_on, part)
 
     async def keep_warm(self, spec: InstanceSpec, count: int) -> None:
         """Keep so many blank ones for instances like `spec`."""

@@ -122,13 +122,18 @@ class Relays:
         raise OSError(errno.EIO, f"no listener on port {port} of an instance: {failure}")
 
 
-async def reopen(relays: Relays, egress: Egress, folder: InstanceFolder, leader: proc.Process) -> None:
+async def reopen(
+    relays: Relays, egress: Egress, folder: InstanceFolder, leader: proc.Process, name: str = ""
+) -> None:
     """Let an instance that another engine object has made out again, to where it may go.
+
+    `name` is what it is called in the egress, if not by its id.
 
     Does nothing for one that has its way out, or shall have none. When it fails, the instance stays without.
     """
+    name = name or folder.id
     hosts = folder.read_state().get("egress")
-    if hosts is None or egress.serves(folder.id):
+    if hosts is None or egress.serves(name):
         return
     try:
         policy = Policy.parse(hosts)
@@ -136,10 +141,10 @@ async def reopen(relays: Relays, egress: Egress, folder: InstanceFolder, leader:
     except (AEnvError, OSError, TimeoutError) as error:
         logger.warning("instance %r stays without its way out: %s", folder.id, error)
         return
-    if egress.serves(folder.id) or not leader.runs():
+    if egress.serves(name) or not leader.runs():
         listener.close()
     else:
-        egress.serve(folder.id, listener, policy)
+        egress.serve(name, listener, policy)
 
 
 class _Relay:

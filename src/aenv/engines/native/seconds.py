@@ -79,7 +79,7 @@ class Seconds:
             with await first.second_listener() as listener:
                 await second.assign(listener, _assignment(spec, recipe.kind.root))
             if recipe.egress:
-                self._egress.serve(_key(spec.id), await second.egress(), Policy.parse(spec.network.hosts))
+                self._egress.serve(key(spec.id), await second.egress(), Policy.parse(spec.network.hosts))
             said = await second.until_ready()
         except EOFError:
             if first.fork.is_over:
@@ -105,7 +105,7 @@ class Seconds:
     async def end(self, id: str) -> None:
         """End the second part, if there is one; its group is the first part's."""
         self._reasons.pop(id, None)
-        await self._egress.stop(_key(id))
+        await self._egress.stop(key(id))
         if second := self._made.pop(id, None):
             await second.end()
 
@@ -130,6 +130,11 @@ def is_whole(folder: InstanceFolder) -> bool:
     return second is None or second.runs()
 
 
+def parts(folder: InstanceFolder, leader: proc.Process) -> list[proc.Process]:
+    """The first processes of all parts of an instance."""
+    return [leader, *filter(None, [of(folder)])]
+
+
 async def ended(folder: InstanceFolder, leader: proc.Process) -> str:
     """Return, with the reason, when one part of an instance that somebody else made has ended. End both then."""
     second = of(folder)
@@ -145,8 +150,9 @@ async def ended(folder: InstanceFolder, leader: proc.Process) -> str:
         return "its process ended" if first in over else "its second part ended"
 
 
-def _key(id: str) -> str:
-    return f"{id}.second"  # no instance has such an id
+def key(id: str) -> str:
+    """What the second part is called in the egress: no instance has such an id."""
+    return f"{id}.second"
 
 
 def _assignment(spec: InstanceSpec, root: Root) -> Mapping[str, Any]:

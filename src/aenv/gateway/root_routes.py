@@ -1,0 +1,49 @@
+"""The route that says which root file system an environment's instances get here."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from starlette.responses import Response
+
+from ..errors import Unsupported
+from ..hub.environment_routes import any_ref
+from ..instances.catalog import Catalog
+from ..serving import envelope
+from ..serving.accounts import Role
+from ..serving.routes import Call, Route
+from ..settings import GatewaySettings
+
+if TYPE_CHECKING:
+    from ..roots.roots import Roots
+
+
+class RootRoutes:
+    """The handler; `routes()` is the table."""
+
+    def __init__(self, catalog: Catalog, settings: GatewaySettings) -> None:
+        self._catalog = catalog
+        self._settings = settings
+
+    def routes(self) -> list[Route]:
+        what = "which root file system its instances get here"
+        return [
+            Route("GET", "/env/{name}/{version}/root", self._root, Role.VIEWER, what, reply=dict[str, str]),
+        ]
+
+    async def _root(self, call: Call) -> Response:
+        if self._settings.engine != "native":
+            raise Unsupported(
+                f"instances of the {self._settings.engine} engine have the system that they are started in"
+            )
+        project = await self._catalog.find(any_ref(call), call.caller)
+        return envelope.success({"root": await asyncio.to_thread(self._roots.describe, project)})
+
+    @cached_property
+    def _roots(self) -> Roots:
+        from ..roots.roots import Roots
+        from ..sandbox.run import run
+
+        return Roots(self._settings.home.expanduser(), run=run)
