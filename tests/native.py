@@ -16,9 +16,10 @@ def group_name(home: Path) -> str:
 def traces(home: Path) -> list[str]:
     """Folders of instances below `home`, their control groups, and processes in their namespaces."""
     folders = [f"folder {path.name}" for path in sorted((home / "run" / "instances").glob("*"))]
-    groups = [
-        f"group {path}"
-        for path in glob.glob(f"/sys/fs/cgroup/**/{group_name(home)}/*/", recursive=True)
-        if ".leaf" not in path and "spare." not in path
-    ]
-    return [*folders, *groups]
+    return [*folders, *(f"group {path}" for path in groups(home))]
+
+
+def groups(home: Path) -> list[Path]:
+    """The control groups of a home's instances, but for those that are made ahead."""
+    found = glob.glob(f"/sys/fs/cgroup/**/{group_name(home)}/*/", recursive=True)
+    return [Path(path) for path in found if ".leaf" not in path and "spare." not in path]

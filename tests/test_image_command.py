@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
 from tests.command_line import aenv, environ
+from tests.gateways import make_project, running_gateway
 from tests.saved_images import docker_archive, file, layer
 
 
@@ -61,3 +63,27 @@ def test_an_image_is_fetched_with_the_program_that_is_installed(tmp_path: Path, 
     done = aenv("image", "pull", "box:1", env={**env, "PATH": f"{program.parent}:/usr/bin:/bin"})
     assert done.stdout.startswith("sha256:") and "fetching" in done.stderr, done.stderr
     assert "box:1" in aenv("image", "list", env=env).stdout
+
+
+async def test_get_says_which_root_instances_get(tmp_path: Path, env: dict[str, str]) -> None:
+    project = make_project(tmp_path)
+    config = json.loads((project / "config.json").read_text())
+    home = Path(env["AENV_HOME"])
+    async with running_gateway(home, project, engine="native") as gateway:
+        told = {**env, "AENV_SYSTEM_URL": gateway.address.url}
+
+        async def root() -> str:
+            done = await asyncio.to_thread(aenv, "get", config["name"], "--json", env=told)
+            assert done.returncode == 0, done.stderr
+            return str(json.loads(done.stdout)["root"])
+
+        assert (await root()).startswith("the host's own system, ")
+        (project / "Dockerfile").write_text("FROM scratch")
+        assert await root() == "what its Dockerfile says"
+        shown = await asyncio.to_thread(aenv, "get", config["name"], env=told)
+        assert "what its Dockerfile says" in shown.stdout
+    async with running_gateway(home, project) as gateway:
+        done = await asyncio.to_thread(
+            aenv, "get", config["name"], "--json", env={**env, "AENV_SYSTEM_URL": gateway.address.url}
+        )
+        assert "root" not in json.loads(done.stdout)

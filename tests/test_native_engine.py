@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from aenv.engines.base import Engine, InstanceSpec
+from aenv import wire
+from aenv.engines.base import Engine, Freeze, InstanceSpec, Measures, Warm
 from aenv.engines.native.engine import NativeEngine
+from aenv.errors import NotFound
+from aenv.http1 import Pool
 from aenv.roots.host import host_root
 from aenv.sandbox.root import Root
 from conformance.capabilities import CapabilityConformance
-from conformance.engine import EngineConformance, Leftovers, MakeEngine
-from tests.native import traces
+from conformance.engine import EngineConformance, Leftovers, MakeEngine, Projects, call
+from tests.native import groups, traces
+
+
+def new_id() -> str:
+    return wire.new_instance_id("conformance")
+
+
+@pytest.fixture
+def projects(tmp_path: Path) -> Projects:
+    return Projects(tmp_path / "projects")
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[Pool]:
+    async with Pool() as pool:
+        yield pool
 
 
 @pytest.fixture
@@ -60,3 +83,182 @@ class TestNativeEngine(EngineConformance, CapabilityConformance):
     @pytest.fixture
     def leftovers(self, leftovers: Leftovers) -> Leftovers:
         return leftovers
+
+
+STATEFUL = '''
+import os
+import random
+from aenv import register_tool
+
+seen = []
+
+
+@register_tool
+def note(text: str) -> list[str]:
+    """Remember it."""
+    seen.append(text)
+    return seen
+
+
+@register_tool
+def about() -> dict:
+    """What this instance is."""
+    return {"variable": os.environ.get("COLOUR"), "pid": os.getpid(), "number": random.random()}
+'''
+EAGER = '''
+import os
+from aenv import register_tool
+
+COLOUR = os.environ.get("COLOUR")
+
+
+@register_tool
+def colour() -> list[str]:
+    """The colour that it was loaded with."""
+    return [COLOUR]
+'''
+
+
+class TestLoading:
+    async def test_what_is_loaded_once_is_every_instances_own(
+        self, make_engine: MakeEngine, projects: Projects, pool: Pool
+    ) -> None:
+        engine, first = make_engine(), projects.spec(STATEFUL, environment_variables={"COLOUR": "red"})
+        second = replace(first, id=new_id(), environment_variables={"COLOUR": "blue"})
+        addresses = [await engine.create(first), await engine.create(second)]
+        assert await call(pool, addresses[0], "note", text="one") == ["one"]
+        assert await call(pool, addresses[1], "note", text="two") == ["two"]
+        told = [await call(pool, address, "about") for address in addresses]
+        assert [one["variable"] for one in told] == ["red", "blue"]
+        assert told[0]["number"] != told[1]["number"]
+        await end(engine, first, second)
+
+    async def test_code_that_reads_a_variable_is_loaded_with_that_of_its_instance(
+        self, make_engine: MakeEngine, projects: Projects, pool: Pool
+    ) -> None:
+        engine, first = make_engine(), projects.spec(EAGER, environment_variables={"COLOUR": "red"})
+        second = replace(first, id=new_id(), environment_variables={"COLOUR": "blue"})
+        assert await call(pool, await engine.create(first), "colour") == ["red"]
+        assert await call(pool, await engine.create(second), "colour") == ["blue"]
+        await end(engine, first, second)
+
+    async def test_code_that_was_changed_is_what_the_next_instance_runs(
+        self, make_engine: MakeEngine, projects: Projects, pool: Pool
+    ) -> None:
+        engine, first = make_engine(), projects.spec(STATEFUL)
+        await engine.create(first)
+        (first.project / "src" / "environment.py").write_text(STATEFUL + "\n\nseen.append('changed')\n")
+        second = replace(first, id=new_id())
+        assert await call(pool, await engine.create(second), "note", text="x") == ["changed", "x"]
+        await end(engine, first, second)
+
+    async def test_modules_that_are_named_are_loaded_once_before_there_is_an_instance(
+        self, make_engine: MakeEngine, projects: Projects, pool: Pool
+    ) -> None:
+        code = "import os\nimport loaded_once\nfrom aenv import register_tool\nprint(os.getpid())\n"
+        code += (
+            "@register_tool\ndef where() -> dict:\n    return {'loaded in': loaded_once.PID, 'pid': os.getpid()}\n"
+        )
+        engine, spec = make_engine(), projects.spec(code, preload=("loaded_once",))
+        (spec.project / "src" / "loaded_once.py").write_text("import os\nPID = os.getpid()\n")
+        told = await call(pool, await engine.create(spec), "where")
+        assert told["pid"] == 1
+        assert told["loaded in"] > 1
+        await end(engine, spec)
+
+
+class TestWarmPool:
+    async def test_a_blank_instance_is_used_once_and_another_made_in_its_place(
+        self, make_engine: MakeEngine, projects: Projects, pool: Pool, leftovers: Leftovers
+    ) -> None:
+        engine = make_engine()
+        assert isinstance(engine, Warm)
+        spec = projects.spec(STATEFUL)
+        await engine.keep_warm(spec, 2)
+        await until(lambda: engine.warm() == {"conformance@1.0": 2})
+        first = replace(spec, id=new_id(), environment_variables={"COLOUR": "red"})
+        second = replace(spec, id=new_id())
+        addresses = [await engine.create(first), await engine.create(second)]
+        assert [(await call(pool, address, "about"))["variable"] for address in addresses] == ["red", None]
+        assert await call(pool, addresses[0], "note", text="mine") == ["mine"]
+        await until(lambda: engine.warm() == {"conformance@1.0": 2})
+        await end(engine, first, second)
+        assert (await engine.running(), engine.warm()) == ({}, {"conformance@1.0": 2})
+        await engine.keep_warm(spec, 0)
+        await until(lambda: not engine.warm())
+        assert leftovers() == []
+
+    async def test_one_that_has_died_meanwhile_is_not_handed_out(
+        self, make_engine: MakeEngine, projects: Projects, pool: Pool, home: Path
+    ) -> None:
+        engine, spec = make_engine(), projects.spec(STATEFUL)
+        assert isinstance(engine, Warm)
+        await engine.keep_warm(spec, 1)
+        await until(lambda: engine.warm() == {"conformance@1.0": 1})
+        [blank] = [int(pid) for path in groups(home) for pid in (path / "cgroup.procs").read_text().split()][:1]
+        os.kill(blank, signal.SIGKILL)
+        assert (await call(pool, await engine.create(spec), "about"))["pid"] == 1
+        await end(engine, spec)
+
+
+class TestFreezing:
+    async def test_a_frozen_instance_uses_no_cpu_and_goes_on_when_it_is_thawed(
+        self, make_engine: MakeEngine, projects: Projects, pool: Pool
+    ) -> None:
+        code = STATEFUL + SPIN
+        engine, spec = make_engine(), projects.spec(code)
+        assert isinstance(engine, Freeze)
+        assert isinstance(engine, Measures)
+        address = await engine.create(spec)
+        await call(pool, address, "spin")
+        before = (await engine.used([spec.id]))[spec.id].cpu_seconds
+        await untilled(lambda: engine.used([spec.id]), lambda used: used[spec.id].cpu_seconds > before)
+        await engine.freeze(spec.id)
+        frozen = (await engine.used([spec.id]))[spec.id]
+        asking = asyncio.create_task(call(pool, address, "note", text="late"))
+        _, pending = await asyncio.wait({asking}, timeout=0.3)
+        assert pending
+        assert (await engine.used([spec.id]))[spec.id].cpu_seconds == frozen.cpu_seconds
+        await engine.thaw(spec.id)
+        assert await asking == ["late"]
+        await engine.freeze(spec.id)
+        await engine.destroy(spec.id)
+        assert await engine.running() == {}
+
+    async def test_only_what_runs_can_be_frozen(self, make_engine: MakeEngine) -> None:
+        engine = make_engine()
+        assert isinstance(engine, Freeze)
+        for act in (engine.freeze, engine.thaw):
+            with pytest.raises(NotFound):
+                await act(new_id())
+
+
+SPIN = '''
+
+import subprocess
+import sys
+
+
+@register_tool
+def spin() -> bool:
+    """Keep a core busy."""
+    return subprocess.Popen([sys.executable, "-c", "while True: pass"]).pid > 0
+'''
+
+
+async def end(engine: Engine, *specs: InstanceSpec) -> None:
+    for spec in specs:
+        await engine.destroy(spec.id)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Return when it holds: nobody tells when a pool is full."""
+    async with asyncio.timeout(4):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def untilled(ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool]) -> None:
+    async with asyncio.timeout(4):
+        while not holds(await ask()):
+            await asyncio.sleep(0.01)

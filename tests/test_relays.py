@@ -21,6 +21,8 @@ from aenv.errors import TooManyRequests
 from aenv.sandbox.relay import CONNECTIONS
 from tests.relayed import Instance, Make, answer, close, connect, relayed, relays, same, until
 
+pytestmark = pytest.mark.slow  # each starts an engine and a relay, which are programs
+
 
 @pytest.fixture
 async def make(tmp_path: Path) -> AsyncIterator[Make]:

@@ -17,6 +17,8 @@ from aenv.engines.native.relays import reopen
 from aenv.errors import NotFound
 from tests.relayed import Instance, Make, children, relayed, until
 
+pytestmark = pytest.mark.slow  # each starts an engine and a relay, which are programs
+
 
 @pytest.fixture
 async def make(tmp_path: Path) -> AsyncIterator[Make]:

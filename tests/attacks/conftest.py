@@ -164,3 +164,10 @@ def _greet(server: socket.socket, token: bytes) -> None:
 
 if sys.platform != "linux":
     collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each alone is quick; hundreds of them, in several engines and as several users, are not for every day."""
+    for item in items:
+        if "tests/attacks/" in item.path.as_posix():
+            item.add_marker(pytest.mark.slow)

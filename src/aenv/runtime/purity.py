@@ -1,8 +1,8 @@
 """Purity: whether loading an environment's code does the same for every instance, so that once is enough.
 
-It does where the code only defines things: imports of the standard library and of its own files, functions, classes,
-constants. What an instance is given (variables, arguments), time, chance, files and processes must have no part in it.
-Found by reading the code, and in doubt denied: then each instance loads the code itself.
+It does where the code only defines things: imports of the standard library and of its own files, functions,
+classes, constants. What an instance is given (variables, arguments), time, chance, files and processes have no
+part in it. Found by reading the code, and in doubt denied: then each instance loads the code itself.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def _statement(node: ast.stmt, own: set[str], defined: set[str]) -> bool:
         case ast.If(test=test, body=body, orelse=rest):
             return _expressions([test], defined) and all(_statement(one, own, defined) for one in [*body, *rest])
         case ast.Try(body=body, handlers=handlers, orelse=rest, finalbody=[]):
-            inner = [*body, *rest, *(one for handler in handlers for one in handler.body)]
-            return all(_statement(one, own, defined) for one in inner)
+            every = [*body, *rest, *(one for handler in handlers for one in handler.body)]
+            return all(_statement(one, own, defined) for one in every)
     return False
 
 

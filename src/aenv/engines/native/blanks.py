@@ -83,7 +83,10 @@ class Blank:
         await self._isolated()
         loop = asyncio.get_running_loop()
         while not self._heard.endswith(b"\n"):
-            piece = await loop.sock_recv(self.fork.channel, 1 << 16)
+            try:
+                piece = await loop.sock_recv(self.fork.channel, 1 << 16)
+            except ConnectionResetError:  # it ended before it had read all
+                raise EOFError from None
             if not piece or len(self._heard) > _MAX_LINE:
                 raise EOFError
             self._heard += piece

@@ -69,6 +69,8 @@ class NativeEngine(Inside):
         self._gvisor = Gvisor(self._home, self._cgroups)
         self._seconds = Seconds(self._blanks, self._egress, second_root)
         self._made: dict[str, Blank] = {}
+        self._checked: set[Path] = set()
+        """Folders that may be shown to instances."""
         self._kept_warm: dict[Recipe, str] = {}
         """For which environment blank ones are, or were, made ahead."""
         self._ending: dict[str, asyncio.Task[None]] = {}
@@ -155,13 +157,10 @@ class NativeEngine(Inside):
     def _recipe(self, spec: InstanceSpec, root: Root) -> Recipe:
         if spec.isolation not in ("", "native", gvisor.NAME):
             raise Unsupported(f"isolation {spec.isolation!r} is not available here; 'aenv doctor' says what is")
-        home = self._home.resolve()
         for shown in (spec.project, spec.data, Path(sys.prefix), Path(sys.base_prefix)):
-            if shown and home.is_relative_to(shown.resolve()):
-                raise InvalidRequest(
-                    f"{str(shown)!r} holds {str(self._home)!r}, where all instances are kept; "
-                    "move one of them, or choose another with --home"
-                )
+            if shown and shown not in self._checked:
+                _check_does_not_hold(shown, self._home)
+                self._checked.add(shown)
         kind = Kind(
             project=spec.project.absolute(),
             root=root,
@@ -390,6 +389,14 @@ def _stamp(project: Path) -> str:
                         f"{entry.path}\0{status.st_mtime_ns}\0{status.st_size}\0".encode(errors="replace")
                     )
     return digest.hexdigest()
+
+
+def _check_does_not_hold(shown: Path, home: Path) -> None:
+    if home.resolve().is_relative_to(shown.resolve()):
+        raise InvalidRequest(
+            f"{str(shown)!r} holds {str(home)!r}, where all instances are kept; "
+            "move one of them, or choose another with --home"
+        )
 
 
 def _clear_group(group: cgroups.Group) -> None:

@@ -175,7 +175,8 @@ async def _launched(child: subprocess.Popen[bytes], group: Group) -> dict[str, A
         if isinstance(said, dict) and isinstance(said.get("tools" if said.get("ready") else "error"), list | str):
             return said
     text = printed.decode(errors="replace").strip()
-    raise StartFailed(f"runsc could not run it (exit code {code}){f': {text}' if text else ''}")
+    what = f"runsc could not run it (exit code {code})" if code else "it ended before it was ready"
+    raise StartFailed(f"{what}{f': {text}' if text else ' and printed nothing'}")
 
 
 async def _answer(child: subprocess.Popen[bytes]) -> tuple[int | None, bytes, bytes]:

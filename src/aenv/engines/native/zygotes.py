@@ -8,6 +8,7 @@ import importlib.util
 import json
 import logging
 import os
+import select
 import signal
 import socket
 import sys
@@ -77,7 +78,12 @@ class Fork:
 
     @property
     def is_over(self) -> bool:
-        return self._over.done()
+        """Also when nobody has been told yet."""
+        if self._over.done():
+            return True
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return bool(poll.poll(0))
 
     async def over(self) -> None:
         """Return when the process, and with it every other of its pid namespace, has ended."""
@@ -88,7 +94,7 @@ class Fork:
         self._over.add_done_callback(lambda _: call())
 
     def kill(self) -> None:
-        if not self.is_over:
+        if not self._over.done():
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
