@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +29,7 @@ from aenv.roots.images import Images
 from aenv.sandbox.root import Root
 from tests import saved_images
 from tests.native import traces
+from tests.ordinary import ordinary_user
 
 ENVIRONMENT = """
 import asyncio
@@ -127,12 +130,7 @@ async def make_engine(
     home: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Callable[[], NativeEngine]]:
     images = Images(home)
-    tar = saved_images.docker_archive(
-        tmp_path_factory.mktemp("image") / "tiny.tar",
-        saved_images.layer(*saved_images.busybox(), saved_images.file("etc/of-the-image", "tiny")),
-        Env=["COLOUR=blue", "PATH=/bin"],
-        WorkingDir="/testbed",
-    )
+    tar = _image(tmp_path_factory.mktemp("image") / "tiny.tar")
     await images.load(tar)
     root = host_root(home)
 
@@ -510,6 +508,68 @@ async def test_blank_instances_can_be_made_ahead_for_it(
     await engine.keep_warm(spec, 0)
     while any(engine.warm().values()):
         await asyncio.sleep(0)
+
+
+AS_ANOTHER = """
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from aenv.engines.base import InstanceSpec
+from aenv.engines.native.engine import NativeEngine
+from aenv.http1 import Pool
+from aenv.roots.host import host_root
+from aenv.roots.images import Images
+
+
+async def main(place: Path) -> None:
+    home, images = place / "home", Images(place / "home")
+    await images.load(place / "tiny.tar")
+    root = host_root(home)
+
+    async def root_of(spec):
+        return root
+
+    async def second_root(reference):
+        return images.find(reference).root(reference)
+
+    async with NativeEngine(home, root_of, second_root=second_root) as engine, Pool() as pool:
+        address = await engine.create(InstanceSpec("two-1", "two@1.0.0", place / "two", second="tiny:1"))
+        try:
+            body = json.dumps({"command": "cat /etc/of-the-image; echo hi > note; id -u; ls /environment"}).encode()
+            head = [("content-type", "application/json")]
+            response = await pool.request(address.origin, "POST", "/tools/run", head, body)
+            print(json.loads(await response.read())["data"]["structured"])
+        finally:
+            await engine.destroy("two-1")
+    print([path.name for path in home.glob("run/instances/*")])
+
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+def test_an_ordinary_user_has_it_too(two: Path) -> None:
+    with ordinary_user() as user:
+        folder = user.make_folder("second")
+        _image(folder / "tiny.tar")
+        shutil.copytree(two, folder / "two")
+        user.give(folder)
+        words = user.command(str(user.python), "-P", "-c", AS_ANOTHER, str(folder))
+        done = subprocess.run(words, capture_output=True, text=True, cwd=folder, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    said = {"exit_code": 0, "stdout": "tiny0\n__init__.py\npart.py\n", "stderr": "", "truncated": False}
+    assert done.stdout == f"{said}\n[]\n"
+
+
+def _image(path: Path) -> Path:
+    return saved_images.docker_archive(
+        path,
+        saved_images.layer(*saved_images.busybox(), saved_images.file("etc/of-the-image", "tiny")),
+        Env=["COLOUR=blue", "PATH=/bin"],
+        WorkingDir="/testbed",
+    )
 
 
 def _second(engine: NativeEngine, id: str) -> int:
