@@ -198,6 +198,14 @@ async def test_owners_are_kept_and_nothing_lends_the_rights_of_an_owner(box: Box
     assert facts("c") == (65535, 0, 0o770)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="the files of an ordinary user lend nobody else's rights")
+async def test_folders_too_deep_to_look_into_are_refused(box: Box) -> None:
+    name = "d" * 250
+    script = f"i=0; while [ $i -lt 20 ]; do mkdir {name}; cd {name}; i=$((i+1)); done; touch x; chmod 4755 x"
+    with pytest.raises(InvalidRequest, match="its folders lie too deep"):
+        await box.sh(script)
+
+
 @pytest.mark.parametrize(
     "attempt",
     [

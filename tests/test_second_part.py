@@ -27,82 +27,10 @@ from aenv.http1 import Pool
 from aenv.roots.host import host_root
 from aenv.roots.images import Images
 from aenv.sandbox.root import Root
-from tests import saved_images
 from tests.native import traces
 from tests.ordinary import ordinary_user
+from tests.two_parts import AS_ANOTHER, ENVIRONMENT, image
 
-ENVIRONMENT = """
-import asyncio
-import os
-import subprocess
-from pathlib import Path
-
-from aenv import SecondPart, SyncSecondPart, register_tool
-
-
-@register_tool
-async def run(command: list[str] | str, second: SecondPart, stdin: str = "", timeout: float | None = None,
-              folder: str | None = None, variables: dict[str, str] | None = None) -> dict:
-    return vars(await second.exec(command, stdin=stdin, timeout=timeout, folder=folder, variables=variables))
-
-
-@register_tool
-def run_sync(command: str, second: SyncSecondPart) -> str:
-    return second.exec(command).stdout
-
-
-@register_tool
-async def run_wrongly(second: SyncSecondPart) -> str:
-    return second.exec("true").stdout
-
-
-@register_tool
-async def many(count: int, second: SecondPart) -> list[str]:
-    results = await asyncio.gather(*(second.exec(f"echo {n}") for n in range(count)))
-    return [result.stdout for result in results]
-
-
-@register_tool
-async def copy(path: str, data: str, second: SecondPart) -> str:
-    await second.write_file(path, data)
-    return (await second.read_file(path)).decode()
-
-
-@register_tool
-async def read(path: str, second: SecondPart) -> int:
-    return len(await second.read_file(path))
-
-
-@register_tool
-def here(path: str) -> dict:
-    place = Path(path)
-    return {"exists": place.exists(), "pids": [name for name in os.listdir("/proc") if name.isdecimal()]}
-
-
-@register_tool
-def abort() -> None:
-    os.abort()
-
-
-@register_tool
-def start(count: int) -> int:
-    return len([subprocess.Popen(["sleep", "1000"]) for _ in range(count)])
-
-
-@register_tool
-def namespaces() -> dict:
-    return {name: os.readlink(f"/proc/self/ns/{name}") for name in os.listdir("/proc/self/ns")}
-
-
-@register_tool
-async def run_and_be_cancelled(second: SecondPart) -> str:
-    try:
-        async with asyncio.timeout(0.3):
-            await second.exec("echo $$ > /tmp/pid; exec sleep 1000")
-    except TimeoutError:
-        return "cancelled"
-    return "not"
-"""
 # What the image's own programs are too few for, its busybox can do by name.
 BOX = "/bin/busybox"
 
@@ -130,7 +58,7 @@ async def make_engine(
     home: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Callable[[], NativeEngine]]:
     images = Images(home)
-    tar = _image(tmp_path_factory.mktemp("image") / "tiny.tar")
+    tar = image(tmp_path_factory.mktemp("image") / "tiny.tar")
     await images.load(tar)
     root = host_root(home)
 
@@ -510,66 +438,19 @@ async def test_blank_instances_can_be_made_ahead_for_it(
         await asyncio.sleep(0)
 
 
-AS_ANOTHER = """
-import asyncio
-import json
-import sys
-from pathlib import Path
-
-from aenv.engines.base import InstanceSpec
-from aenv.engines.native.engine import NativeEngine
-from aenv.http1 import Pool
-from aenv.roots.host import host_root
-from aenv.roots.images import Images
-
-
-async def main(place: Path) -> None:
-    home, images = place / "home", Images(place / "home")
-    await images.load(place / "tiny.tar")
-    root = host_root(home)
-
-    async def root_of(spec):
-        return root
-
-    async def second_root(reference):
-        return images.find(reference).root(reference)
-
-    async with NativeEngine(home, root_of, second_root=second_root) as engine, Pool() as pool:
-        address = await engine.create(InstanceSpec("two-1", "two@1.0.0", place / "two", second="tiny:1"))
-        try:
-            body = json.dumps({"command": "cat /etc/of-the-image; echo hi > note; id -u; ls /environment"}).encode()
-            head = [("content-type", "application/json")]
-            response = await pool.request(address.origin, "POST", "/tools/run", head, body)
-            print(json.loads(await response.read())["data"]["structured"])
-        finally:
-            await engine.destroy("two-1")
-    print([path.name for path in home.glob("run/instances/*")])
-
-
-asyncio.run(main(Path(sys.argv[1])))
-"""
-
-
-def test_an_ordinary_user_has_it_too(two: Path) -> None:
+async def test_an_ordinary_user_has_it_too(two: Path) -> None:
     with ordinary_user() as user:
         folder = user.make_folder("second")
-        _image(folder / "tiny.tar")
+        image(folder / "tiny.tar")
         shutil.copytree(two, folder / "two")
         user.give(folder)
         words = user.command(str(user.python), "-P", "-c", AS_ANOTHER, str(folder))
-        done = subprocess.run(words, capture_output=True, text=True, cwd=folder, timeout=60)
+        done = await asyncio.to_thread(
+            subprocess.run, words, capture_output=True, text=True, cwd=folder, timeout=60, check=False
+        )
     assert (done.returncode, done.stderr) == (0, "")
-    said = {"exit_code": 0, "stdout": "tiny0\n__init__.py\npart.py\n", "stderr": "", "truncated": False}
+    said = {"exit_code": 0, "stdout": "tiny0\n/environment/part.py\n", "stderr": "", "truncated": False}
     assert done.stdout == f"{said}\n[]\n"
-
-
-def _image(path: Path) -> Path:
-    return saved_images.docker_archive(
-        path,
-        saved_images.layer(*saved_images.busybox(), saved_images.file("etc/of-the-image", "tiny")),
-        Env=["COLOUR=blue", "PATH=/bin"],
-        WorkingDir="/testbed",
-    )
 
 
 def _second(engine: NativeEngine, id: str) -> int:

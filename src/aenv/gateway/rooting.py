@@ -15,12 +15,15 @@ from pathlib import Path
 
 from ..config import load_project
 from ..engines.base import InstanceSpec
+from ..errors import StartFailed
 from ..roots.roots import Roots
 from ..sandbox.root import Root
 
 logger = logging.getLogger("aenv.gateway")
 
 Stamp = tuple[object, ...]
+
+_LONGEST = 3600.0  # seconds; nobody else ends a RUN that never does
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,13 @@ class Rooting:
         def tell(line: str) -> None:
             logger.info("root of %s: %s", spec.environment, line)
 
-        root = await self._roots.root_for(load_project(spec.project), spec.image, tell)
+        try:
+            async with asyncio.timeout(_LONGEST):
+                root = await self._roots.root_for(load_project(spec.project), spec.image, tell)
+        except TimeoutError:
+            raise StartFailed(
+                f"the root of {spec.environment!r} was not made within {_LONGEST / 60:g} minutes"
+            ) from None
         for note in root.notes:
             tell(note)
         return root

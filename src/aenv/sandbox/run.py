@@ -76,7 +76,8 @@ async def run(
     status = await _Running(order, listen).status()
     if status and complaints and os.geteuid() != 0:
         on_line(f"nobody can become another user here: {step.ONE_ID}; let root start it")
-    await asyncio.to_thread(_take_rights, upper)
+    if os.geteuid() == 0:
+        await asyncio.to_thread(_take_rights, [upper / tree for tree in _trees(root).values()])
     return status
 
 
@@ -154,12 +155,16 @@ class _Running:
 
 def _make_uppers(root: Root, upper: Path) -> list[tuple[str, tuple[str, str]]]:
     """The folders that the overlays need, and where they are on the stage."""
-    trees = {"/": "root", **{target: target.lstrip("/") for target in root.system}}
+    trees = _trees(root)
     for tree in trees.values():
         (upper / tree).mkdir(parents=True, exist_ok=True, mode=0o755)
         (upper / _WORK / tree).mkdir(parents=True, exist_ok=True)
     at = step.KEPT
     return [(target, (f"{at}/{tree}", f"{at}/{_WORK}/{tree}")) for target, tree in trees.items()]
+
+
+def _trees(root: Root) -> dict[str, str]:
+    return {"/": "root", **{target: target.lstrip("/") for target in root.system}}
 
 
 def _binds(upper: Path, network: bool) -> list[Bind]:
@@ -197,20 +202,27 @@ def _variables() -> dict[str, str]:
     }
 
 
-def _take_rights(upper: Path) -> None:
+def _take_rights(trees: Sequence[Path]) -> None:
     """Take the mode bits away that would lend the owner's rights: on the host, too, the files are root's.
 
     Nothing of the command lives any more, so no path changes under us.
     """
-    for folder, folders, files in os.walk(upper):
-        for name in (*folders, *files):
-            path = f"{folder}/{name}"
-            mode = os.lstat(path).st_mode
-            if mode & (stat.S_ISUID | stat.S_ISGID) and not stat.S_ISLNK(mode):
-                os.chmod(path, stat.S_IMODE(mode) & 0o1777)
-            elif stat.S_ISREG(mode):
-                with contextlib.suppress(OSError):  # most have none
-                    os.removexattr(path, "security.capability", follow_symlinks=False)
+
+    def fail(error: OSError) -> None:
+        raise InvalidRequest(
+            f"what the command has left cannot be kept: {error.strerror}; its folders lie too deep"
+        )
+
+    for tree in trees:
+        for folder, folders, files in os.walk(tree, onerror=fail):
+            for name in (*folders, *files):
+                path = f"{folder}/{name}"
+                mode = os.lstat(path).st_mode
+                if mode & (stat.S_ISUID | stat.S_ISGID) and not stat.S_ISLNK(mode):
+                    os.chmod(path, stat.S_IMODE(mode) & 0o1777)
+                elif stat.S_ISREG(mode):
+                    with contextlib.suppress(OSError):  # most have none
+                        os.removexattr(path, "security.capability", follow_symlinks=False)
 
 
 async def _lines(output: asyncio.StreamReader) -> AsyncIterator[str]:
