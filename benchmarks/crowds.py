@@ -25,6 +25,7 @@ BURSTS = 3
 FEW, MANY = 10, 1_000
 TOGETHER = 100  # of those that are only to be there
 NEIGHBOURS = 50
+IGNITION = 30  # seconds in which a bomb takes what it can get
 AWAKE = ("--freeze-after", "0")
 
 _BODY = {"envName": NAME}
@@ -205,8 +206,9 @@ async def _exploding(crowd: Gateway, bomb: Bomb) -> AsyncIterator[None]:
     async with _environment(crowd, _ROOM) as env:
         running = asyncio.create_task(env.exec(["python3", "-c", bomb.program]))
         try:
-            while not running.done() and not bomb.has(await _used(crowd.api, env)):
-                pass  # asked again: nobody tells when it is at its limit
+            async with asyncio.timeout(IGNITION):
+                while not running.done() and not bomb.has(await _used(crowd.api, env)):
+                    pass  # asked again: nobody tells when it is at its limit
             yield
             if running.done():
                 raise RuntimeError(f"the {bomb.what} has ended: {running.exception() or running.result()}")

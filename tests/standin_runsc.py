@@ -30,8 +30,8 @@ _OF_COMMANDS = {
     "exec": {"cwd": r"/.*"},
     "delete": {"force": r""},
 }
-_MOUNT_OPTIONS = re.compile(r"bind|private|nosuid|nodev|noexec|ro|rw|mode=\d+|size=\d+")
-_KINDS = {"bind", "tmpfs", "proc", "sysfs"}
+_MOUNT_OPTIONS = re.compile(r"bind|private|nosuid|nodev|noexec|ro|rw|newinstance|(mode|size|ptmxmode)=\d+")
+_KINDS = {"bind", "tmpfs", "proc", "sysfs", "devpts"}
 _CAPABILITIES = {"bounding", "effective", "inheritable", "permitted", "ambient"}
 
 
@@ -165,6 +165,8 @@ def _become(config: dict[str, Any], bundle: Path, flags: dict[str, str]) -> NoRe
 def _mount(mount: dict[str, Any]) -> None:
     target = f"/mnt/root{mount['destination']}"
     data = ",".join(option for option in mount["options"] if "=" in option)
+    if mount["destination"].startswith("/dev/"):
+        os.makedirs(target)
     if mount["type"] != "bind":
         system.mount(mount["source"], target, mount["type"], system.MS_NOSUID, data)
         return

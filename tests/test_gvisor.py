@@ -15,12 +15,13 @@ import pytest
 import pytest_asyncio
 
 from aenv.engines import proc
-from aenv.engines.base import Address, InstanceSpec, Limits, Network
+from aenv.engines.base import Address, Engine, InstanceSpec, Limits, Network
 from aenv.engines.native.engine import NativeEngine
 from aenv.errors import Conflict, NotFound, StartFailed, Unsupported
 from aenv.http1 import Pool
 from aenv.roots.host import host_root
 from aenv.sandbox.root import Root
+from conformance.engine import EngineConformance, Leftovers, MakeEngine
 from tests.conftest import REPOSITORY
 from tests.native import traces
 from tests.system import require
@@ -141,6 +142,37 @@ async def call() -> AsyncIterator[Call]:
             return data["structured"] or (data["content"][0]["text"] if data["content"] else None)
 
         yield call
+
+
+class _InGvisor(NativeEngine):
+    """Puts every instance there."""
+
+    async def create(self, spec: InstanceSpec) -> Address:
+        return await super().create(replace(spec, isolation="gvisor"))
+
+
+class TestGvisor(EngineConformance):
+    """The suite for all engines."""
+
+    @pytest.fixture
+    async def make_engine(self, home: Path, runsc: Path) -> AsyncIterator[MakeEngine]:
+        root = host_root(home)
+        made: list[NativeEngine] = []
+
+        async def root_of(spec: InstanceSpec) -> Root:
+            return root
+
+        def make() -> Engine:
+            made.append(_InGvisor(home, root_of))
+            return made[-1]
+
+        yield make
+        for engine in reversed(made):
+            await engine.__aexit__(None, None, None)
+
+    @pytest.fixture
+    def leftovers(self, home: Path) -> Leftovers:
+        return lambda: traces(home)
 
 
 async def test_an_instance_runs_in_gvisor_and_its_address_says_so(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -23,6 +25,7 @@ from aenv.sandbox.root import Root
 from aenv.sandbox.run import run
 from conformance.engine import call
 from tests.native import traces
+from tests.ordinary import ordinary_user
 from tests.saved_images import busybox, docker_archive, file, folder, layer, link
 
 _CODE = """
@@ -267,3 +270,39 @@ async def test_builds_end_with_the_gateway(project, tmp_path: Path) -> None:
             await asyncio.sleep(0)
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+_AS_USER = """
+import asyncio, sys
+from pathlib import Path
+from aenv.engines.base import InstanceSpec
+from aenv.engines.native.engine import NativeEngine
+from aenv.gateway.rooting import Rooting
+from aenv.roots.roots import Roots
+from aenv.sandbox.run import run
+
+async def main(place):
+    roots = Roots(place / "home", run=run)
+    await roots.load(place / "x.tar")
+    async with Rooting(roots) as rooting, NativeEngine(place / "home", rooting.root_of) as engine:
+        address = await engine.create(InstanceSpec("one", "env@1.0.0", place / "project"))
+        print(address.root)
+        command = ["sh", "-c", "touch /workspace/x && cat /etc/made && ls /etc"]
+        print(b"".join([piece.data async for piece in engine.exec("one", command)]).decode(), end="")
+        await engine.destroy("one")
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+def test_an_ordinary_user_can_have_images_and_dockerfiles(project) -> None:
+    dockerfile = "FROM box:1\nRUN echo 1 > /etc/made && chown 33 /etc/made && rm /etc/os-release"
+    made = project({"Dockerfile": dockerfile})
+    with ordinary_user() as user:
+        place = user.make_folder("roots")
+        box(place / "x.tar")
+        shutil.copytree(made, place / "project")
+        user.give(place)
+        command = user.command(str(user.python), "-c", _AS_USER, str(place))
+        done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.stdout.splitlines(), done.stderr) == (["Dockerfile of env@1.0.0", "1", "made"], "")

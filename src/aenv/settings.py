@@ -142,6 +142,12 @@ def variables() -> Mapping[str, str]:
     return os.environ
 
 
+def give(values: Mapping[str, str]) -> None:
+    """Let these be the variables of this process, and no others."""
+    os.environ.clear()
+    os.environ.update(values)
+
+
 _warned: set[str] = set()
 
 

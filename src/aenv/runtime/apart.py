@@ -9,6 +9,7 @@ which lies in the sandbox, where it uses up the sandbox's own storage.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import io
 import json
@@ -23,18 +24,43 @@ from .. import logs
 from . import program
 
 _IN_MODIFY = 2
+_TAIL_BYTES = 4096
 
 
 def main() -> NoReturn:
     """Serve, or show the log."""
     if sys.argv[1] == "log":
         show_log(sys.argv[2], follow=sys.argv[3:] == ["follow"])
+    options = json.loads(sys.argv[1])
     ready = os.dup(1)
+    child = os.fork()
+    if child:
+        look_after(child, options["log"], ready)
     try:
-        serve(json.loads(sys.argv[1]), ready)
+        serve(options, ready)
     except Exception:  # boundary: whoever waits for it is told, whatever it is
-        os.write(ready, json.dumps({"ready": False, "error": traceback.format_exc()}).encode() + b"\n")
+        _say(ready, traceback.format_exc())
     os._exit(1)
+
+
+def look_after(child: int, log: str, ready: int) -> NoReturn:
+    """As first process of the sandbox: collect what ends, and end with the runtime."""
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == child:
+            break
+    printed = b""
+    with contextlib.suppress(OSError), open(log, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+        printed = file.read()
+    text = printed.decode(errors="replace").strip()
+    _say(ready, f"it ended before it was ready{f'; it printed last:{chr(10)}{text}' if text else ''}")
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def _say(ready: int, error: str) -> None:
+    with contextlib.suppress(OSError):  # nobody listens any more: it was ready before
+        os.write(ready, json.dumps({"ready": False, "error": error}).encode() + b"\n")
 
 
 def serve(options: dict[str, Any], ready: int) -> NoReturn:

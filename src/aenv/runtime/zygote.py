@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .. import logs
+from .. import logs, settings
 from ..errors import AEnvError
 from ..sandbox import mounts, seccomp, system
 from ..sandbox.confine import confine
@@ -75,7 +75,7 @@ class _Zygote:
         system.drop_bounding_capabilities()
         self._load()
         logs.configure()
-        os.environ.clear()
+        settings.give({})
         self._own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         self._instances: dict[int, int] = {}
         awake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -240,7 +240,7 @@ class _Instance:
         os.close(null)
 
     def _serve(self, assignment: dict[str, Any]) -> NoReturn:
-        os.environ.update(assignment["variables"])
+        settings.give(assignment["variables"])
         _keep_variables(assignment["variables"])
         os.chdir(assignment["folder"])
         if self.loaded is None:

@@ -209,20 +209,26 @@ def _take_rights(trees: Sequence[Path]) -> None:
     """
 
     def fail(error: OSError) -> None:
-        raise InvalidRequest(
-            f"what the command has left cannot be kept: {error.strerror}; its folders lie too deep"
-        )
+        raise error
 
-    for tree in trees:
-        for folder, folders, files in os.walk(tree, onerror=fail):
-            for name in (*folders, *files):
-                path = f"{folder}/{name}"
-                mode = os.lstat(path).st_mode
-                if mode & (stat.S_ISUID | stat.S_ISGID) and not stat.S_ISLNK(mode):
-                    os.chmod(path, stat.S_IMODE(mode) & 0o1777)
-                elif stat.S_ISREG(mode):
-                    with contextlib.suppress(OSError):  # most have none
-                        os.removexattr(path, "security.capability", follow_symlinks=False)
+    try:
+        for tree in trees:
+            for folder, folders, files in os.walk(tree, onerror=fail):
+                for name in (*folders, *files):
+                    _take_rights_of(f"{folder}/{name}")
+    except OSError as error:
+        raise InvalidRequest(
+            f"what the command has left cannot be kept: {(error.strerror or str(error)).lower()}"
+        ) from None
+
+
+def _take_rights_of(path: str) -> None:
+    mode = os.lstat(path).st_mode
+    if mode & (stat.S_ISUID | stat.S_ISGID) and not stat.S_ISLNK(mode):
+        os.chmod(path, stat.S_IMODE(mode) & 0o1777)
+    elif stat.S_ISREG(mode):
+        with contextlib.suppress(OSError):  # most have none
+            os.removexattr(path, "security.capability", follow_symlinks=False)
 
 
 async def _lines(output: asyncio.StreamReader) -> AsyncIterator[str]:

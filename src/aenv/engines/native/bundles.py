@@ -18,7 +18,7 @@ WORKSPACE = "/workspace"
 LOG = "/var/log/instance.log"
 _SHARED = "/run/aenv"  # inside; outside it is the folder "shared" of the bundle
 _CPU_PERIOD = 100_000
-_FOLDERS = ("/proc", "/dev", "/dev/pts", "/sys", "/tmp", "/var/log", WORKSPACE, _SHARED)
+_FOLDERS = ("/proc", "/dev", "/sys", "/tmp", "/var/log", WORKSPACE, _SHARED)
 _NAMESPACES = ("pid", "ipc", "uts", "mount")
 
 
@@ -54,6 +54,8 @@ def _config(
     mounts = [
         _mount("/proc", "proc", "proc"),
         _mount("/dev", "tmpfs", "tmpfs", "mode=755"),
+        _mount("/dev/pts", "devpts", "devpts", "newinstance", "ptmxmode=0666"),
+        _mount("/dev/shm", "tmpfs", "tmpfs", "nodev", "noexec", f"size={limits.storage_bytes}"),
         _mount("/sys", "sysfs", "sysfs", "nodev", "noexec", "ro"),
         *(_mount(path, "tmpfs", "tmpfs", "nodev", f"size={limits.storage_bytes}") for path in ("/tmp", WORKSPACE)),
         _mount("/var/log", "tmpfs", "tmpfs", "nodev", f"size={limits.storage_bytes}"),

@@ -56,7 +56,7 @@ class NativeEngine(Inside):
 
     def __init__(self, home: Path, root_of: RootOf, *, second_root: SecondRoot | None = None) -> None:
         self._home = home.expanduser().absolute()
-        super().__init__(self._home / "run" / "instances")
+        super().__init__(self._home / "run" / "instances", self._group)
         allow_many_open_files()
         self._missing = probe.missing_isolation()
         self.isolation = _isolation()
@@ -113,7 +113,7 @@ class NativeEngine(Inside):
         root = await self._root_of(spec)
         recipe = self._recipe(spec, root)
         if spec.isolation == gvisor.NAME:
-            return await self._gvisor.start(spec, recipe, folder, _assignment(spec, root)["variables"])
+            return await self._start_in_gvisor(spec, recipe, folder, what)
         second = await self._seconds.recipe(spec, recipe) if spec.second else None
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(folder.socket))
@@ -153,6 +153,22 @@ class NativeEngine(Inside):
         folder.write_state(tools=said["tools"])
         origin = Origin("localhost", socket=str(folder.socket))
         return Address(origin, blank.fork.pid, said["tools"], root.name, not_enforced)
+
+    async def _start_in_gvisor(
+        self, spec: InstanceSpec, recipe: Recipe, folder: InstanceFolder, what: str
+    ) -> Address:
+        not_enforced = self._not_enforced(recipe)
+        try:
+            folder.write_state(not_enforced=not_enforced)
+            variables = _assignment(spec, recipe.kind.root)["variables"]
+            address = await self._gvisor.start(spec, recipe, folder, variables)
+        except FileNotFoundError:
+            if folder.exists():
+                raise
+            raise StartFailed(f"{what} was destroyed while it started") from None
+        if spec.id in self._ending or not folder.exists():
+            raise StartFailed(f"{what} was destroyed while it started")
+        return replace(address, not_enforced=not_enforced)
 
     def _recipe(self, spec: InstanceSpec, root: Root) -> Recipe:
         if spec.isolation not in ("", "native", gvisor.NAME):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 
 from ... import cgroups, settings
@@ -31,8 +31,9 @@ class Inside:
 
     _gvisor: Gvisor
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, group_of: Callable[[InstanceFolder], cgroups.Group | None]) -> None:
         self._root = root
+        self._group_of = group_of
         self._relays = Relays()
 
     def logs(self, id: str, *, follow: bool = False) -> AsyncIterator[bytes]:
@@ -52,7 +53,7 @@ class Inside:
         if gvisor.is_one(folder):
             return self._gvisor.exec(id, command, stdin=stdin, timeout=timeout)
         Command(command, Path("/"), {}, b"", None)  # says what is wrong with it
-        group = self._group(folder)
+        group = self._group_of(folder)
         enter = [sys.executable, "-P", "-m", "aenv.sandbox.enter", str(leader.pid), str(leader.start_time)]
         state = folder.read_state()
         enter += [str(state.get("open_files", 1024)), "1" if state.get("host_network") else "0"]
@@ -104,9 +105,6 @@ class Inside:
         gvisor.refuse(folder, "files")
         owner = int(folder.read_state()["owner"])
         return Workspace(_files_of(leader), id, ("workspace",), ("run",), acting=lambda: _acting_as(owner))
-
-    def _group(self, folder: InstanceFolder) -> cgroups.Group | None:
-        raise NotImplementedError
 
 
 def _files_of(leader: proc.Process) -> str:
