@@ -15,7 +15,7 @@ from time import perf_counter
 from aenv import Environment, wire
 from aenv.client.api import Api
 
-from .measures import IDLE_SECONDS, SHORT_ROUNDS, in_turns
+from .measures import SHORT_ROUNDS, in_turns
 from .native import COLD, NAME, Gateway, call, gateway
 from .processes import bare_python, cpu_seconds, pss_bytes
 from .report import Row
@@ -23,6 +23,7 @@ from .report import Row
 BURST = 500
 BURSTS = 3
 FEW, MANY = 10, 1_000
+IDLE_SECONDS = 30  # the gateway looks after everything twice a minute, and that counts
 TOGETHER = 100  # of those that are only to be there
 NEIGHBOURS = 50
 IGNITION = 30  # seconds in which a bomb takes what it can get
@@ -40,20 +41,22 @@ def rows() -> list[Row]:
 
 
 def bursts() -> list[Row]:
-    """All requests at the same time; the first time to a gateway that has made no instance yet."""
+    """All requests at the same time. The first burst meets a gateway that has made no instance yet: of that one
+    only failures count.
+    """
     creates, destroys, failed = [], [], 0
     with gateway(*COLD) as cold:
-        for _ in range(BURSTS):
+        for _ in range(1 + BURSTS):
             seconds, errors = cold.runner.run(_create(cold.api, ids := _ids(BURST)))
             creates.append((BURST - len(errors)) / seconds)
             failed += len(errors)
             destroys.append(BURST / cold.runner.run(_destroy(cold.api, ids)))
             for error in errors[:1]:
                 print(f"a create failed: {error}", file=sys.stderr)
-    what, created, destroyed = f"burst of {BURST} creates", median(creates), median(destroys)
+    what, created, destroyed = f"burst of {BURST} creates", median(creates[1:]), median(destroys[1:])
     return [
         Row(what, "/s", None, created, "≥ 150/s", created >= 150),
-        Row(f"{what}, {BURSTS} times: failed", "", None, failed, "0", failed == 0),
+        Row(f"{what}, {1 + BURSTS} times: failed", "", None, failed, "0", failed == 0),
         Row(f"destroy, {BURST} at once", "/s", None, destroyed, "≥ 300/s", destroyed >= 300),
     ]
 

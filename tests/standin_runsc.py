@@ -165,7 +165,7 @@ def _become(config: dict[str, Any], bundle: Path, flags: dict[str, str]) -> NoRe
 def _mount(mount: dict[str, Any]) -> None:
     target = f"/mnt/root{mount['destination']}"
     data = ",".join(option for option in mount["options"] if "=" in option)
-    if mount["destination"].startswith("/dev/"):
+    if not os.path.exists(target):  # within a file system that was mounted just now
         os.makedirs(target)
     if mount["type"] != "bind":
         system.mount(mount["source"], target, mount["type"], system.MS_NOSUID, data)

@@ -87,3 +87,14 @@ async def test_get_says_which_root_instances_get(tmp_path: Path, env: dict[str, 
             aenv, "get", config["name"], "--json", env={**env, "AENV_SYSTEM_URL": gateway.address.url}
         )
         assert "root" not in json.loads(done.stdout)
+
+
+async def test_a_gateway_that_may_fetch_images_says_so(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    config = json.loads((project / "config.json").read_text())
+    config["artifacts"] = [{"type": "image", "content": "registry.test/env:1"}]
+    (project / "config.json").write_text(json.dumps(config))
+    for pull, words in (("", "is not here; bring it with: aenv image load"), ("podman", "fetched with podman")):
+        async with running_gateway(tmp_path / "home", project, engine="native", pull=pull) as gateway:
+            _, reply = await gateway.ask("GET", "/env/echo/1.0.0/root")
+            assert words in reply["data"]["root"]

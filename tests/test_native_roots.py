@@ -15,7 +15,7 @@ import pytest
 
 import aenv
 from aenv.config import Project
-from aenv.engines.base import Address, InstanceSpec
+from aenv.engines.base import Address, InstanceSpec, Network
 from aenv.engines.native.engine import NativeEngine
 from aenv.errors import Conflict, StartFailed
 from aenv.gateway.rooting import Rooting
@@ -166,6 +166,16 @@ async def test_folders_of_an_image_that_belong_to_others_can_be_worked_in(
     await ran(engine, "touch", "/workspace/here", "/tmp/there")
 
 
+async def test_in_the_hosts_network_names_are_looked_up_as_on_the_host(
+    engine: NativeEngine, roots: Roots, project, tmp_path: Path
+) -> None:
+    await roots.load(box(tmp_path / "x.tar", link("etc/resolv.conf", "/environment/config.json")))
+    for image in ("box:1", ""):
+        await create(engine, project(), image=image, network=Network("full"))
+        assert await ran(engine, "cat", "/etc/resolv.conf") == Path("/etc/resolv.conf").read_text()
+        await engine.destroy("one")
+
+
 async def test_an_instance_has_what_its_dockerfile_says(
     engine: NativeEngine, roots: Roots, project, pool: Pool, tmp_path: Path
 ) -> None:
@@ -218,9 +228,16 @@ class CountingRoots:
 
     def __init__(self, place: Path) -> None:
         self.place, self.made, self.go, self.error = place, 0, asyncio.Event(), ""
+        self.kept: list[list[str]] = []
+        self.collected = asyncio.Event()
 
     def sources(self, project: Project, image: str = "") -> tuple[Path, ...]:
         return (project.path / "config.json",)
+
+    async def collect(self, keep: list[Root], older_than: float) -> tuple[str, ...]:
+        self.kept.append([root.name for root in keep])
+        self.collected.set()
+        return ()
 
     async def root_for(self, project: Project, image: str, on_line: Callable[[str], None]) -> Root:
         self.made += 1
@@ -260,6 +277,28 @@ async def test_a_root_that_fails_is_told_to_all_and_tried_again(project, tmp_pat
         assert [str(error) for error in told] == ["no way"] * 3 and roots.made == 1
         roots.error = ""
         assert (await rooting.root_of(spec)).name == "number 2"
+
+
+async def test_a_root_that_another_process_has_removed_is_made_again(project, tmp_path: Path) -> None:
+    place = tmp_path / "layer"
+    roots, spec = CountingRoots(place), InstanceSpec("x", "env@1.0.0", project())
+    roots.go.set()
+    place.mkdir()
+    async with Rooting(cast(Roots, roots)) as rooting:
+        assert (await rooting.root_of(spec)).name == (await rooting.root_of(spec)).name == "number 1"
+        place.rmdir()
+        assert (await rooting.root_of(spec)).name == "number 2"
+
+
+async def test_old_roots_are_collected_once_a_day_and_the_new_one_is_kept(project, tmp_path: Path) -> None:
+    roots, spec = CountingRoots(tmp_path), InstanceSpec("x", "env@1.0.0", project())
+    roots.go.set()
+    async with Rooting(cast(Roots, roots)) as rooting:
+        await rooting.root_of(spec)
+        await roots.collected.wait()
+        project(description="changed")
+        await rooting.root_of(spec)
+    assert roots.kept == [["number 1"]]
 
 
 async def test_builds_end_with_the_gateway(project, tmp_path: Path) -> None:

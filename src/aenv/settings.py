@@ -93,6 +93,8 @@ class GatewaySettings:
     """What instances may reach at most, whatever their environments ask for."""
     data_roots: tuple[Path, ...] = ()
     """Below which the folders are that a `datasource` may name."""
+    pull: Literal["", "skopeo", "podman"] = ""
+    """The program that fetches images which are not here; empty = none are fetched."""
     freeze_after: float = 60.0
     """Seconds without a call after which an instance is frozen; 0 = never."""
     reclaim_below: int | None = None
@@ -144,8 +146,10 @@ def variables() -> Mapping[str, str]:
 
 def give(values: Mapping[str, str]) -> None:
     """Let these be the variables of this process, and no others."""
-    os.environ.clear()
-    os.environ.update(values)
+    for name in list(os.environ):
+        del os.environ[name]
+    for name, value in values.items():
+        os.environ[name] = value
 
 
 _warned: set[str] = set()

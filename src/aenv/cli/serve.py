@@ -118,6 +118,12 @@ def _amount(
     help="A folder with data that instances may be given to read; any number of times.",
 )
 @click.option(
+    "--pull",
+    type=click.Choice(["skopeo", "podman"]),
+    callback=lambda ctx, parameter, value: value or "",
+    help="Fetch images that are not here with this program.  [default: none are fetched]",
+)
+@click.option(
     "--freeze-after",
     callback=parameters.seconds,
     metavar="DURATION",

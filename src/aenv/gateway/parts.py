@@ -267,7 +267,9 @@ async def _engine(settings: GatewaySettings) -> AsyncIterator[Engine]:
         from ..sandbox.run import run
         from .rooting import Rooting
 
-        roots = Roots(settings.home.expanduser(), run=run)
+        # Building is not narrowed to hosts: where instances may not reach everything, it reaches nothing.
+        network = settings.allow_network == "full"
+        roots = Roots(settings.home.expanduser(), run=run, pull=settings.pull, network=network)
         async with (
             Rooting(roots) as rooting,
             NativeEngine(settings.home, rooting.root_of, second_root=roots.image) as engine,

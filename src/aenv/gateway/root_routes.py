@@ -46,4 +46,4 @@ class RootRoutes:
         from ..roots.roots import Roots
         from ..sandbox.run import run
 
-        return Roots(self._settings.home.expanduser(), run=run)
+        return Roots(self._settings.home.expanduser(), run=run, pull=self._settings.pull)

@@ -8,10 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
+import stat
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..config import load_project
 from ..engines.base import InstanceSpec
@@ -23,6 +27,8 @@ logger = logging.getLogger("aenv.gateway")
 
 Stamp = tuple[object, ...]
 
+_UNUSED = 30 * 86400.0  # seconds for which a root that nobody asks for is kept
+_COLLECT_EVERY = 86400.0
 _LONGEST = 3600.0  # seconds; nobody else ends a RUN that never does
 
 
@@ -38,6 +44,11 @@ class _Made:
     def failed(self) -> bool:
         return self.root.done() and (self.root.cancelled() or self.root.exception() is not None)
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether it cannot be used: it was never finished, or another process has removed it since."""
+        return self.failed or (self.root.done() and not all(map(os.path.isdir, self.root.result().layers)))
+
 
 class Rooting:
     """What an engine asks for roots. `async with` ends builds that nobody will wait for."""
@@ -45,12 +56,15 @@ class Rooting:
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
         self._made: dict[tuple[Path, str], _Made] = {}
+        self._collecting: asyncio.Task[None] | None = None
+        self._collected_at = -math.inf
 
     async def __aenter__(self) -> Rooting:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        waiting = [made.root for made in self._made.values() if not made.root.done()]
+        waiting: list[asyncio.Task[Any]] = [made.root for made in self._made.values()]
+        waiting += [self._collecting] if self._collecting else []
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
@@ -59,14 +73,9 @@ class Rooting:
         """The root of an instance. Whoever gives up waiting leaves the work to go on for the next one."""
         made = self._made.get((spec.project, spec.image))
         # What has failed was told to all who waited, and is tried again for the next one who asks.
-        if made is None or made.failed or made.stamp != await _stamp(made.sources):
+        if made is None or made.is_gone or made.stamp != await _stamp(made.sources):
             made = await self._begun(spec, made)
         return made.root.result() if made.root.done() else await asyncio.shield(made.root)
-
-    async def collect(self, older_than: float) -> tuple[str, ...]:
-        """Remove roots that nobody has used for so many seconds; those that instances live in stay."""
-        kept = [made.root.result() for made in self._made.values() if made.root.done() and not made.failed]
-        return await self._roots.collect(kept, older_than)
 
     async def _begun(self, spec: InstanceSpec, before: _Made | None) -> _Made:
         key = spec.project, spec.image
@@ -92,26 +101,39 @@ class Rooting:
             ) from None
         for note in root.notes:
             tell(note)
+        if time.monotonic() - self._collected_at > _COLLECT_EVERY:
+            self._collected_at = time.monotonic()
+            self._collecting = asyncio.create_task(self._collect())
         return root
+
+    async def _collect(self) -> None:
+        """Remove roots that nobody has used for long; those that instances live in stay."""
+        kept = [made.root.result() for made in self._made.values() if made.root.done() and not made.failed]
+        try:
+            if removed := await self._roots.collect(kept, _UNUSED):
+                logger.info("removed %d folders of roots that nobody has used", len(removed))
+        except OSError as error:
+            logger.warning("old roots cannot be removed: %s", error)
 
 
 async def _stamp(sources: tuple[Path, ...]) -> Stamp:
     """Changes whenever one of these files does, or a file in one of these folders."""
     found = [_facts(path) for path in sources]
-    if not any(path.is_dir() for path in sources):
+    folders = [path for path, facts in zip(sources, found, strict=True) if facts and stat.S_ISDIR(facts[0])]
+    if not folders:  # as for most: then it takes some microseconds
         return tuple(found)
-    return await asyncio.to_thread(lambda: (*found, *(facts for path in sources for facts in _walk(path))))
+    return await asyncio.to_thread(lambda: (*found, *(facts for path in folders for facts in _walk(path))))
 
 
 def _walk(folder: Path) -> Iterator[Stamp]:
     for path, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in ("__pycache__", ".git"))
         for name in sorted(files):
-            yield path, name, _facts(Path(path, name))
+            yield path, name, _facts(f"{path}/{name}", follow=False)
 
 
-def _facts(path: Path) -> Stamp:
+def _facts(path: Path | str, *, follow: bool = True) -> tuple[int, ...]:
     with contextlib.suppress(OSError):
-        found = path.lstat()
-        return found.st_mtime_ns, found.st_size, found.st_mode
+        found = os.stat(path, follow_symlinks=follow)
+        return found.st_mode, found.st_mtime_ns, found.st_size
     return ()

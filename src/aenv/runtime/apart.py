@@ -1,7 +1,7 @@
 """The runtime as the only program of a sandbox that others make, such as gVisor's.
 
-    python -m aenv.runtime.apart OPTIONS     serve; OPTIONS is JSON: {"log", "socket", "layer", …}
-    python -m aenv.runtime.apart log PATH [follow]
+    apart.main() with OPTIONS               serve; it is JSON: {"log", "socket", "layer", …}
+    apart.main() with log PATH [follow]     show the log
 
 It says on its standard output when it is ready; everything else that it or the environment prints goes to the log,
 which lies in the sandbox, where it uses up the sandbox's own storage.
@@ -101,7 +101,3 @@ def show_log(path: str, *, follow: bool) -> NoReturn:
             if not follow:
                 os._exit(0)
             os.read(changes, 1 << 16)
-
-
-if __name__ == "__main__":
-    main()

@@ -149,8 +149,9 @@ async def _run(options: Options, loaded: Loaded | None) -> None:
         if options.control_port is not None:
             control = bind(options.host, options.control_port, "--control-port")
         async with served(offer, data, control):
-            count = len(offer.tools)
-            logger.info("serving %d %s at %s", count, "tool" if count == 1 else "tools", _spell(data))
+            if data.family != socket.AF_UNIX:  # one that somebody handed to us, and knows
+                count = len(offer.tools)
+                logger.info("serving %d %s at %s", count, "tool" if count == 1 else "tools", _spell(data))
             _announce(options.ready_fd, _ready_line(options.name, data, offer.tools))
             await stop.wait()
 

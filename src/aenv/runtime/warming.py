@@ -21,6 +21,7 @@ def warm() -> None:
     """Serve an environment of our own, and call it. Leaves no thread, no loop and no socket."""
     with asyncio.Runner(loop_factory=program.new_loop) as runner:
         runner.run(_one_call())
+    asyncio.set_event_loop(None)  # makes what keeps it
 
 
 async def _one_call() -> None:

@@ -28,6 +28,7 @@ from .root import Root
 MAX_ORDER = 1 << 20
 INTERPRETER = "/aenv"
 """Where the host's system folders are in a root that has its own: for the interpreter, and for nobody else."""
+_RESOLVER = "/etc/resolv.conf"  # in the host's network, names are looked up as on the host
 _OOM_SCORE = "500"  # when memory is short, instances go before the programs of the host
 
 
@@ -75,6 +76,8 @@ def _make_namespaces(order: dict[str, Any]) -> tuple[mounts.Stage, int]:
         {target: tuple(map(Path, folders)) for target, folders in order["system"].items()},
     )
     binds = [mounts.Bind(**bind) for bind in order["binds"]]
+    if order["host_network"] and os.path.isfile(_RESOLVER):
+        binds.append(mounts.Bind(os.path.realpath(_RESOLVER), _RESOLVER, is_ours=False))
     if _brings_interpreter(order):
         binds += [mounts.Bind(path, f"{INTERPRETER}{path}", is_ours=False) for path in mounts.system_folders()]
     user = namespaces.user_namespace()

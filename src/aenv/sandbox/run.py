@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import json
 import os
 import re
@@ -18,9 +17,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import settings
 from ..errors import InvalidRequest, StartFailed, Unsupported
-from . import probe, step
+from . import interpreter, probe, step
 from .launch import MAX_ORDER
 from .mounts import Bind
 from .root import Root
@@ -28,7 +26,6 @@ from .root import Root
 OnLine = Callable[[str], None]
 
 _WORK = "work"  # of the overlays; whoever keeps the layer removes it
-_RESOLVER = "/etc/resolv.conf"
 _CHUNK = 64 << 10
 _MAX_LINE = 16 << 10
 _BECOMING = re.compile(r"setgroups|set\w*[ug]id|invalid argument|not permitted", re.IGNORECASE)
@@ -56,7 +53,7 @@ async def run(
     order = {
         "layers": [str(path) for path in root.layers],
         "system": {target: [str(path) for path in paths] for target, paths in root.system.items()},
-        "binds": [vars(bind) for bind in _binds(upper, network)],
+        "binds": [vars(bind) for bind in _binds(upper)],
         "host_network": network,
         "program": "aenv.sandbox.step",
         "goes_inside": False,
@@ -107,7 +104,7 @@ class _Running:
                     stdout=asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.STDOUT,
                     pass_fds=(theirs.fileno(),),
-                    env=_variables(),
+                    env=interpreter.variables(),
                     cwd="/",
                     start_new_session=True,
                 )
@@ -167,39 +164,11 @@ def _trees(root: Root) -> dict[str, str]:
     return {"/": "root", **{target: target.lstrip("/") for target in root.system}}
 
 
-def _binds(upper: Path, network: bool) -> list[Bind]:
+def _binds(upper: Path) -> list[Bind]:
     """What is on the stage besides the root: the interpreter, and what keeps the command's files."""
-    binds = [Bind(path, path, is_ours=False, is_hidden=True) for path in _interpreter()]
+    binds = [Bind(path, path, is_ours=False, is_hidden=True) for path in interpreter.folders()]
     binds.append(Bind(str(upper.absolute()), step.KEPT, is_writable=True, is_hidden=True))
-    if network and os.path.isfile(_RESOLVER):
-        binds.append(Bind(os.path.realpath(_RESOLVER), _RESOLVER, is_ours=False))
     return binds
-
-
-def _interpreter() -> list[str]:
-    """The folders that Python and this package are in, but for those in /usr, which every stage has."""
-    found = ["/usr"]
-    for path in sorted((sys.prefix, sys.base_prefix, _package())):  # a folder before what lies in it
-        if not any(path == one or path.startswith(f"{one}/") for one in found):
-            found.append(path)
-    return found[1:]
-
-
-def _package() -> str:
-    found = importlib.util.find_spec(__name__.partition(".")[0])
-    assert found is not None
-    assert found.origin is not None
-    return os.path.dirname(found.origin)
-
-
-def _variables() -> dict[str, str]:
-    """For the launcher; the command has none of these."""
-    ours = settings.variables()
-    return {
-        "PATH": ours.get("PATH", os.defpath),
-        "LANG": ours.get("LANG", "C.UTF-8"),
-        "PYTHONPATH": os.path.dirname(_package()),
-    }
 
 
 def _take_rights(trees: Sequence[Path]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...sandbox import interpreter
 from ..base import InstanceSpec, Limits
 from ..folder import InstanceFolder
 from .blanks import Recipe
@@ -20,6 +21,13 @@ _SHARED = "/run/aenv"  # inside; outside it is the folder "shared" of the bundle
 _CPU_PERIOD = 100_000
 _FOLDERS = ("/proc", "/dev", "/sys", "/tmp", "/var/log", WORKSPACE, _SHARED)
 _NAMESPACES = ("pid", "ipc", "uts", "mount")
+
+
+def runtime(*arguments: str) -> list[str]:
+    """The command that runs in the sandbox: our interpreter, which finds its packages where they are here."""
+    path = interpreter.variables()["PYTHONPATH"].split(os.pathsep)  # no variable: what it starts is not to see it
+    start = f"import sys; sys.path[:0] = {path!r}; from aenv.runtime import apart; apart.main()"
+    return [sys.executable, "-P", "-c", start, *arguments]
 
 
 def write(spec: InstanceSpec, recipe: Recipe, folder: InstanceFolder, variables: Mapping[str, str]) -> Path:
@@ -86,7 +94,7 @@ def _config(
         "process": {
             "terminal": False,
             "user": {"uid": 0, "gid": 0},
-            "args": [sys.executable, "-P", "-m", "aenv.runtime.apart", json.dumps(options)],
+            "args": runtime(json.dumps(options)),
             "env": [f"{name}={value}" for name, value in variables.items()],
             "cwd": WORKSPACE,
             "capabilities": {

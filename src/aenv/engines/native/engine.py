@@ -268,9 +268,7 @@ class NativeEngine(Inside):
                     origin = Origin("localhost", socket=path)
                     enforced = tuple(map(str, rest.get("not_enforced") or ()))
                     own = gvisor.ISOLATION if gvisor.is_one(folder) else ()
-                    found[folder.id] = Address(
-                        origin, leader.pid, tools, str(rest.get("root", "")), enforced, own
-                    )
+                    found[folder.id] = Address(origin, leader.pid, tools, str(rest.get("root", "")), enforced, own)
                     if folder.id not in self._made and rest.get("egress"):
                         adopted.append((folder, leader, folder.id))
                         if second := seconds.of(folder):

@@ -74,15 +74,7 @@ class Gvisor:
 
     async def logs(self, id: str, *, follow: bool) -> AsyncIterator[bytes]:
         """What the instance has printed: it is asked, since the log lies in it."""
-        words = [
-            sys.executable,
-            "-P",
-            "-m",
-            "aenv.runtime.apart",
-            "log",
-            bundles.LOG,
-            *(["follow"] if follow else []),
-        ]
+        words = bundles.runtime("log", bundles.LOG, *(["follow"] if follow else []))
         async for output in self.exec(id, words):
             if output.stream == "stdout":
                 yield output.data

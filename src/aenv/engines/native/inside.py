@@ -8,10 +8,10 @@ import sys
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 
-from ... import cgroups, settings
+from ... import cgroups
 from ...addresses import Origin
 from ...errors import InvalidRequest, NotFound
-from ...sandbox import system
+from ...sandbox import interpreter, system
 from .. import commands, logfile, proc
 from ..base import FileEntry, Output
 from ..commands import Command
@@ -59,8 +59,8 @@ class Inside:
         enter += [str(state.get("open_files", 1024)), "1" if state.get("host_network") else "0"]
         # Those that there are: the one for freezing is made when it is needed.
         enter += [*filter(os.path.isdir, group.folders if group else ()), "--", *command]
-        variables = {"PATH": settings.variables().get("PATH", os.defpath)}
-        return commands.run(Command(enter, Path("/"), variables, stdin, timeout), check=lambda: self._living(id))
+        wanted = Command(enter, Path("/"), interpreter.variables(), stdin, timeout)
+        return commands.run(wanted, check=lambda: self._living(id))
 
     async def put(self, id: str, path: str, content: AsyncIterable[bytes]) -> int:
         """Write a file of the workspace, whole or not at all."""

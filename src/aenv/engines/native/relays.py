@@ -26,6 +26,7 @@ from ...addresses import Origin
 from ...egress import PORT as EGRESS_PORT
 from ...egress import Egress, Policy
 from ...errors import AEnvError, NotFound, TooManyRequests
+from ...sandbox import interpreter
 from .. import ports, proc
 from ..descriptors import readable
 from ..folder import InstanceFolder
@@ -217,7 +218,7 @@ def _spawn(module: str, first: int, process: int, *arguments: object) -> subproc
     """A program that is given two descriptors, and has no others, nor any variable of ours."""
     return subprocess.Popen(
         [sys.executable, "-P", "-m", module, str(first), str(process), *map(str, arguments)],
-        env={"PATH": os.defpath},
+        env=interpreter.variables(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import json
 import logging
 import os
@@ -18,25 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ... import settings
 from ...errors import StartFailed
+from ...sandbox import interpreter
 from ...sandbox.mounts import Bind
 from ...sandbox.root import Root
 
 logger = logging.getLogger("aenv.engines.native")
 
 _MAX_MESSAGE = 64 << 10
-# What the runtime loads, and what authors may expect to find with it.
-_RUNTIME = (
-    "aenv",
-    "annotated_types",
-    "httptools",
-    "pydantic",
-    "pydantic_core",
-    "typing_extensions",
-    "typing_inspection",
-    "uvloop",
-)
 _START_TIMEOUT = 30.0
 _MAX_ZYGOTES = 64
 _LEAVE = 1.0  # seconds; one without instances takes some milliseconds
@@ -277,7 +265,7 @@ def start(kind: Kind, log: Path) -> Zygote:
         launcher = os.posix_spawn(
             sys.executable,
             [sys.executable, "-P", "-m", "aenv.sandbox.launch", "3"],
-            _variables(),
+            interpreter.variables(),
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, output.fileno(), 1),
@@ -293,8 +281,7 @@ def start(kind: Kind, log: Path) -> Zygote:
 
 def order(kind: Kind) -> dict[str, Any]:
     """What a zygote is told first."""
-    packages = _packages()
-    binds = [Bind(path, path, is_ours=False) for path in _outermost([sys.prefix, sys.base_prefix, *packages])]
+    binds = [Bind(path, path, is_ours=False) for path in interpreter.folders()]
     binds.append(Bind(str(kind.project), "/environment"))
     if kind.layer:
         binds.append(Bind(str(kind.layer), str(kind.layer)))
@@ -312,35 +299,6 @@ def order(kind: Kind) -> dict[str, Any]:
         "preload": kind.preload,
         "host_network": kind.host_network,
         "program": "aenv.runtime.zygote",
-    }
-
-
-def _packages() -> list[str]:
-    """Where the packages of the runtime are, one by one: what lies beside them may be private."""
-    found = []
-    for name in _RUNTIME:
-        spec = importlib.util.find_spec(name)
-        if spec and spec.origin:
-            found.append(os.path.dirname(spec.origin) if spec.submodule_search_locations else spec.origin)
-    return found
-
-
-def _outermost(paths: Iterable[str]) -> list[str]:
-    """Those that lie in no other, and not in what every root has."""
-    found = ["/usr"]
-    for path in sorted(paths):  # a folder before what lies in it
-        if not any(path == one or path.startswith(f"{one}/") for one in found):
-            found.append(path)
-    return found[1:]
-
-
-def _variables() -> dict[str, str]:
-    ours = settings.variables()
-    path = dict.fromkeys(os.path.dirname(place) for place in _packages())
-    return {
-        "PATH": ours.get("PATH", os.defpath),
-        "LANG": ours.get("LANG", "C.UTF-8"),
-        "PYTHONPATH": os.pathsep.join(path),
     }
 
 
