@@ -141,8 +141,8 @@ def keep_capabilities(*kept: int) -> None:
     mask = sum(1 << number for number in kept)
     low, high = mask & 0xFFFFFFFF, mask >> 32
     sets = (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)  # effective, permitted, inheritable
-    number = ctypes.c_long(_NUMBERS["capset"])
-    _checked(_libc.syscall(number, ctypes.byref(_CAPABILITY_HEADER), ctypes.byref(sets)), "capset")
+    capset = ctypes.c_long(_NUMBERS["capset"])
+    _checked(_libc.syscall(capset, ctypes.byref(_CAPABILITY_HEADER), ctypes.byref(sets)), "capset")
 
 
 def drop_capabilities() -> None:

@@ -85,8 +85,8 @@ class Seconds:
             if first.fork.is_over:
                 return  # it has more to say about it
             printed = second.printed(_TAIL_BYTES).decode(errors="replace").strip()
-            said = f"; it printed last:\n{printed}" if printed else ""
-            raise StartFailed(f"{what} ended before it was ready{said}") from None
+            last = f"; it printed last:\n{printed}" if printed else ""
+            raise StartFailed(f"{what} ended before it was ready{last}") from None
         if not said["ready"]:
             raise StartFailed(f"{what} failed to start: {said['error'].strip()}")
         second.fork.channel.close()
@@ -144,9 +144,10 @@ async def ended(folder: InstanceFolder, leader: proc.Process) -> str:
         if second is None:
             await readable(first)
             return "its process ended"
-        over = {other} if other is None else await readable(first, other)
-        for handle in {first, other} - over:
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        over = set() if other is None else await readable(first, other)
+        for handle in (first, other):
+            if handle is not None and handle not in over:
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
         return "its process ended" if first in over else "its second part ended"
 
 
