@@ -373,3 +373,11 @@ def test_moves_are_favoured_once_and_not_any_more_when_that_is_undone(tmp_path: 
         moves.unfavour(tmp_path)
     assert not moves.is_favoured() and list(tmp_path.iterdir()) == []
     moves.unfavour(tmp_path)
+
+
+def test_a_group_can_be_made_when_another_process_has_closed_the_same_place() -> None:
+    name = f"aenv-test-{secrets.token_hex(4)}"
+    ours, others = cgroups.find(name), cgroups.find(name)
+    others.close()
+    ours.make("late", cpus=None, memory_bytes=None, pids=10).remove()
+    ours.close()

@@ -72,6 +72,15 @@ class Cgroups:
         """A new group with these limits. On failure nothing is left. Raises Conflict, or OSError of the kernel."""
         _checked(name)
         limits = (cpus, memory_bytes, pids)
+        try:
+            return self._make(name, limits)
+        except FileNotFoundError:
+            # Another process that used the same folders has closed, and there was no group in them.
+            for place in self._places:
+                prepare(place, self.name)
+            return self._make(name, limits)
+
+    def _make(self, name: str, limits: Limits) -> Group:
         spare = self._take(limits)
         made: list[str] = []
         try:

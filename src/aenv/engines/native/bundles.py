@@ -26,7 +26,7 @@ _NAMESPACES = ("pid", "ipc", "uts", "mount")
 def runtime(*arguments: str) -> list[str]:
     """The command that runs in the sandbox: our interpreter, which finds its packages where they are here."""
     path = interpreter.variables()["PYTHONPATH"].split(os.pathsep)  # no variable: what it starts is not to see it
-    start = f"import sys; sys.path[:0] = {path!r}; from aenv.runtime import apart; apart.main()"
+    start = f"import sys; sys.path[:0] = {path!r}; from aenv.boot import apart; apart.main()"
     return [sys.executable, "-P", "-c", start, *arguments]
 
 

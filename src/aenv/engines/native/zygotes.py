@@ -298,7 +298,7 @@ def order(kind: Kind) -> dict[str, Any]:
         "source": source,
         "preload": kind.preload,
         "host_network": kind.host_network,
-        "program": "aenv.runtime.zygote",
+        "program": "aenv.boot.zygote",
     }
 
 

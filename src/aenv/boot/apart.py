@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .. import logs
-from . import program
+from ..runtime import program
 
 _IN_MODIFY = 2
 _TAIL_BYTES = 4096

@@ -10,8 +10,8 @@ from .. import mcp
 from ..author.decorators import register_tool
 from ..author.inject import Context
 from ..author.registry import Registry, collecting
-from . import program
-from .serving import offered, served
+from ..runtime import program
+from ..runtime.serving import offered, served
 
 _LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 _CALL = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "echo", "arguments": {"text": "x"}}}

@@ -1,0 +1,325 @@
+"""The zygote: a process with everything loaded that instances need, from which they are forked.
+
+`aenv.sandbox.launch` starts it, in namespaces of its own, on a stage that holds what its instances will see. It
+runs no code of the environment but the modules that are to be loaded once (`preload`), and does what it is told:
+
+    engine → zygote  {"fork": n, "view": …, …} with the instance's channel
+    zygote → engine  {"started": true}; {"forked": n} with a pidfd; {"ended": n, "status": s}
+    engine → instance, on its channel: "go" once it is in its control groups; then its assignment with a listener
+    instance → engine  {"isolated": […]} with its log, and the listeners that are named: where asked for, of its
+                       way out and for its second part; at last {"ready": …}, as every runtime
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import gc
+import importlib
+import json
+import os
+import py_compile
+import select
+import signal
+import socket
+import struct
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .. import logs, settings
+from ..errors import AEnvError
+from ..runtime import loader, program
+from ..sandbox import mounts, seccomp, system
+from ..sandbox.confine import confine
+from . import purity, warming
+
+MAX_MESSAGE = 1 << 20
+WORKSPACE = "/workspace"
+LOG = "/var/log/instance.log"
+VARIABLES = "/run/variables.json"
+ENVIRONMENT = "/environment"
+_ENVIRONMENT_PATH = Path(ENVIRONMENT)
+
+_COMPILED = f"{mounts.OWN}/compiled"
+
+_fork_only = ctypes.PyDLL(None, use_errno=True).fork
+_CHANNEL = 3  # the descriptors of an instance, besides the three that every process has
+_LISTENER = 4
+
+
+def main() -> NoReturn:
+    """Load everything, and fork until nobody asks any more."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
+    with open(int(sys.argv[2]), "rb") as file:
+        told = json.load(file)
+    _Zygote(control, mounts.Stage(**told["stage"]), told["order"]).run()
+
+
+@dataclass
+class _Zygote:
+    """The process that instances are forked from."""
+
+    control: socket.socket
+    stage: mounts.Stage
+    order: dict[str, Any]
+
+    def run(self) -> NoReturn:
+        with contextlib.suppress(AttributeError):
+            sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        self._program = seccomp.compiled()
+        # Of no use to a process that starts no program; and so each instance need not do it.
+        system.drop_bounding_capabilities()
+        self._load()
+        logs.configure()
+        settings.give({})
+        self._own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        self._instances: dict[int, int] = {}
+        awake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.control.send(b'{"started": true}')
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
+        poll.register(awake, select.POLLIN)
+        while True:
+            for descriptor, _ in poll.poll():
+                if descriptor == awake:
+                    os.read(awake, 4096)
+                    self._report_ended()
+                else:
+                    self._obey()
+
+    def _load(self) -> None:
+        """Everything that an instance will use, so that it finds it loaded, and what the environment asks for."""
+        if layer := self.order["layer"]:
+            loader.add_layer(Path(layer))
+        warming.warm()
+        _compile_ahead(self.order["source"])
+        self._loaded = _load_ahead(self.order["source"])
+        if self._loaded is None:
+            sys.path.insert(0, self.order["source"])
+        for name in self.order["preload"]:
+            importlib.import_module(name)
+        gc.collect()
+        gc.freeze()  # or looking at it would copy every page
+        gc.disable()
+
+    def _obey(self) -> None:
+        message, descriptors, _, _ = socket.recv_fds(self.control, MAX_MESSAGE, 1)
+        if not message:
+            os._exit(0)  # the engine is gone; instances live on
+        request = json.loads(message)
+        number = request["fork"]
+        try:
+            system.unshare("pid")
+            pid = self._fork()
+        except OSError as error:
+            self._fail(number, error)
+            os.close(descriptors[0])
+            return
+        if pid == 0:
+            try:
+                _Instance(self.stage, self._program, self.order, request, self._loaded).begin(descriptors[0])
+            except BaseException:  # boundary: a fork must not go on as its parent
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        system.setns(self._own_pids, "pid")
+        os.close(descriptors[0])
+        self._instances[pid] = number
+        handle = os.pidfd_open(pid)
+        try:
+            socket.send_fds(self.control, [b'{"forked": %d}' % number], [handle])
+        except OSError as error:  # too many descriptors are on their way; the next one may get through
+            os.kill(pid, signal.SIGKILL)
+            self._fail(number, error)
+        finally:
+            os.close(handle)
+
+    def _fail(self, number: int, error: OSError) -> None:
+        self.control.send(json.dumps({"failed": number, "error": str(error)}).encode())
+
+    def _fork(self) -> int:
+        if self.order["preload"]:  # modules of others may want to know
+            return os.fork()
+        # Without Python's own preparations, which are about threads, and cost as much as the fork itself: here are
+        # none. The one thing that matters is that no two instances draw the same numbers.
+        pid: int = _fork_only()
+        if pid < 0:
+            raise OSError(ctypes.get_errno(), "fork failed")
+        if pid == 0 and (module := sys.modules.get("random")):
+            module.seed()
+        return pid
+
+    def _report_ended(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                number = self._instances.pop(pid, None)
+                if number is not None:
+                    self.control.send(b'{"ended": %d, "status": %d}' % (number, status))
+
+
+@dataclass
+class _Instance:
+    """One instance, from the fork until the runtime takes over."""
+
+    stage: mounts.Stage
+    program: bytes
+    order: dict[str, Any]
+    request: dict[str, Any]
+    loaded: loader.Loaded | None
+
+    def begin(self, channel: int) -> NoReturn:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(channel, _CHANNEL)  # over the zygote's own descriptors, of which none may stay
+        os.closerange(_CHANNEL + 1, 1024)
+        with socket.socket(fileno=_CHANNEL) as speak:
+            try:
+                assignment = self._isolate(speak)
+            except Exception as error:  # boundary: the engine is told, whatever it is
+                speak.sendall(
+                    json.dumps({"ready": False, "error": f"cannot isolate it: {error}"}).encode() + b"\n"
+                )
+                os._exit(1)
+            speak.detach()
+        self._serve(assignment)
+
+    def _isolate(self, channel: socket.socket) -> dict[str, Any]:
+        """Everything that keeps it apart; then the assignment."""
+        os.setsid()
+        network = [] if self.order["host_network"] else ["network"]
+        system.unshare("mount", "ipc", "uts", *network)
+        if network:
+            _bring_up_loopback()
+        socket.sethostname(self.request["hostname"])
+        view = self.request["view"]
+        mounts.set_up_root(
+            self.stage,
+            mounts.View(view["storage_bytes"], view["inodes"], (WORKSPACE, "/tmp", "/var/log", "/run/shm")),
+        )
+        self._open_log(channel)
+        if channel.recv(2) != b"go":
+            os._exit(0)  # the engine has given up
+        system.unshare("cgroup")
+        confine(
+            self.program,
+            open_files=self.request["open_files"],
+            shares_network=self.order["host_network"],
+        )
+        length, descriptors, _, _ = socket.recv_fds(channel, 4, 1)
+        if not length:
+            os._exit(0)
+        os.dup2(descriptors[0], _LISTENER)
+        os.closerange(_LISTENER + 1, 64)
+        told: dict[str, Any] = _read(channel, struct.unpack("!I", length)[0])
+        return told
+
+    def _open_log(self, channel: socket.socket) -> None:
+        log = os.open(LOG, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o644)
+        null = os.open("/dev/null", os.O_RDONLY)
+        for source, target in ((null, 0), (log, 1), (log, 2)):
+            os.dup2(source, target)
+        listeners: dict[str, socket.socket] = {}
+        if port := self.request["egress"]:
+            listeners["egress"] = _listen_for_egress(port)
+        if path := self.request["second"]:
+            listeners["second"] = _listen_for_second(path)
+        said = json.dumps({"isolated": [*listeners]}).encode() + b"\n"
+        socket.send_fds(channel, [said], [log, *(listener.fileno() for listener in listeners.values())])
+        for listener in listeners.values():
+            listener.close()
+        os.close(log)
+        os.close(null)
+
+    def _serve(self, assignment: dict[str, Any]) -> NoReturn:
+        settings.give(assignment["variables"])
+        _keep_variables(assignment["variables"])
+        os.chdir(assignment["folder"])
+        if self.loaded is None:
+            sys.path.remove(self.order["source"])
+        options = program.Options(
+            path=_ENVIRONMENT_PATH,
+            fd=_LISTENER,
+            ready_fd=_CHANNEL,
+            no_history=not assignment["keep_history"],
+            stops_on_signals=False,  # the first process of a pid namespace is not asked to end, but killed
+            arguments=assignment["arguments"],
+        )
+        program.serve(options, self.loaded)
+
+
+def _load_ahead(source: str) -> loader.Loaded | None:
+    """The environment, where loading it does the same for every instance; else each loads it for itself."""
+    if not purity.is_same_for_all(source):
+        return None
+    try:
+        return loader.load(_ENVIRONMENT_PATH)
+    except AEnvError:
+        return None  # an instance will say it again, to whoever asked for it
+
+
+def _compile_ahead(source: str) -> None:
+    """Lay the compiled form of the environment's code under its folder, which cannot be written to."""
+    for file in loader.python_files(source):
+        folder, name = os.path.split(file.removeprefix(ENVIRONMENT))
+        place = f"{_COMPILED}{folder}/__pycache__"
+        os.makedirs(place, exist_ok=True)
+        with contextlib.suppress(py_compile.PyCompileError, OSError):  # it will be told when it is loaded
+            target = f"{place}/{name[:-3]}.{sys.implementation.cache_tag}.pyc"
+            py_compile.compile(file, target, doraise=True, quiet=2)
+    if os.path.isdir(_COMPILED):
+        options = f"userxattr,lowerdir={_COMPILED}:{ENVIRONMENT}"
+        system.mount("environment", ENVIRONMENT, "overlay", system.MS_NOSUID | system.MS_NODEV, options)
+
+
+def _read(channel: socket.socket, length: int) -> Any:
+    data = bytearray()
+    while len(data) < length:
+        piece = channel.recv(length - len(data))
+        if not piece:
+            os._exit(0)
+        data += piece
+    return json.loads(data)
+
+
+def _keep_variables(variables: dict[str, str]) -> None:
+    """For commands that are run beside the environment: /proc does not show what was set after a fork."""
+    file = os.open(VARIABLES, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.write(file, json.dumps(variables).encode())
+    os.close(file)
+
+
+def _listen_for_egress(port: int) -> socket.socket:
+    """What programs inside take for a proxy; whoever gets the socket decides what becomes of it."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", port))
+    listener.listen(128)
+    return listener
+
+
+def _listen_for_second(path: str) -> socket.socket:
+    """Where this instance reaches its second part, which is given the socket, and so shares no folder with it."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    os.chmod(path, 0o600)
+    listener.listen(1024)
+    return listener
+
+
+def _bring_up_loopback() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        up = struct.pack("16sh14x", b"lo", 1 | 64)  # IFF_UP, IFF_RUNNING
+        fcntl.ioctl(sock, 0x8914, up)  # SIOCSIFFLAGS
+
+
+if __name__ == "__main__":
+    main()
