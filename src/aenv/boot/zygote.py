@@ -35,7 +35,7 @@ from ..errors import AEnvError
 from ..runtime import loader, program
 from ..sandbox import mounts, seccomp, system
 from ..sandbox.confine import confine
-from . import purity, warming
+from . import purity, waiting, warming
 
 MAX_MESSAGE = 1 << 20
 WORKSPACE = "/workspace"
@@ -46,6 +46,18 @@ _ENVIRONMENT_PATH = Path(ENVIRONMENT)
 
 _COMPILED = f"{mounts.OWN}/compiled"
 
+_NEVER = (
+    *("add_key", "bpf", "delete_module", "finit_module", "init_module", "io_uring_setup", "kexec_file_load"),
+    *(
+        "keyctl",
+        "perf_event_open",
+        "process_vm_readv",
+        "process_vm_writev",
+        "ptrace",
+        "request_key",
+        "userfaultfd",
+    ),
+)
 _fork_only = ctypes.PyDLL(None, use_errno=True).fork
 _CHANNEL = 3  # the descriptors of an instance, besides the three that every process has
 _LISTENER = 4
@@ -71,7 +83,8 @@ class _Zygote:
     def run(self) -> NoReturn:
         with contextlib.suppress(AttributeError):
             sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-        self._program = seccomp.compiled()
+        self._filter = seccomp.compiled()
+        seccomp.install(seccomp.without(*_NEVER))  # for modules that are loaded ahead
         # Of no use to a process that starts no program; and so each instance need not do it.
         system.drop_bounding_capabilities()
         self._load()
@@ -124,7 +137,7 @@ class _Zygote:
             return
         if pid == 0:
             try:
-                _Instance(self.stage, self._program, self.order, request, self._loaded).begin(descriptors[0])
+                _Instance(self.stage, self._filter, self.order, request, self._loaded).begin(descriptors[0])
             except BaseException:  # boundary: a fork must not go on as its parent
                 traceback.print_exc()
             finally:
@@ -172,7 +185,7 @@ class _Instance:
     """One instance, from the fork until the runtime takes over."""
 
     stage: mounts.Stage
-    program: bytes
+    filter: bytes
     order: dict[str, Any]
     request: dict[str, Any]
     loaded: loader.Loaded | None
@@ -182,19 +195,21 @@ class _Instance:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.dup2(channel, _CHANNEL)  # over the zygote's own descriptors, of which none may stay
         os.closerange(_CHANNEL + 1, 1024)
-        with socket.socket(fileno=_CHANNEL) as speak:
-            try:
-                assignment = self._isolate(speak)
-            except Exception as error:  # boundary: the engine is told, whatever it is
-                speak.sendall(
-                    json.dumps({"ready": False, "error": f"cannot isolate it: {error}"}).encode() + b"\n"
-                )
-                os._exit(1)
-            speak.detach()
-        self._serve(assignment)
+        speak = socket.socket(fileno=_CHANNEL)
+        try:
+            self._isolate(speak)
+        except Exception as error:  # boundary: the engine is told, whatever it is
+            speak.sendall(json.dumps({"ready": False, "error": f"cannot isolate it: {error}"}).encode() + b"\n")
+            os._exit(1)
+        if self.loaded is None:
+            program.serve(self._told(speak))
+        wait = waiting.Waiting(
+            self.loaded, self.request["keep_history"], lambda: _has_more(speak), lambda: self._told(speak)
+        )
+        program.run(wait.serve(), _CHANNEL)
 
-    def _isolate(self, channel: socket.socket) -> dict[str, Any]:
-        """Everything that keeps it apart; then the assignment."""
+    def _isolate(self, channel: socket.socket) -> None:
+        """Everything that keeps it apart."""
         os.setsid()
         network = [] if self.order["host_network"] else ["network"]
         system.unshare("mount", "ipc", "uts", *network)
@@ -211,17 +226,35 @@ class _Instance:
             os._exit(0)  # the engine has given up
         system.unshare("cgroup")
         confine(
-            self.program,
+            self.filter,
             open_files=self.request["open_files"],
             shares_network=self.order["host_network"],
         )
+        os.dup2(0, _LISTENER)  # a place for it, which nothing else takes
+
+    def _told(self, channel: socket.socket) -> program.Options:
+        """Wait for the assignment; from now on it is somebody's instance."""
         length, descriptors, _, _ = socket.recv_fds(channel, 4, 1)
         if not length:
-            os._exit(0)
+            os._exit(0)  # the engine is gone, or does not need it
         os.dup2(descriptors[0], _LISTENER)
-        os.closerange(_LISTENER + 1, 64)
-        told: dict[str, Any] = _read(channel, struct.unpack("!I", length)[0])
-        return told
+        os.close(descriptors[0])
+        assignment = _read(channel, struct.unpack("!I", length)[0])
+        channel.detach()  # what is said on it last is said by the runtime
+        settings.give(assignment["variables"])
+        _keep_variables(assignment["variables"])
+        os.chdir(assignment["folder"])
+        sys.argv = [ENVIRONMENT, *assignment["arguments"]]
+        if self.loaded is None:
+            sys.path.remove(self.order["source"])
+        return program.Options(
+            path=_ENVIRONMENT_PATH,
+            fd=_LISTENER,
+            ready_fd=_CHANNEL,
+            no_history=not self.request["keep_history"],
+            stops_on_signals=False,  # the first process of a pid namespace is not asked to end, but killed
+            arguments=assignment["arguments"],
+        )
 
     def _open_log(self, channel: socket.socket) -> None:
         log = os.open(LOG, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o644)
@@ -239,22 +272,6 @@ class _Instance:
             listener.close()
         os.close(log)
         os.close(null)
-
-    def _serve(self, assignment: dict[str, Any]) -> NoReturn:
-        settings.give(assignment["variables"])
-        _keep_variables(assignment["variables"])
-        os.chdir(assignment["folder"])
-        if self.loaded is None:
-            sys.path.remove(self.order["source"])
-        options = program.Options(
-            path=_ENVIRONMENT_PATH,
-            fd=_LISTENER,
-            ready_fd=_CHANNEL,
-            no_history=not assignment["keep_history"],
-            stops_on_signals=False,  # the first process of a pid namespace is not asked to end, but killed
-            arguments=assignment["arguments"],
-        )
-        program.serve(options, self.loaded)
 
 
 def _load_ahead(source: str) -> loader.Loaded | None:
@@ -279,6 +296,12 @@ def _compile_ahead(source: str) -> None:
     if os.path.isdir(_COMPILED):
         options = f"userxattr,lowerdir={_COMPILED}:{ENVIRONMENT}"
         system.mount("environment", ENVIRONMENT, "overlay", system.MS_NOSUID | system.MS_NODEV, options)
+
+
+def _has_more(channel: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _read(channel: socket.socket, length: int) -> Any:

@@ -75,9 +75,15 @@ class InstanceFolder:
     def write_state(self, **values: Any) -> None:
         """Add `values` to the state, so that a crash leaves either the old or the new state."""
         state = {**self.read_state(), **values}
-        new = self._state.with_suffix(".new")
-        new.write_text(json.dumps(state))
-        new.replace(self._state)
+        new = f"{self._state}.new"
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            text = json.dumps(state).encode()
+            while text:
+                text = text[os.write(file, text) :]
+        finally:
+            os.close(file)
+        os.rename(new, self._state)
         if self._known is not None:
             self._known = state
 
@@ -93,8 +99,23 @@ class InstanceFolder:
         place = Path(str(self.read_state().get("socket", self.path)))
         if place.parent.name.startswith(_SOCKET_FOLDER):
             shutil.rmtree(place.parent, ignore_errors=True)
+        elif self.remove_at_once():
+            return
         with contextlib.suppress(FileNotFoundError), beneath.folder(self.path.parent, ()) as root:
             beneath.remove(root, self.id)
+
+    def remove_at_once(self) -> bool:
+        """Remove the folder, if there is no more in it than its socket and its state; whether that was so."""
+        try:
+            if Path(str(self.read_state().get("socket", self.path / "socket"))).parent != self.path:
+                return False  # its socket is elsewhere
+            for name in ("socket", "state.json"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{self.path}/{name}")
+            os.rmdir(self.path)
+        except OSError:
+            return False
+        return True
 
     def _place_for_socket(self) -> Path:
         usual = self.path / "socket"

@@ -57,6 +57,15 @@ class Calls:
         self._health_threads = Threads(2)
         self._resources = Resources(self._threads.run)
 
+    def begin(self, context: Context, timeout: float | None) -> None:
+        """Whose calls they are, where that was not known before."""
+        self.context = context
+        self._timeout = timeout or DEFAULT_TIMEOUT
+
+    async def rehearse(self) -> None:
+        """Have a worker thread ready."""
+        await self._threads.run(_nothing)
+
     async def __aenter__(self) -> Calls:
         return self
 
@@ -124,6 +133,10 @@ class Calls:
         except BaseException as error:  # boundary: author's code; KeyboardInterrupt would end the server
             logger.debug("%s raised", definition.name, exc_info=True)
             raise CallFailed(_said(error)) from error
+
+
+def _nothing() -> None:
+    pass
 
 
 def _said(error: BaseException) -> str:

@@ -283,14 +283,14 @@ class Listener:
     async def listen(self, sock: socket.socket) -> None:
         """Start serving on a bound socket, TCP or unix."""
         loop = asyncio.get_running_loop()
-
-        def connection() -> Connection:
-            return Connection(self._handler, self._connections, self._max_body_bytes)
-
         if sock.family == socket.AF_UNIX:
-            self._server = await loop.create_unix_server(connection, sock=sock, backlog=1024)
+            self._server = await loop.create_unix_server(self.connection, sock=sock, backlog=1024)
         else:
-            self._server = await loop.create_server(connection, sock=sock, backlog=1024)
+            self._server = await loop.create_server(self.connection, sock=sock, backlog=1024)
+
+    def connection(self) -> Connection:
+        """The protocol of one client."""
+        return Connection(self._handler, self._connections, self._max_body_bytes)
 
     @property
     def port(self) -> int:

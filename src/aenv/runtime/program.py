@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,7 +19,7 @@ from ..author.inject import Context
 from ..errors import AEnvError, InvalidRequest
 from . import second
 from .history import REMEMBERED
-from .loader import Loaded, add_layer, load
+from .loader import add_layer, load
 from .serving import bind, offered, served
 from .stdio import Stdio, take_stdout
 
@@ -55,16 +56,21 @@ def main(argv: list[str] | None = None) -> NoReturn:
     serve(options)
 
 
-def serve(options: Options, loaded: Loaded | None = None) -> NoReturn:
-    """The same, for who has read the options already, has set up the log, and perhaps has loaded the code."""
+def serve(options: Options) -> NoReturn:
+    """The same, for who has read the options already, and has set up the log."""
     sys.argv = [str(options.path), *options.arguments]
+    run(_run(options), options.ready_fd)
+
+
+def run(serving: Coroutine[Any, Any, None], ready_fd: int | None) -> NoReturn:
+    """Be nothing but this, to the end of the process."""
     loop = new_loop()
     asyncio.set_event_loop(loop)  # for code that still asks for it outside of a coroutine
     try:
-        loop.run_until_complete(_run(options, loaded))
+        loop.run_until_complete(serving)
         code = 0
     except AEnvError as error:
-        _announce(options.ready_fd, {"ready": False, "error": error.message})
+        _say(ready_fd, {"ready": False, "error": error.message})
         print(f"aenv: {error.message}", file=sys.stderr)
         code = 1
     except KeyboardInterrupt:
@@ -118,25 +124,16 @@ def _open_log(folder: Path | None) -> Any:
     return (folder / "runtime.log").open("a", buffering=1)
 
 
-async def _run(options: Options, loaded: Loaded | None) -> None:
-    known = settings.runtime_settings()
+async def _run(options: Options) -> None:
     out = take_stdout() if options.stdio else None
     if options.layer:
         add_layer(options.layer)
-    registry, modules = loaded or load(options.path, lenient=options.lenient)
-    context = Context(
-        id=known.instance_id,
-        environment=known.environment or "",
-        workspace=known.workspace or Path.cwd(),
-        arguments=tuple(options.arguments),
-        variables=settings.variables(),
-        second=second.reached_at(known.second_part) if known.second_part else None,
-    )
+    registry, modules = load(options.path, lenient=options.lenient)
+    context, timeout = situation(options)
     # What is loaded now lives as long as the instance: the collector need not look at it again.
     gc.freeze()
     gc.enable()
     stop = _stop_on_signals(options.lifeline_fd) if options.stops_on_signals else asyncio.Event()
-    timeout = options.call_timeout or known.call_timeout
     remembered = 0 if options.no_history else REMEMBERED
     async with offered(
         registry, modules, context, timeout=timeout, name=options.name, remembered=remembered
@@ -152,8 +149,22 @@ async def _run(options: Options, loaded: Loaded | None) -> None:
             if data.family != socket.AF_UNIX:  # one that somebody handed to us, and knows
                 count = len(offer.tools)
                 logger.info("serving %d %s at %s", count, "tool" if count == 1 else "tools", _spell(data))
-            _announce(options.ready_fd, _ready_line(options.name, data, offer.tools))
+            announce(options, data, offer.tools)
             await stop.wait()
+
+
+def situation(options: Options) -> tuple[Context, float | None]:
+    """What authors can ask about their instance, and how long a call of it may take."""
+    known = settings.runtime_settings()
+    context = Context(
+        id=known.instance_id,
+        environment=known.environment or "",
+        workspace=known.workspace or Path.cwd(),
+        arguments=tuple(options.arguments),
+        variables=settings.variables(),
+        second=second.reached_at(known.second_part) if known.second_part else None,
+    )
+    return context, options.call_timeout or known.call_timeout
 
 
 async def _first(*waits: Any) -> None:
@@ -198,11 +209,13 @@ def _spell(sock: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _ready_line(name: str, sock: socket.socket, tools: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"ready": True, "pid": os.getpid(), "name": name, "address": _spell(sock), "tools": tools}
+def announce(options: Options, data: socket.socket, tools: list[dict[str, Any]]) -> None:
+    """Tell whoever waits for it that requests are answered now."""
+    line = {"ready": True, "pid": os.getpid(), "name": options.name, "address": _spell(data), "tools": tools}
+    _say(options.ready_fd, line)
 
 
-def _announce(fd: int | None, line: dict[str, Any]) -> None:
+def _say(fd: int | None, line: dict[str, Any]) -> None:
     if fd is None:
         return
     with os.fdopen(fd, "wb") as pipe:

@@ -61,13 +61,18 @@ async def offered(
         yield Offer(registry, surface, calls, history, methods, await surface.tools())
 
 
+def app_of(offer: Offer, *, loopback_only: bool) -> App:
+    """What answers requests."""
+    endpoint = McpEndpoint(offer.methods)
+    return App(offer.registry, offer.surface, offer.calls, offer.history, endpoint, loopback_only=loopback_only)
+
+
 @asynccontextmanager
 async def served(offer: Offer, data: socket.socket, control: socket.socket | None = None) -> AsyncIterator[None]:
     """Inside, the offer is served on `data`; and on `control` the control routes for this one instance."""
     is_unix = data.family == socket.AF_UNIX
     loopback_only = not is_unix and origins.is_loopback(data.getsockname()[0])
-    endpoint = McpEndpoint(offer.methods)
-    app = App(offer.registry, offer.surface, offer.calls, offer.history, endpoint, loopback_only=loopback_only)
+    app = app_of(offer, loopback_only=loopback_only)
     async with (
         Listener(app.handle, max_body_bytes=MAX_BODY_BYTES) as listener,
         AsyncExitStack() as stack,

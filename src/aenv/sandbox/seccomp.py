@@ -168,6 +168,16 @@ def compiled(machine: str | None = None, changes: Mapping[str, int | Switch] = M
     return code.bytes()
 
 
+def without(*names: str, machine: str | None = None) -> bytes:
+    """A filter that does not know these calls, and lets all others pass: for who must do more than an instance."""
+    numbers = syscalls.numbers(machine or platform.machine())
+    lines = [(_LOAD, 0, 0, _NUMBER)]
+    for left, name in zip(range(len(names), 0, -1), names, strict=True):
+        lines.append((_EQUAL, left, 0, numbers[name]))
+    lines += [(_RETURN, 0, 0, ALLOW), (_RETURN, 0, 0, ABSENT)]
+    return b"".join(struct.pack("=HBBI", *line) for line in lines)
+
+
 def install(program: bytes) -> None:
     """Filter this process, all its threads, and whatever it starts, for good. Set no_new_privs before."""
     words = _Program(len(program) // 8, program)

@@ -30,6 +30,7 @@ logger = logging.getLogger("aenv.engines.native")
 DEFAULTS = Limits(memory_bytes=4 << 30, storage_bytes=1 << 30, pids=1024, open_files=4096)
 _BYTES_PER_INODE = 4096
 _MAX_LINE = 16 << 20
+_UNDISTURBED = 0.05  # seconds
 _RETRY = 1.0  # seconds after a blank instance could not be made ahead
 _number = count(1)
 SOCKET = "/run/second.sock"
@@ -45,6 +46,7 @@ class Recipe:
     egress: bool = False
     second: bool = False
     """Whether it will have a second part."""
+    keep_history: bool = True
 
     def request(self) -> dict[str, object]:
         storage = self.limits.storage_bytes or 0
@@ -54,6 +56,7 @@ class Recipe:
             "egress": EGRESS_PORT if self.egress else 0,
             "open_files": self.limits.open_files,
             "second": SOCKET if self.second else "",
+            "keep_history": self.keep_history,
         }
 
 
@@ -68,6 +71,7 @@ class Blank:
     _log: int | None = None
     _listeners: dict[str, socket.socket] = field(default_factory=dict)
     _heard: bytearray = field(default_factory=bytearray)
+    _ending: asyncio.Task[None] | None = None
 
     async def assign(self, listener: socket.socket, assignment: Mapping[str, object]) -> None:
         """Tell it what it is. It loads the environment, and says on its channel when it is ready."""
@@ -144,10 +148,12 @@ class Blank:
                 raise EOFError
 
     async def end(self) -> None:
-        """Return when nothing of it is left."""
-        if self.is_over:
-            return
+        """Return when nothing of it is left. Who gives up waiting does not stop it."""
         self.is_over = True
+        self._ending = self._ending or asyncio.create_task(self._end())
+        await asyncio.shield(self._ending)
+
+    async def _end(self) -> None:
         self.fork.kill()
         with contextlib.suppress(OSError):
             self.group.thaw()  # or it would not die
@@ -158,7 +164,7 @@ class Blank:
         for listener in self._listeners.values():
             listener.close()
         if self.owns_group:
-            await asyncio.to_thread(self.group.remove)
+            await _remove(self.group)
 
 
 class Blanks:
@@ -177,7 +183,8 @@ class Blanks:
         ready = self._ready.get(recipe)
         while ready:
             blank = ready.popleft()
-            self._changed.set()
+            # Whoever took it is to have the processor first; when there is none left, nobody is to wait.
+            asyncio.get_running_loop().call_later(_UNDISTURBED if ready else 0, self._changed.set)
             if not blank.fork.is_over:
                 return blank
             await blank.end()
@@ -189,7 +196,7 @@ class Blanks:
         With `within`, in the groups of another, which stay that one's.
         """
         zygote = await self._zygotes.get(recipe.kind)
-        forking = asyncio.ensure_future(zygote.fork(recipe.request()))
+        forking = zygote.fork(recipe.request())
         limits = recipe.limits
         try:
             # While the zygote forks:
@@ -204,7 +211,7 @@ class Blanks:
         except BaseException:
             _drop(forking)
             if within is None:
-                await asyncio.to_thread(group.remove)
+                await _remove(group)
             raise
         blank = Blank(fork, group, owns_group=within is None)
         try:
@@ -233,6 +240,7 @@ class Blanks:
         return {recipe: len(blanks) for recipe, blanks in self._ready.items()}
 
     async def close(self) -> None:
+        self._wanted.clear()
         if self._task:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -256,13 +264,22 @@ class Blanks:
         for recipe in [*self._ready]:
             blanks = self._ready[recipe]
             while len(blanks) > self._wanted.get(recipe, 0):
-                await blanks.pop().end()
+                await blanks[-1].end()  # only then forgotten: whoever closes us must find it
+                blanks.pop()
             if not blanks and recipe not in self._wanted:
                 del self._ready[recipe]
         for recipe in [*self._wanted]:
             blanks = self._ready.setdefault(recipe, deque())
             while len(blanks) < self._wanted.get(recipe, 0):
                 blanks.append(await self.make(recipe, f"warm-{os.getpid()}-{next(_number)}"))
+
+
+async def _remove(group: Group) -> None:
+    """Remove it: at once as a rule, else in a thread, since its last process may take a while."""
+    try:
+        group.remove(timeout=0)
+    except OSError:
+        await asyncio.to_thread(group.remove)
 
 
 def _drop(forking: asyncio.Future[Fork]) -> None:

@@ -14,6 +14,7 @@ import resource
 import signal
 import socket
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,7 @@ from .zygotes import Kind, Zygotes
 WORKSPACE = "/workspace"
 _MAX_LINE = 16 << 20
 _TAIL_BYTES = 4096
+_STAMP_KNOWN = 0.1  # seconds
 _STATUS_COMES = 1.0  # seconds after the end in which the zygote tells how it was
 
 RootOf = Callable[[InstanceSpec], Awaitable[Root]]
@@ -69,6 +71,7 @@ class NativeEngine(Inside):
         self._gvisor = Gvisor(self._home, self._cgroups)
         self._seconds = Seconds(self._blanks, self._egress, second_root)
         self._made: dict[str, Blank] = {}
+        self._stamps: dict[Path, tuple[float, str]] = {}
         self._checked: set[Path] = set()
         """Folders that may be shown to instances."""
         self._kept_warm: dict[Recipe, str] = {}
@@ -183,7 +186,7 @@ class NativeEngine(Inside):
             layers=(("/", root.layers), *root.system.items()),
             layer=spec.layer,
             preload=spec.preload,
-            stamp=_stamp(spec.project),
+            stamp=self._stamp(spec.project),
             host_network=spec.network.kind == "full",
             data=spec.data,
             storage=spec.storage,
@@ -193,7 +196,15 @@ class NativeEngine(Inside):
         # Well below our own: descriptors that are on their way over sockets are counted together.
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 4
         limits = replace(limits, open_files=min(limits.open_files or most, most))
-        return Recipe(kind, limits, spec.network.kind == "egress", bool(spec.second))
+        return Recipe(kind, limits, spec.network.kind == "egress", bool(spec.second), spec.keep_history)
+
+    def _stamp(self, project: Path) -> str:
+        """Of a project's code as it was within the last moments: many instances are made at the same time."""
+        at, stamp = self._stamps.get(project, (0.0, ""))
+        if time.monotonic() - at > _STAMP_KNOWN:
+            stamp = _stamp(project)
+            self._stamps[project] = time.monotonic(), stamp
+        return stamp
 
     def _not_enforced(self, recipe: Recipe) -> tuple[str, ...]:
         limits = {"cpu": recipe.limits.cpus, "memory": recipe.limits.memory_bytes, "pids": recipe.limits.pids}
@@ -241,7 +252,8 @@ class NativeEngine(Inside):
                 await self._gvisor.end(id)
             await self._end_adopted(folder)
         await self._relays.stop(id)
-        await asyncio.to_thread(folder.remove)
+        if not folder.remove_at_once():
+            await asyncio.to_thread(folder.remove)
 
     async def _end_adopted(self, folder: InstanceFolder) -> None:
         """End what another engine object has made."""
@@ -348,8 +360,10 @@ class NativeEngine(Inside):
         blank = self._made.get(folder.id)
         if blank:
             return blank.group
-        with contextlib.suppress(NotFound, InvalidRequest):  # one that was made ahead has only its group
-            return self._cgroups.group(str(folder.read_state().get("group", folder.id)))
+        # One that was made ahead has only its group; for one that has not come so far none is looked for.
+        name = folder.read_state().get("group") or ("" if folder.exists() else folder.id)
+        with contextlib.suppress(NotFound, InvalidRequest):
+            return self._cgroups.group(str(name)) if name else None
         return None
 
     def _folders(self) -> Iterator[InstanceFolder]:
@@ -382,7 +396,6 @@ def _assignment(spec: InstanceSpec, root: Root) -> dict[str, Any]:
         "variables": variables,
         "folder": WORKSPACE,
         "arguments": spec.arguments,
-        "keep_history": spec.keep_history,
     }
 
 

@@ -26,7 +26,7 @@ from .zygotes import Kind
 
 SecondRoot = Callable[[str], Awaitable[Root]]
 
-_PROJECT = Path(__file__).parents[2] / "runtime" / "second_part"
+_PROJECT = Path(__file__).parents[2] / "envs" / "second_part"
 # What it needs there must be loaded before: the image may have no Python.
 _PRELOAD = ("base64", "difflib", "select", "signal", "subprocess", "threading", "traceback")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -59,7 +59,7 @@ class Seconds:
             preload=_PRELOAD,
             host_network=first.kind.host_network,
         )
-        return Recipe(kind, first.limits, first.egress)
+        return Recipe(kind, first.limits, first.egress, keep_history=False)
 
     async def start(self, spec: InstanceSpec, recipe: Recipe, first: Blank, folder: InstanceFolder) -> None:
         """Make it, in the group of the first; return when it serves. Whoever ends the instance ends it too."""
@@ -168,4 +168,4 @@ def _assignment(spec: InstanceSpec, root: Root) -> Mapping[str, Any]:
         "AENV_WORKSPACE": root.folder or "/",
         "AENV_CALL_TIMEOUT": f"{_NO_LIMIT:g}",
     }
-    return {"variables": variables, "folder": "/", "arguments": (), "keep_history": False}
+    return {"variables": variables, "folder": "/", "arguments": ()}

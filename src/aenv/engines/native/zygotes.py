@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,6 +105,7 @@ class Zygote:
         self._started: asyncio.Future[None] = self._loop.create_future()
         self._forking: dict[int, asyncio.Future[int]] = {}
         self._ended: dict[int, asyncio.Future[int | None]] = {}
+        self._unsent: deque[tuple[bytes, socket.socket]] = deque()
         self.gone = self._loop.create_future()
         """Done when none of its processes is left, nor any instance that it has forked."""
         self.is_over = False
@@ -113,24 +115,37 @@ class Zygote:
         self._pidfd = os.pidfd_open(launcher)
         self._loop.add_reader(self._pidfd, self._wait)
 
+    @property
+    def has_started(self) -> bool:
+        return self._started.done() and not self._started.exception()
+
     async def started(self) -> None:
         """Return when it can fork. StartFailed with its last words."""
         async with asyncio.timeout(_START_TIMEOUT):
             await asyncio.shield(self._started)
 
-    async def fork(self, request: Mapping[str, Any]) -> Fork:
-        """A new blank instance."""
+    def fork(self, request: Mapping[str, Any]) -> asyncio.Task[Fork]:
+        """A new blank instance; it is asked for at once."""
         self._number += 1
         number = self._number
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         ended = self._ended[number] = self._loop.create_future()
         forked = self._forking[number] = self._loop.create_future()
+        message = json.dumps({**request, "fork": number}).encode()
+        # In the order in which they were asked for: who comes while others wait for room waits, too.
+        is_sent = not self._unsent and self._sent(message, theirs)
+        if not is_sent:
+            self._unsent.append((message, theirs))
+            if len(self._unsent) == 1:
+                self._loop.add_writer(self._control.fileno(), self._send_rest)
+        return self._loop.create_task(self._fork(number, forked, ours, ended))
+
+    async def _fork(
+        self, number: int, forked: asyncio.Future[int], ours: socket.socket, ended: asyncio.Future[int | None]
+    ) -> Fork:
         try:
-            with theirs:
-                message = json.dumps({**request, "fork": number}).encode()
-                socket.send_fds(self._control, [message], [theirs.fileno()])
-            handle = await forked
+            return Fork(await forked, self.owner, ours, ended)
         except BaseException:
             # It may be forked all the same: without its channel it goes away by itself.
             ours.close()
@@ -138,7 +153,22 @@ class Zygote:
             raise
         finally:
             self._forking.pop(number, None)
-        return Fork(handle, self.owner, ours, ended)
+
+    def _sent(self, message: bytes, theirs: socket.socket) -> bool:
+        try:
+            socket.send_fds(self._control, [message], [theirs.fileno()])
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            logger.debug("a zygote cannot be asked: %s", error)  # it has ended, and so do its promises
+        theirs.close()
+        return True
+
+    def _send_rest(self) -> None:
+        while self._unsent and self._sent(*self._unsent[0]):
+            self._unsent.popleft()
+        if not self._unsent:
+            self._loop.remove_writer(self._control.fileno())
 
     def close(self) -> None:
         """Let it go: it ends once it reads that, and its instances live on."""
@@ -192,7 +222,10 @@ class Zygote:
     def _over(self, reason: str) -> None:
         self.is_over = True
         self._loop.remove_reader(self._control.fileno())
+        self._loop.remove_writer(self._control.fileno())
         self._control.close()
+        while self._unsent:
+            self._unsent.popleft()[1].close()
         self._settle(StartFailed(reason))
         for forked in self._forking.values():
             if not forked.done():
@@ -225,7 +258,10 @@ class Zygotes:
             self._log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             zygote = self._by_kind[kind] = start(kind, self._log)
         self._used_at[kind] = time.monotonic()
-        self._close_unused()
+        if self._timer is None or len(self._by_kind) > _MAX_ZYGOTES:
+            self._close_unused()
+        if zygote.has_started:
+            return zygote
         try:
             await zygote.started()
         except TimeoutError:

@@ -1,0 +1,83 @@
+"""An instance whose environment is loaded: all is done that can be done before it is told what it is.
+
+What it does not know until then, nobody has given to anybody before: variables, arguments, its id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..author.inject import Context
+from ..limits import MAX_BODY_BYTES
+from ..runtime import program
+from ..runtime.history import REMEMBERED
+from ..runtime.http import Listener
+from ..runtime.loader import Loaded
+from ..runtime.serving import Offer, app_of, offered
+
+_NOBODY = Context(id="", environment="", workspace=Path("/"), arguments=(), variables={})
+_PAUSE = 0.0003  # seconds, in which an instance that was just told to somebody is not called yet
+_IN_TIME = 0.001  # seconds; who wakes later than that is on a busy machine
+_BODY = b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}'
+_REHEARSAL = (
+    b"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    b"accept: application/json, text/event-stream\r\ncontent-length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
+)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """How an instance learns what it is. `is_told` says whether it would have to wait for `tell`."""
+
+    loaded: Loaded
+    keep_history: bool
+    is_told: Callable[[], bool]
+    tell: Callable[[], program.Options]
+
+    async def serve(self) -> None:
+        """Never returns: such an instance is ended from outside."""
+        gc.freeze()
+        gc.enable()
+        remembered = REMEMBERED if self.keep_history else 0
+        registry, modules = self.loaded
+        async with offered(
+            registry, modules, _NOBODY, timeout=None, name="aenv-server", remembered=remembered
+        ) as offer:
+            app = app_of(offer, loopback_only=False)
+            async with Listener(app.handle, max_body_bytes=MAX_BODY_BYTES) as listener:
+                if not self.is_told():  # made ahead, so there is time
+                    await _rehearse(offer, listener)
+                options = self.tell()
+                offer.calls.begin(*program.situation(options))
+                data = socket.socket(fileno=options.fd)
+                await listener.listen(data)
+                program.announce(options, data, offer.tools)
+                await _rehearse_meanwhile(offer, listener)
+                await asyncio.Event().wait()
+
+
+async def _rehearse_meanwhile(offer: Offer, listener: Listener) -> None:
+    """Until whoever asked for the instance calls it there is time, unless everybody here is busy."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await asyncio.sleep(_PAUSE)
+    if loop.time() - began < _PAUSE + _IN_TIME:
+        await _rehearse(offer, listener)
+
+
+async def _rehearse(offer: Offer, listener: Listener) -> None:
+    """Do what a call does, without any code of the environment, so that the first one need not do it first."""
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    with ours:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        await loop.connect_accepted_socket(listener.connection, theirs)
+        await loop.sock_sendall(ours, _REHEARSAL)
+        await loop.sock_recv(ours, 1 << 16)
+        await offer.calls.rehearse()
