@@ -26,7 +26,7 @@ def user() -> Iterator[OrdinaryUser]:
         yield user
 
 
-@pytest.fixture(scope="session", params=["root", "user"])
+@pytest.fixture(scope="package", params=["root", "user"])
 def engine(request: pytest.FixtureRequest, user: OrdinaryUser) -> Iterator[AttackedEngine]:
     with attacked_engine(user if request.param == "user" else None) as engine:
         yield engine

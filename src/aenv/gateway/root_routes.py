@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from ..errors import Unsupported
 from ..hub.environment_routes import any_ref
 from ..instances.catalog import Catalog
 from ..serving import envelope
@@ -34,11 +33,9 @@ class RootRoutes:
         ]
 
     async def _root(self, call: Call) -> Response:
-        if self._settings.engine != "native":
-            raise Unsupported(
-                f"instances of the {self._settings.engine} engine have the system that they are started in"
-            )
         project = await self._catalog.find(any_ref(call), call.caller)
+        if self._settings.engine != "native":
+            return envelope.success({"root": "the host's own, all of it"})
         return envelope.success({"root": await asyncio.to_thread(self._roots.describe, project)})
 
     @cached_property

@@ -146,9 +146,8 @@ async def _run(options: Options) -> None:
         if options.control_port is not None:
             control = bind(options.host, options.control_port, "--control-port")
         async with served(offer, data, control):
-            if data.family != socket.AF_UNIX:  # one that somebody handed to us, and knows
-                count = len(offer.tools)
-                logger.info("serving %d %s at %s", count, "tool" if count == 1 else "tools", _spell(data))
+            count = len(offer.tools)
+            logger.info("serving %d %s at %s", count, "tool" if count == 1 else "tools", _spell(data))
             announce(options, data, offer.tools)
             await stop.wait()
 
