@@ -86,7 +86,7 @@ async def test_get_says_which_root_instances_get(tmp_path: Path, env: dict[str, 
         done = await asyncio.to_thread(
             aenv, "get", config["name"], "--json", env={**env, "AENV_SYSTEM_URL": gateway.address.url}
         )
-        assert "root" not in json.loads(done.stdout)
+        assert json.loads(done.stdout)["root"] == "the host's own, all of it"
 
 
 async def test_a_gateway_that_may_fetch_images_says_so(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ class Hub:
             return None
 
     async def root(self, ref: Ref) -> str:
-        """Which root file system instances get there, in words; empty where the server makes no isolated ones."""
+        """Which root file system instances get there, in words; empty where the server does not know."""
         try:
             return str((await self._record("GET", f"{_path(ref)}/root"))["root"])
         except (NotFound, MethodNotAllowed, InvalidRequest, Unsupported):
