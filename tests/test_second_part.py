@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from aenv.engines import proc
 from aenv.engines.base import Address, InstanceSpec, Limits, Network
 from aenv.engines.descriptors import readable
 from aenv.engines.native import seconds
@@ -460,7 +461,7 @@ def _second(engine: NativeEngine, id: str) -> int:
 
 
 def _runs(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
+    return proc.start_time(pid) is not None  # one that has ended may still be waited for
 
 
 async def _over(pidfd: int) -> None:
