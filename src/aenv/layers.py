@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import importlib.metadata
 import os
@@ -21,16 +20,16 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 from urllib.parse import unquote
 
 from .errors import InvalidRequest, StartFailed
+from .locks import locked
 
 # What the runtime itself loads: never in a layer, and whoever requires it gets the version that the runtime has.
 RUNTIME_PACKAGES = (
@@ -111,7 +110,7 @@ class _Work:
         lasting = all(_PLAIN.match(line) or _REMOTE.match(line) for line in self.lines)
         if lasting and answer.exists() and (layer := self._found(answer.read_text())):
             return layer
-        async with _locked(resolved / f"{question}.lock"):
+        async with locked(resolved / f"{question}.lock"):
             if not (lasting and answer.exists()):
                 _write(answer, await self._resolve())
             pins = answer.read_text()
@@ -286,30 +285,3 @@ def _last_use(layer: Path) -> float:
     with contextlib.suppress(FileNotFoundError):
         return (layer / _USED).stat().st_mtime
     return layer.stat().st_mtime
-
-
-@contextlib.asynccontextmanager
-async def _locked(path: Path) -> AsyncIterator[None]:
-    """Inside, no other process and no other task has the lock of this name."""
-    with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            await _wait_for_lock(os.dup(file.fileno()))
-        yield
-
-
-async def _wait_for_lock(descriptor: int) -> None:
-    """Take the lock, and close `descriptor`: the lock stays with the caller's own, or is free when they left."""
-    loop = asyncio.get_running_loop()
-    taken = asyncio.Event()
-
-    def wait() -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        os.close(descriptor)
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(taken.set)
-
-    # A thread of its own: this may take minutes, and the shared ones are few.
-    threading.Thread(target=wait, name="aenv-layer-lock", daemon=True).start()
-    await taken.wait()

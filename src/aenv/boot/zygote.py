@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import gc
 import importlib
 import json
@@ -33,15 +32,12 @@ from typing import Any, NoReturn
 from .. import logs, settings
 from ..errors import AEnvError
 from ..runtime import loader, program
-from ..sandbox import mounts, seccomp, system
+from ..sandbox import mounts, namespaces, seccomp, system
 from ..sandbox.confine import confine
+from ..sandbox.places import ENVIRONMENT, LOG, VARIABLES, WORKSPACE
 from . import purity, waiting, warming
 
 MAX_MESSAGE = 1 << 20
-WORKSPACE = "/workspace"
-LOG = "/var/log/instance.log"
-VARIABLES = "/run/variables.json"
-ENVIRONMENT = "/environment"
 _ENVIRONMENT_PATH = Path(ENVIRONMENT)
 
 _COMPILED = f"{mounts.OWN}/compiled"
@@ -214,7 +210,7 @@ class _Instance:
         network = [] if self.order["host_network"] else ["network"]
         system.unshare("mount", "ipc", "uts", *network)
         if network:
-            _bring_up_loopback()
+            namespaces.bring_up_loopback()
         socket.sethostname(self.request["hostname"])
         view = self.request["view"]
         mounts.set_up_root(
@@ -336,12 +332,6 @@ def _listen_for_second(path: str) -> socket.socket:
     os.chmod(path, 0o600)
     listener.listen(1024)
     return listener
-
-
-def _bring_up_loopback() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        up = struct.pack("16sh14x", b"lo", 1 | 64)  # IFF_UP, IFF_RUNNING
-        fcntl.ioctl(sock, 0x8914, up)  # SIOCSIFFLAGS
 
 
 if __name__ == "__main__":

@@ -5,17 +5,16 @@ Each is `<home>/roots/<kind>/<key>`; the key says what it was made from. Not her
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import fcntl
 import hashlib
 import math
 import os
 import secrets
-import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
+
+from .. import locks as locking
 
 _ABANDONED = 86400.0  # seconds: nothing takes a day to make
 _LOCKS = ".locks"
@@ -148,28 +147,8 @@ async def locked(folder: Path) -> AsyncIterator[None]:
     """Inside, no other process and no other task makes `folder`."""
     locks = folder.parent / _LOCKS
     locks.mkdir(exist_ok=True, mode=0o700)
-    with (locks / folder.name).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            await _wait_for_lock(os.dup(file.fileno()))
+    async with locking.locked(locks / folder.name):
         yield
-
-
-async def _wait_for_lock(descriptor: int) -> None:
-    """Take the lock, and close `descriptor`: the lock stays with the caller's own, or is free when they left."""
-    loop = asyncio.get_running_loop()
-    taken = asyncio.Event()
-
-    def wait() -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        os.close(descriptor)
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(taken.set)
-
-    # A thread of its own: this may take minutes, and the shared ones are few.
-    threading.Thread(target=wait, name="aenv-root-lock", daemon=True).start()
-    await taken.wait()
 
 
 def _used(folder: Path) -> Path:

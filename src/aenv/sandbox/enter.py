@@ -18,8 +18,8 @@ from typing import NoReturn
 
 from . import seccomp, system
 from .confine import confine
+from .places import VARIABLES
 
-VARIABLES = "/run/variables.json"
 _MAX_VARIABLES_BYTES = 4 << 20
 _NAMESPACES = {
     "user": "user",

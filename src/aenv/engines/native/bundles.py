@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ...sandbox import interpreter
+from ...sandbox.places import LOG, WORKSPACE
 from ..base import InstanceSpec, Limits
 from ..folder import InstanceFolder
 from .blanks import Recipe
 from .zygotes import order
 
-WORKSPACE = "/workspace"
-LOG = "/var/log/instance.log"
 _SHARED = "/run/aenv"  # inside; outside it is the folder "shared" of the bundle
 _CPU_PERIOD = 100_000
 _FOLDERS = ("/proc", "/dev", "/sys", "/tmp", "/var/log", WORKSPACE, _SHARED)

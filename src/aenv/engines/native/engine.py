@@ -27,6 +27,7 @@ from ...egress import Egress, Policy
 from ...errors import Conflict, InvalidRequest, NotFound, StartFailed, Unsupported
 from ...limits import allow_many_open_files
 from ...sandbox import landlock, probe
+from ...sandbox.places import WORKSPACE
 from ...sandbox.root import Root
 from .. import proc
 from ..base import Address, InstanceSpec, Used
@@ -41,7 +42,6 @@ from .relays import reopen
 from .seconds import SecondRoot, Seconds
 from .zygotes import Kind, Zygotes
 
-WORKSPACE = "/workspace"
 _MAX_LINE = 16 << 20
 _TAIL_BYTES = 4096
 _STAMP_KNOWN = 0.1  # seconds

@@ -21,6 +21,7 @@ from typing import Any
 from ...addresses import Origin
 from ...cgroups import Cgroups, Group
 from ...errors import StartFailed, Unsupported
+from ...sandbox.places import LOG, WORKSPACE
 from .. import commands, proc
 from ..base import Address, InstanceSpec, Limits, Output
 from ..commands import Command
@@ -69,12 +70,12 @@ class Gvisor:
     ) -> AsyncIterator[Output]:
         """Run a command in the workspace, with the variables of the instance."""
         Command(command, Path("/"), {}, b"", None)  # says what is wrong with it
-        words = self._words(_found(), "exec", f"--cwd={bundles.WORKSPACE}", id, *command)
+        words = self._words(_found(), "exec", f"--cwd={WORKSPACE}", id, *command)
         return commands.run(Command(words, Path("/"), {}, stdin, timeout), check=lambda: None)
 
     async def logs(self, id: str, *, follow: bool) -> AsyncIterator[bytes]:
         """What the instance has printed: it is asked, since the log lies in it."""
-        words = bundles.runtime("log", bundles.LOG, *(["follow"] if follow else []))
+        words = bundles.runtime("log", LOG, *(["follow"] if follow else []))
         async for output in self.exec(id, words):
             if output.stream == "stdout":
                 yield output.data

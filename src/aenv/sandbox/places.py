@@ -1,0 +1,9 @@
+"""Where things are inside an instance, as code inside and the host both know them."""
+
+from __future__ import annotations
+
+WORKSPACE = "/workspace"
+ENVIRONMENT = "/environment"
+LOG = "/var/log/instance.log"
+VARIABLES = "/run/variables.json"
+"""Its variables, for commands that are run beside the environment."""
