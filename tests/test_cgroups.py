@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -265,6 +266,22 @@ def test_processes_that_flee_are_ended_without_a_freezer_too(found: Cgroups, sta
     without.kill()
     without.remove()
     assert found.leftovers() == []
+
+
+def test_a_group_that_was_removed_half_way_is_ended_where_it_is_left(found: Cgroups, start: Start) -> None:
+    for gone in range(len(made(found).folders)):
+        group, process = found.group("one"), start(ECHO)
+        kept = [folder for number, folder in enumerate(group.folders) if number != gone and os.path.isdir(folder)]
+        for folder in set(group.folders) - set(kept):
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(folder)
+        for folder in kept:
+            Path(folder, "cgroup.procs").write_text(str(process.pid))
+        group.kill()
+        group.remove()
+        assert process.wait(10) == -signal.SIGKILL and found.leftovers() == []
+        made(found)
+    found.group("one").remove()
 
 
 def test_removing_a_group_that_still_runs_says_who_is_left(found: Cgroups, start: Start) -> None:

@@ -127,13 +127,18 @@ class Group:
         return 0
 
     def kill(self) -> None:
-        """End every process of the group, frozen or not; `remove` waits for them."""
+        """End every process of the group, frozen or not; `remove` waits for them.
+
+        It may be there in some hierarchies only: whoever made or removed it may have been killed half-way.
+        """
         for hierarchy, folder in zip(self._enforcing, self._folders, strict=True):
             if hierarchy.version == 2 and os.path.exists(f"{folder}/cgroup.kill"):
                 write(f"{folder}/cgroup.kill", "1")
                 return
             if hierarchy.version == 1 and "pids" in hierarchy.controllers:
-                write(f"{folder}/pids.max", "0")  # or one that forks and ends, again and again, gets away
+                with suppress(FileNotFoundError):
+                    # Or one that forks and ends, again and again, gets away.
+                    write(f"{folder}/pids.max", "0")
         # Frozen first where that can be, for the same reason; on version 1 they die when thawed.
         if self._freezer is not None and self.processes():
             with suppress(OSError):  # one that will not stop does not spare the others
