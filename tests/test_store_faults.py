@@ -131,6 +131,43 @@ asyncio.run(main())
             await store.write(*pair(1))
             assert await whole_pairs(store) == {0, 1}
 
+    async def test_whoever_waits_for_another_program_holds_up_nobody_else(self, tmp_path: Path) -> None:
+        path = tmp_path / "store.db"
+        async with SqliteStore(path, timeout=60) as store:
+            with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                writing = asyncio.create_task(store.write(*pair(1), durable=False))
+                await asyncio.wait({writing}, timeout=0.05)
+                assert not writing.done()  # and yet this test goes on
+                other.execute("ROLLBACK")
+            await writing
+            assert await whole_pairs(store) == {1}
+
+    async def test_who_gives_up_a_write_that_waits_spoils_none_that_comes_after_it(self, tmp_path: Path) -> None:
+        path = tmp_path / "store.db"
+        async with SqliteStore(path, timeout=60) as store:
+            with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                writing = [asyncio.create_task(store.write(*pair(number), durable=False)) for number in range(3)]
+                await asyncio.wait(writing, timeout=0.05)
+                writing[-1].cancel()
+                last = asyncio.create_task(store.write(*pair(3), durable=False))
+                await asyncio.wait({last}, timeout=0.05)
+                other.execute("ROLLBACK")
+            await asyncio.gather(*writing, last, return_exceptions=True)
+            assert {0, 1, 3} <= await whole_pairs(store)
+
+    async def test_the_log_of_writes_does_not_grow_without_end(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("aenv.stores.sqlite._WRITES", 10)
+        path = tmp_path / "store.db"
+        async with SqliteStore(path) as store:
+            for _ in range(400):
+                await store.write(*pair(1), durable=False)
+            written = 400 * 2 * len(BIG["text"])
+            assert Path(f"{path}-wal").stat().st_size < written / 4
+
     async def test_a_file_that_is_none_of_sqlite_is_refused_and_left_alone(self, tmp_path: Path) -> None:
         path = tmp_path / "aenv.db"
         path.write_text("not a database, but precious" * 100)

@@ -56,6 +56,8 @@ class Group:
 
     def attach(self, pid: int) -> None:
         """Move a process in; its later children follow. Raises ProcessLookupError when it is no more."""
+        if pid < 1:  # what the kernel names a process that has been collected
+            raise ProcessLookupError(errno.ESRCH, "the process has ended", self.name)
         for folder in self._folders:
             write(f"{folder}/cgroup.procs", str(pid))
         if not self._folders and self._frozen_in:

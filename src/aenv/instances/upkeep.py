@@ -66,7 +66,10 @@ class Upkeep:
                 await self._take_over(record, running.get(record.id))
         present = [*running, *(await self._engine.leftovers() if isinstance(self._engine, Leftovers) else ())]
         strays = [id for id in present if id not in known and id not in others]
-        await asyncio.gather(*(self._engine.destroy(id) for id in strays))
+        outcomes = await asyncio.gather(*(self._engine.destroy(id) for id in strays), return_exceptions=True)
+        for id, outcome in zip(strays, outcomes, strict=True):
+            if outcome:  # boundary: the engine; one that resists must not keep the gateway from serving the others
+                logger.error("could not end %s, which nobody knew: %s", id, outcome)
         adopted = len(self._lives.by_id)
         if adopted or strays:
             logger.info("took over %d instances, and ended %d that nobody knew", adopted, len(strays))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import sqlite3
 import time
@@ -19,10 +20,14 @@ from ..errors import Unavailable
 from .base import Delete, Document, LimitReached, Page, Put, Spent, Stale
 from .checks import check_changes, check_texts, check_window, cursor, dump, limits_of, position, spent
 
+logger = logging.getLogger("aenv.stores.sqlite")
+
 T = TypeVar("T")
 Migration = Callable[[sqlite3.Connection], None]
 
 _MAX_BUCKETS = 10_000
+_FEW = 16  # keys that can be looked up at once
+_WRITES = 1_000  # between two checkpoints
 
 # Triggers keep totals and the sizes of lists, so no statement can change a document and forget them.
 _TABLES = (
@@ -70,6 +75,8 @@ MIGRATIONS: tuple[Migration, ...] = (_make_tables,)
 class SqliteStore:
     """Documents in one file, which several processes of a machine may open. Use it as an `async with`.
 
+    What takes a fraction of a millisecond is done at once: a thread would take longer to wake up. All that may
+    wait for the disk, or for another process, is done on a thread of its own.
     Permits (`spend`) are counted in this process alone: a machine has one gateway as a rule.
     """
 
@@ -77,16 +84,19 @@ class SqliteStore:
         self._path = path
         self._timeout = timeout
         self._migrations = migrations
-        self._synchronous = ""
+        self._set: dict[str, str] = {}
+        """The settings of the connection, as far as we have changed them."""
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        # The connection lives on this one thread, and a job there is never cut short: a caller who is cancelled
-        # leaves no transaction open.
+        # A job on this one thread is never cut short: a caller who is cancelled leaves no transaction open.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="aenv-sqlite")
+        self._jobs: set[Future[Any]] = set()
+        """What the thread has to do; without any, it leaves the connection alone."""
+        self._writes = 0
         self._db: sqlite3.Connection
 
     async def __aenter__(self) -> Self:
         try:
-            await self._run(self._open)
+            await self._on_thread(self._open)
         except BaseException:
             self._end()
             raise
@@ -97,12 +107,20 @@ class SqliteStore:
 
     async def get(self, kind: str, *keys: str) -> list[Document | None]:
         check_texts(kind, *keys)
-        return await self._run(self._get, kind, keys)
+        run = self._run_at_once if len(keys) <= _FEW else self._run
+        return await run(self._get, kind, keys)
 
     async def write(self, *changes: Put | Delete, durable: bool = True) -> None:
         check_changes(*changes)
         values = [dump(change.key, change.value) if isinstance(change, Put) else "" for change in changes]
-        await self._run(self._write, changes, values, durable)
+        if durable:
+            await self._run(self._write, changes, values, "FULL")
+        else:
+            await self._run_at_once(self._write, changes, values, "NORMAL")
+        self._writes += 1
+        if self._writes >= _WRITES:
+            self._writes = 0
+            self._submit(self._shorten_log)
 
     async def page(
         self, kind: str, *terms: str, limit: int, offset: int = 0, after: str | None = None, reverse: bool = False
@@ -115,12 +133,12 @@ class SqliteStore:
 
     async def totals(self, *names: str) -> list[int]:
         check_texts(*names)
-        return await self._run(lambda: [self._total(name) for name in names])
+        return await self._run_at_once(lambda: [self._total(name) for name in names])
 
     async def lease(self, name: str, holder: str, seconds: float) -> bool:
         """See `Coordination`. Measured by the machine's clock, which all processes on the file share."""
         check_texts(name, holder)
-        return await self._run(self._lease, name, holder, seconds)
+        return await self._run_at_once(self._lease, name, holder, seconds)
 
     async def spend(self, bucket: str, *, rate: float, burst: int) -> Spent:
         check_texts(bucket)
@@ -132,14 +150,45 @@ class SqliteStore:
             self._buckets.popitem(last=False)  # unused for longest, so the likeliest to be full again
         return spent(tokens, rate, burst)
 
+    async def _run_at_once(self, job: Callable[..., T], *arguments: Any) -> T:
+        """Without waiting, where nobody else uses the file; otherwise on the thread."""
+        if not self._jobs:
+            try:
+                with self._errors():
+                    self._use("busy_timeout", "0")
+                    return job(*arguments)
+            except _Busy:
+                pass
+        return await self._run(job, *arguments)
+
     async def _run(self, job: Callable[..., T], *arguments: Any) -> T:
+        def patiently() -> T:
+            self._use("busy_timeout", f"{self._timeout * 1e3:.0f}")
+            return job(*arguments)
+
+        return await self._on_thread(patiently)
+
+    async def _on_thread(self, job: Callable[[], T]) -> T:
+        with self._errors():
+            return await asyncio.wrap_future(self._submit(job))
+
+    def _submit(self, job: Callable[[], T]) -> Future[T]:
+        future = self._thread.submit(job)
+        self._jobs.add(future)
+        future.add_done_callback(self._jobs.discard)
+        return future
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """What SQLite raises becomes Unavailable, with what can be done about it."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, job, *arguments)
+            yield
         except (sqlite3.DatabaseError, OSError) as error:
-            raise Unavailable(f"the store {str(self._path)!r} {self._reason(error)}") from error
+            text = f"the store {str(self._path)!r} {self._reason(error)}"
+            raise (_Busy if _code(error) == sqlite3.SQLITE_BUSY else Unavailable)(text) from error
 
     def _reason(self, error: Exception) -> str:
-        match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # above it the details of the same error
+        match _code(error):
             case sqlite3.SQLITE_FULL:
                 return "has no space left; make room on its disk"
             case sqlite3.SQLITE_READONLY:
@@ -150,7 +199,7 @@ class SqliteStore:
                 return f"is damaged or no SQLite file ({error}); restore it from a backup"
         return f"failed: {error}"
 
-    # From here on everything runs on the store's own thread.
+    # From here on everything is synchronous, and one at a time.
 
     def _open(self) -> None:
         folder = self._path.parent
@@ -160,8 +209,10 @@ class SqliteStore:
             # Not when it exists: closing it would drop the locks that SQLite has on it in this process.
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(self._path, os.O_CREAT | os.O_EXCL, mode=0o600))
-            self._db = sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None)
+            self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            self._use("busy_timeout", f"{self._timeout * 1e3:.0f}")
             self._db.execute("PRAGMA journal_mode = WAL")
+            self._use("wal_autocheckpoint", "0")  # it waits for the disk; see `_shorten_log`
             for version in range(self._version(), len(self._migrations)):
                 with self._transaction():
                     self._migrations[version](self._db)
@@ -201,11 +252,17 @@ class SqliteStore:
                 self._db.execute("ROLLBACK")
             raise
 
-    def _sync(self, mode: str) -> None:
-        """FULL waits for the disk at each commit. With NORMAL the last ones may be lost with the machine."""
-        if mode != self._synchronous:
-            self._db.execute(f"PRAGMA synchronous = {mode}")
-            self._synchronous = mode
+    def _use(self, setting: str, value: str) -> None:
+        if self._set.get(setting) != value:
+            self._db.execute(f"PRAGMA {setting} = {value}")
+            self._set[setting] = value
+
+    def _shorten_log(self) -> None:
+        """Write what is in the log into the file. Left to SQLite, a commit would do it, and wait for the disk."""
+        try:
+            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        except sqlite3.Error as error:
+            logger.warning("the log of the store %s grows: %s", self._path, error)
 
     def _get(self, kind: str, keys: Sequence[str]) -> list[Document | None]:
         asked = "SELECT value FROM json_each(?)"
@@ -214,9 +271,10 @@ class SqliteStore:
         found = {key: (revision, value) for key, revision, value in rows}
         return [Document(key, json.loads(found[key][1]), found[key][0]) if key in found else None for key in keys]
 
-    def _write(self, changes: Sequence[Put | Delete], values: Sequence[str], durable: bool) -> None:
+    def _write(self, changes: Sequence[Put | Delete], values: Sequence[str], synchronous: str) -> None:
+        """FULL waits for the disk at each commit. With NORMAL the last ones may be lost with the machine."""
         limits = limits_of(*changes)
-        self._sync("FULL" if durable else "NORMAL")
+        self._use("synchronous", synchronous)
         with self._transaction():
             self._check_version()
             for change in changes:
@@ -280,10 +338,18 @@ class SqliteStore:
 
     def _lease(self, name: str, holder: str, seconds: float) -> bool:
         now = time.time()
-        self._sync("NORMAL")
+        self._use("synchronous", "NORMAL")
         with self._transaction():
             self._db.execute("DELETE FROM leases WHERE expires <= ?", (now,))
             return self._db.execute(_LEASE, (name, holder, now + seconds)).rowcount == 1
+
+
+class _Busy(Unavailable):
+    """Another process holds the lock."""
+
+
+def _code(error: Exception) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF  # above it the details of the same error
 
 
 @contextlib.contextmanager
