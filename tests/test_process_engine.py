@@ -147,7 +147,7 @@ class TestProcessEngine(EngineConformance, CapabilityConformance):
         spec = projects.spec()
         address = await engine.create(spec)
         bystander = os.getpid()
-        state = home / "run" / "instances" / spec.id / "state.json"
+        state = home / "run" / "instances" / spec.id / "state.jsonl"
         stale = {**json.loads(state.read_text()), "pid": bystander}
         assert stale["start_time"] != proc.start_time(bystander)
         state.write_text(json.dumps(stale))
@@ -164,7 +164,7 @@ class TestProcessEngine(EngineConformance, CapabilityConformance):
         spec = projects.spec()
         address = await engine.create(spec)
         # As if it had died between starting the process and writing down its pid.
-        state = home / "run" / "instances" / spec.id / "state.json"
+        state = home / "run" / "instances" / spec.id / "state.jsonl"
         state.write_text(json.dumps({"socket": json.loads(state.read_text())["socket"]}))
         other = make_engine()
         assert await other.running() == {}

@@ -101,14 +101,14 @@ async def test_a_state_that_was_spoilt_from_inside_stops_nobody(
 ) -> None:
     other = projects.spec()
     await engine.create(other)
-    state = json.loads((folder / "state.json").read_text())
+    state = json.loads((folder / "state.jsonl").read_text())
     for spoilt in ("{", "[]", "null", '{"pid": 1}', '{"pid": "1", "start_time": "x"}', '{"tools": 5}', "\ud800"):
-        (folder / "state.json").write_text(spoilt, errors="surrogatepass")
+        (folder / "state.jsonl").write_text(spoilt, errors="surrogatepass")
         assert list(await engine.running()) == [other.id]
         assert await engine.leftovers() == [id]
         with pytest.raises(NotFound):
             engine.logs(id)
-    (folder / "state.json").write_text(json.dumps({**state, "socket": str(home / "elsewhere" / "socket")}))
+    (folder / "state.jsonl").write_text(json.dumps({**state, "socket": str(home / "elsewhere" / "socket")}))
     (home / "elsewhere").mkdir()
     await engine.destroy(id)
     assert (home / "elsewhere").exists()

@@ -455,7 +455,7 @@ async def test_an_ordinary_user_has_it_too(two: Path) -> None:
 
 
 def _second(engine: NativeEngine, id: str) -> int:
-    state = json.loads((engine._root / id / "state.json").read_text())
+    state = json.loads((engine._root / id / "state.jsonl").read_text())
     pid: int = state["second"]["pid"]
     return pid
 

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..author.inject import Context
 from ..limits import MAX_BODY_BYTES
@@ -38,6 +39,8 @@ class Waiting:
     keep_history: bool
     is_told: Callable[[], bool]
     tell: Callable[[], program.Options]
+    """Its `ready_fd` is for whoever wants it confirmed."""
+    announce: Callable[[list[dict[str, Any]]], None]
 
     async def serve(self) -> None:
         """Never returns: such an instance is ended from outside."""
@@ -50,6 +53,9 @@ class Waiting:
         ) as offer:
             app = app_of(offer, loopback_only=False)
             async with Listener(app.handle, max_body_bytes=MAX_BODY_BYTES) as listener:
+                # Who is told of it now finds all in place when the first call comes: that waits in the socket
+                # until what is left has been done.
+                self.announce(offer.tools)
                 if not self.is_told():  # made ahead, so there is time
                     await _rehearse(offer, listener)
                 options = self.tell()

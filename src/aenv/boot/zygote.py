@@ -7,7 +7,8 @@ runs no code of the environment but the modules that are to be loaded once (`pre
     zygote → engine  {"started": true}; {"forked": n} with a pidfd; {"ended": n, "status": s}
     engine → instance, on its channel: "go" once it is in its control groups; then its assignment with a listener
     instance → engine  {"isolated": […]} with its log, and the listeners that are named: where asked for, of its
-                       way out and for its second part; at last {"ready": …}, as every runtime
+                       way out and for its second part; {"ready": …}, as every runtime: when it serves, or, where
+                       its environment is loaded ahead, when it is, and where asked for once more when it serves
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .. import logs, settings
+from .. import logs, mcp, settings
 from ..errors import AEnvError
 from ..runtime import loader, program
 from ..sandbox import mounts, namespaces, seccomp, system
@@ -200,7 +201,11 @@ class _Instance:
         if self.loaded is None:
             program.serve(self._told(speak))
         wait = waiting.Waiting(
-            self.loaded, self.request["keep_history"], lambda: _has_more(speak), lambda: self._told(speak)
+            self.loaded,
+            self.request["keep_history"],
+            is_told=lambda: _has_more(speak),
+            tell=lambda: self._told(speak),
+            announce=lambda tools: speak.sendall(mcp.dumps({"ready": True, "tools": tools}) + b"\n"),
         )
         program.run(wait.serve(), _CHANNEL)
 
@@ -236,7 +241,10 @@ class _Instance:
         os.dup2(descriptors[0], _LISTENER)
         os.close(descriptors[0])
         assignment = _read(channel, struct.unpack("!I", length)[0])
-        channel.detach()  # what is said on it last is said by the runtime
+        channel.detach()
+        speaks = self.loaded is None or assignment["confirm"]  # what is said on it last is said by the runtime
+        if not speaks:
+            os.dup2(0, _CHANNEL, inheritable=False)
         settings.give(assignment["variables"])
         _keep_variables(assignment["variables"])
         os.chdir(assignment["folder"])
@@ -246,7 +254,7 @@ class _Instance:
         return program.Options(
             path=_ENVIRONMENT_PATH,
             fd=_LISTENER,
-            ready_fd=_CHANNEL,
+            ready_fd=_CHANNEL if speaks else None,
             no_history=not self.request["keep_history"],
             stops_on_signals=False,  # the first process of a pid namespace is not asked to end, but killed
             arguments=assignment["arguments"],
@@ -262,7 +270,7 @@ class _Instance:
             listeners["egress"] = _listen_for_egress(port)
         if path := self.request["second"]:
             listeners["second"] = _listen_for_second(path)
-        said = json.dumps({"isolated": [*listeners]}).encode() + b"\n"
+        said = json.dumps({"isolated": [*listeners], "loaded": self.loaded is not None}).encode() + b"\n"
         socket.send_fds(channel, [said], [log, *(listener.fileno() for listener in listeners.values())])
         for listener in listeners.values():
             listener.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -21,7 +22,7 @@ _MAX_SOCKET_PATH = 107  # bytes, of Linux's sockaddr_un, without the final zero
 
 
 class InstanceFolder:
-    """`<root>/<id>/` with `workspace/`, `tmp/`, `log`, `state.json` and, where its path fits, `socket`.
+    """`<root>/<id>/` with `workspace/`, `tmp/`, `log`, `state.jsonl` and, where its path fits, `socket`.
 
     InvalidRequest when `id` could mean anything but a folder directly below `root`.
     """
@@ -34,7 +35,7 @@ class InstanceFolder:
         self.workspace = path / "workspace"
         self.temporary = path / "tmp"
         self.log = path / "log"
-        self._state = path / "state.json"
+        self._state = path / "state.jsonl"
         self._known: dict[str, Any] | None = None
         """What this object has written, where it has made the folder: nobody else writes there."""
 
@@ -42,9 +43,14 @@ class InstanceFolder:
         return self.path.exists()
 
     @property
+    def holds_socket(self) -> bool:
+        """Whether the path of a socket in it is short enough."""
+        return is_short_enough(f"{self.path}/socket")
+
+    @property
     def socket(self) -> Path:
         """Where the instance listens, once the folder is made."""
-        return Path(self.read_state().get("socket", self.path / "socket"))
+        return Path(str(self.read_state().get("socket", self.path / "socket")))
 
     def make(self, *, workspace: bool = True) -> None:
         """Make the folder, for its owner only. FileExistsError when it is there."""
@@ -57,35 +63,46 @@ class InstanceFolder:
             self.workspace.mkdir()
             self.temporary.mkdir()
         self._known = {}
-        place = self._place_for_socket()
-        if place.parent != self.path:
-            self.write_state(socket=str(place))  # at once, or nobody would find it
-        self._known["socket"] = str(place)
+        if not self.holds_socket:
+            place = tempfile.mkdtemp(prefix=_SOCKET_FOLDER)
+            self.write_state(socket=f"{place}/socket")  # at once, or nobody would find it
+
+    def take(self, spare: str) -> None:
+        """Be the folder that was made at this path. FileExistsError when there is one already."""
+        try:
+            os.rename(spare, self.path)
+        except OSError as error:
+            if error.errno == errno.ENOTEMPTY:
+                raise FileExistsError(errno.EEXIST, "the instance has a folder", str(self.path)) from None
+            raise
+        self._known = {}
 
     def read_state(self) -> dict[str, Any]:
-        """What was written last; empty when nothing was, or when code in the instance has spoilt it."""
+        """What was written; nothing of it that was cut short, or that code in the instance has spoilt."""
         if self._known is not None:
             return self._known
-        try:
-            state = json.loads(self._state.read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return state if isinstance(state, dict) else {}
+        state: dict[str, Any] = {}
+        with contextlib.suppress(OSError):
+            for line in self._state.read_bytes().splitlines():
+                with contextlib.suppress(ValueError):
+                    values = json.loads(line)
+                    state |= values if isinstance(values, dict) else {}
+        return state
 
     def write_state(self, **values: Any) -> None:
-        """Add `values` to the state, so that a crash leaves either the old or the new state."""
-        state = {**self.read_state(), **values}
-        new = f"{self._state}.new"
-        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        """Add `values` to the state, so that a crash leaves either the old or the new state.
+
+        A line at the end of the file: to put a new file in the place of the old one takes fifty times as long.
+        """
+        text = json.dumps(values).encode() + b"\n"
+        file = os.open(self._state, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            text = json.dumps(state).encode()
             while text:
                 text = text[os.write(file, text) :]
         finally:
             os.close(file)
-        os.rename(new, self._state)
         if self._known is not None:
-            self._known = state
+            self._known |= values
 
     def leader(self) -> Process | None:
         """The process of the instance, unless it has ended, or was never started."""
@@ -109,7 +126,7 @@ class InstanceFolder:
         try:
             if Path(str(self.read_state().get("socket", self.path / "socket"))).parent != self.path:
                 return False  # its socket is elsewhere
-            for name in ("socket", "state.json"):
+            for name in ("socket", "state.jsonl"):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(f"{self.path}/{name}")
             os.rmdir(self.path)
@@ -117,8 +134,7 @@ class InstanceFolder:
             return False
         return True
 
-    def _place_for_socket(self) -> Path:
-        usual = self.path / "socket"
-        if len(os.fsencode(usual)) <= _MAX_SOCKET_PATH:
-            return usual
-        return Path(tempfile.mkdtemp(prefix=_SOCKET_FOLDER)) / "socket"
+
+def is_short_enough(path: str) -> bool:
+    """Whether a socket can be bound to this path."""
+    return len(os.fsencode(path)) <= _MAX_SOCKET_PATH

@@ -82,8 +82,8 @@ class ProcessEngine:
         found: dict[str, Address] = {}
         for folder in self._folders():
             match folder.leader(), folder.read_state():
-                case proc.Process(pid=pid), {"socket": str(path), "tools": list(tools), **state}:
-                    found[folder.id] = _address(path, pid, tools, state.get("not_enforced", ()))
+                case proc.Process(pid=pid), {"tools": list(tools), **state}:
+                    found[folder.id] = _address(str(folder.socket), pid, tools, state.get("not_enforced", ()))
         return found
 
     async def leftovers(self) -> Ids:

@@ -13,7 +13,7 @@ import os
 import socket
 import struct
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -69,6 +69,9 @@ class Blank:
     owns_group: bool = True
     is_over: bool = False
     _log: int | None = None
+    _is_loaded: bool = False
+    """Whether it loads its environment before it is assigned; it says then that it is ready, too."""
+    _hearing: asyncio.Task[bytes] | None = None
     _listeners: dict[str, socket.socket] = field(default_factory=dict)
     _heard: bytearray = field(default_factory=bytearray)
     _ending: asyncio.Task[None] | None = None
@@ -86,7 +89,7 @@ class Blank:
         """The next line that it says. EOFError when it says no more."""
         await self._isolated()
         loop = asyncio.get_running_loop()
-        while not self._heard.endswith(b"\n"):
+        while (end := self._heard.find(b"\n")) < 0:
             try:
                 piece = await loop.sock_recv(self.fork.channel, 1 << 16)
             except ConnectionResetError:  # it ended before it had read all
@@ -94,18 +97,21 @@ class Blank:
             if not piece or len(self._heard) > _MAX_LINE:
                 raise EOFError
             self._heard += piece
-        line = bytes(self._heard)
-        self._heard.clear()
+        line = bytes(self._heard[:end])
+        del self._heard[: end + 1]
         return line
 
-    async def until_ready(self) -> dict[str, Any]:
-        """What it says when it has loaded its environment, or has failed to. EOFError when it ends instead."""
-        said = json.loads(await self.line())
-        if not isinstance(said, dict) or not isinstance(
-            said.get("tools" if said.get("ready") else "error"), list | str
-        ):
-            raise EOFError
-        return said
+    def hear_ahead(self) -> None:
+        """Be told, as soon as it is so, that it has loaded its environment."""
+        self._hearing = asyncio.create_task(self.line())
+
+    async def until_ready(self, *, confirmed: bool = True) -> dict[str, Any]:
+        """What it says when it has loaded its environment, or has failed to. EOFError when it ends instead.
+
+        With `confirmed`, once more after its assignment: without, that cannot go wrong.
+        """
+        said = _what(await (self._hearing or self.line()))
+        return _what(await self.line()) if confirmed and said["ready"] and self._is_loaded else said
 
     async def egress(self) -> socket.socket:
         """The listener of its way out; for the caller to close. EOFError when it did not come so far."""
@@ -140,8 +146,13 @@ class Blank:
         close_on_exec(handed)
         if handed:
             self._log, *listeners = handed
-            names = json.loads(text)["isolated"]
-            self._listeners = {name: socket.socket(fileno=fd) for name, fd in zip(names, listeners, strict=True)}
+            first, _, rest = text.partition(b"\n")
+            said = json.loads(first)
+            self._heard += rest
+            self._is_loaded = said["loaded"]
+            self._listeners = {
+                name: socket.socket(fileno=fd) for name, fd in zip(said["isolated"], listeners, strict=True)
+            }
         else:
             self._heard += text
             if not text:
@@ -158,6 +169,9 @@ class Blank:
         with contextlib.suppress(OSError):
             self.group.thaw()  # or it would not die
         await self.fork.over()
+        if self._hearing:
+            self._hearing.cancel()
+            await asyncio.wait({self._hearing})
         self.fork.channel.close()
         if self._log is not None:
             os.close(self._log)
@@ -170,9 +184,11 @@ class Blank:
 class Blanks:
     """Makes blank instances when they are needed, and keeps some ready where it was told to."""
 
-    def __init__(self, zygotes: Zygotes, cgroups: Cgroups) -> None:
+    def __init__(self, zygotes: Zygotes, cgroups: Cgroups, refill: Callable[[], None]) -> None:
+        """`refill` makes ahead, in the background, what else an instance needs."""
         self._zygotes = zygotes
         self._cgroups = cgroups
+        self._refill_others = refill
         self._wanted: dict[Recipe, int] = {}
         self._ready: dict[Recipe, deque[Blank]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -188,6 +204,9 @@ class Blanks:
             if not blank.fork.is_over:
                 return blank
             await blank.end()
+        if self._task is None:
+            self._task = asyncio.create_task(self._refill())
+        asyncio.get_running_loop().call_later(_UNDISTURBED, self._changed.set)
         return await self.make(recipe, name)
 
     async def make(self, recipe: Recipe, name: str, *, within: Group | None = None) -> Blank:
@@ -254,6 +273,7 @@ class Blanks:
             try:
                 await self._refill_once()
                 await asyncio.to_thread(self._cgroups.refill)
+                await asyncio.to_thread(self._refill_others)
             except (AEnvError, OSError) as error:
                 logger.warning("no blank instance could be made ahead: %s", error)
                 await asyncio.sleep(_RETRY)
@@ -271,7 +291,19 @@ class Blanks:
         for recipe in [*self._wanted]:
             blanks = self._ready.setdefault(recipe, deque())
             while len(blanks) < self._wanted.get(recipe, 0):
-                blanks.append(await self.make(recipe, f"warm-{os.getpid()}-{next(_number)}"))
+                blank = await self.make(recipe, f"warm-{os.getpid()}-{next(_number)}")
+                blank.hear_ahead()
+                blanks.append(blank)
+
+
+def _what(line: bytes) -> dict[str, Any]:
+    """What it says of itself; EOFError when that is nothing that we know."""
+    said = json.loads(line)
+    if not isinstance(said, dict) or not isinstance(
+        said.get("tools" if said.get("ready") else "error"), list | str
+    ):
+        raise EOFError
+    return said
 
 
 async def _remove(group: Group) -> None:

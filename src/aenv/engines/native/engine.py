@@ -35,6 +35,7 @@ from ..descriptors import readable
 from ..folder import InstanceFolder
 from . import gvisor, seconds
 from .blanks import DEFAULTS, SOCKET, Blank, Blanks, Recipe
+from .folders import Folders
 from .gvisor import Gvisor
 from .inside import Inside
 from .members import go_on, members, stop
@@ -66,7 +67,8 @@ class NativeEngine(Inside):
         # One name for each home: gateways of other homes have groups of their own.
         self._cgroups = cgroups.find(f"aenv-{hashlib.sha256(os.fsencode(self._home)).hexdigest()[:8]}")
         self._zygotes = Zygotes(self._home / "run" / "zygotes.log")
-        self._blanks = Blanks(self._zygotes, self._cgroups)
+        self._folders = Folders(self._root)
+        self._blanks = Blanks(self._zygotes, self._cgroups, self._folders.refill)
         self._egress = Egress()
         self._gvisor = Gvisor(self._home, self._cgroups)
         self._seconds = Seconds(self._blanks, self._egress, second_root)
@@ -88,6 +90,7 @@ class NativeEngine(Inside):
         await self._zygotes.close()
         await self._egress.__aexit__(*exc)
         await asyncio.to_thread(self._cgroups.close)
+        await asyncio.to_thread(self._folders.close)
 
     # Starting
 
@@ -95,15 +98,15 @@ class NativeEngine(Inside):
         """Return once the instance serves requests. On failure, and on cancellation, leave nothing behind."""
         if self._missing:
             raise Unsupported(f"instances cannot be isolated here: {self._missing}")
-        folder = InstanceFolder(self._root, spec.id)
         try:
-            folder.make(workspace=False)
+            folder, listener = self._folders.take(spec.id)
         except FileExistsError:
             raise Conflict(f"instance {spec.id!r} exists already") from None
         what = f"the instance of {spec.environment!r}"
         try:
             async with asyncio.timeout(spec.start_timeout):
-                return await self._start(spec, folder, what)
+                with listener:
+                    return await self._start(spec, folder, listener, what)
         except TimeoutError:
             printed = _tail(self._made.get(spec.id))
             await self._end(spec.id)
@@ -112,40 +115,40 @@ class NativeEngine(Inside):
             await self._end(spec.id)
             raise
 
-    async def _start(self, spec: InstanceSpec, folder: InstanceFolder, what: str) -> Address:
+    async def _start(
+        self, spec: InstanceSpec, folder: InstanceFolder, listener: socket.socket, what: str
+    ) -> Address:
         root = await self._root_of(spec)
         recipe = self._recipe(spec, root)
         if spec.isolation == gvisor.NAME:
             return await self._start_in_gvisor(spec, recipe, folder, what)
         second = await self._seconds.recipe(spec, recipe) if spec.second else None
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(folder.socket))
-            listener.listen(1024)
-            blank = await self._blanks.take(recipe, spec.id)
-            if spec.id in self._ending or not folder.exists():
-                await blank.end()
-                raise StartFailed(f"{what} was destroyed while it started")
-            self._made[spec.id] = blank
-            not_enforced = self._not_enforced(recipe)
-            folder.write_state(
-                pid=blank.fork.pid,
-                start_time=proc.start_time(blank.fork.pid),
-                environment=spec.environment,
-                group=blank.group.name,
-                owner=blank.fork.owner,
-                root=root.name,
-                not_enforced=not_enforced,
-                egress=spec.network.hosts if recipe.egress else None,
-                open_files=recipe.limits.open_files,
-                host_network=recipe.kind.host_network,
-            )
-            await blank.assign(listener, _assignment(spec, root))
+        blank = await self._blanks.take(recipe, spec.id)
+        if spec.id in self._ending or not folder.exists():
+            await blank.end()
+            raise StartFailed(f"{what} was destroyed while it started")
+        self._made[spec.id] = blank
+        not_enforced = self._not_enforced(recipe)
+        folder.write_state(
+            pid=blank.fork.pid,
+            start_time=proc.start_time(blank.fork.pid),
+            environment=spec.environment,
+            group=blank.group.name,
+            owner=blank.fork.owner,
+            root=root.name,
+            not_enforced=not_enforced,
+            egress=spec.network.hosts if recipe.egress else None,
+            open_files=recipe.limits.open_files,
+            host_network=recipe.kind.host_network,
+        )
+        assignment = _assignment(spec, root)
+        await blank.assign(listener, assignment)
         if second:
             await self._seconds.start(spec, second, blank, folder)
         try:
             if recipe.egress:
                 self._egress.serve(spec.id, await blank.egress(), Policy.parse(spec.network.hosts))
-            said = await blank.until_ready()
+            said = await blank.until_ready(confirmed=assignment["confirm"])
         except EOFError:
             raise StartFailed(f"{what} ended before it was ready{_tail(blank)}") from None
         if not said["ready"]:
@@ -274,10 +277,10 @@ class NativeEngine(Inside):
         """The instances that live and are ready, also those of other engine objects on this home."""
         found: dict[str, Address] = {}
         adopted = []
-        for folder in filter(seconds.is_whole, self._folders()):
+        for folder in filter(seconds.is_whole, self._all_folders()):
             match folder.leader(), folder.read_state():
-                case proc.Process() as leader, {"socket": str(path), "tools": list(tools), **rest}:
-                    origin = Origin("localhost", socket=path)
+                case proc.Process() as leader, {"tools": list(tools), **rest}:
+                    origin = Origin("localhost", socket=str(folder.socket))
                     enforced = tuple(map(str, rest.get("not_enforced") or ()))
                     own = gvisor.ISOLATION if gvisor.is_one(folder) else ()
                     found[folder.id] = Address(origin, leader.pid, tools, str(rest.get("root", "")), enforced, own)
@@ -297,7 +300,7 @@ class NativeEngine(Inside):
         running = await self.running()
         kept = {str(InstanceFolder(self._root, id).read_state().get("group")) for id in running}
         groups = {name for name in await asyncio.to_thread(self._cgroups.leftovers) if name not in kept}
-        return sorted({folder.id for folder in self._folders() if folder.id not in running} | groups)
+        return sorted({folder.id for folder in self._all_folders() if folder.id not in running} | groups)
 
     async def used(self, ids: Sequence[str]) -> Mapping[str, Used]:
         """What those of `ids` use that run."""
@@ -366,7 +369,7 @@ class NativeEngine(Inside):
             return self._cgroups.group(str(name)) if name else None
         return None
 
-    def _folders(self) -> Iterator[InstanceFolder]:
+    def _all_folders(self) -> Iterator[InstanceFolder]:
         for path in sorted(self._root.glob("*/")):
             with contextlib.suppress(InvalidRequest):  # somebody else's folder
                 yield InstanceFolder(self._root, path.name)
@@ -396,6 +399,8 @@ def _assignment(spec: InstanceSpec, root: Root) -> dict[str, Any]:
         "variables": variables,
         "folder": WORKSPACE,
         "arguments": spec.arguments,
+        # What is the runtime's own may be wrong. Otherwise nothing fails once the environment is loaded.
+        "confirm": any(name.startswith("AENV_") for name in spec.environment_variables),
     }
 
 

@@ -168,4 +168,4 @@ def _assignment(spec: InstanceSpec, root: Root) -> Mapping[str, Any]:
         "AENV_WORKSPACE": root.folder or "/",
         "AENV_CALL_TIMEOUT": f"{_NO_LIMIT:g}",
     }
-    return {"variables": variables, "folder": "/", "arguments": ()}
+    return {"variables": variables, "folder": "/", "arguments": (), "confirm": True}
