@@ -8,6 +8,7 @@ proxies, compression; our servers need none of them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import select
 from collections import deque
@@ -89,6 +90,7 @@ class Pool:
     def __init__(self, *, max_idle: int = 128, tls: ssl.SSLContext | None = None) -> None:
         self._idle: dict[Origin, list[_Connection]] = {}
         self._busy: set[_Connection] = set()
+        self._opening: dict[Origin, asyncio.Future[None]] = {}
         self._max_idle = max_idle
         self._tls = tls
 
@@ -120,6 +122,8 @@ class Pool:
 
         A body that is an async iterable is sent in chunks. Cancelling closes the connection.
         """
+        if origin in self._opening:
+            await asyncio.shield(self._opening[origin])
         connection = self._take(origin) or await self._connect(origin)
         self._busy.add(connection)
         try:
@@ -127,6 +131,18 @@ class Pool:
         except BaseException:
             connection.abort()
             raise
+
+    async def open(self, origin: Origin) -> None:
+        """Have a connection ready for a request that is about to come. Nothing happens when there can be none."""
+        if origin in self._idle or origin in self._opening:
+            return
+        opened = self._opening[origin] = asyncio.get_running_loop().create_future()
+        try:
+            with contextlib.suppress(ConnectFailed):  # the request will say so
+                self._give_back(await self._connect(origin), reusable=True)
+        finally:
+            del self._opening[origin]
+            opened.set_result(None)
 
     def _take(self, origin: Origin) -> _Connection | None:
         idle = self._idle.get(origin)

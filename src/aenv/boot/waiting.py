@@ -20,6 +20,7 @@ from ..runtime.history import REMEMBERED
 from ..runtime.http import Listener
 from ..runtime.loader import Loaded
 from ..runtime.serving import Offer, app_of, offered
+from . import warming
 
 _NOBODY = Context(id="", environment="", workspace=Path("/"), arguments=(), variables={})
 _PAUSE = 0.0003  # seconds, in which an instance that was just told to somebody is not called yet
@@ -56,14 +57,17 @@ class Waiting:
                 # Who is told of it now finds all in place when the first call comes: that waits in the socket
                 # until what is left has been done.
                 self.announce(offer.tools)
-                if not self.is_told():  # made ahead, so there is time
+                is_ahead = not self.is_told()
+                if is_ahead:  # so there is time
+                    await warming.one_call()
                     await _rehearse(offer, listener)
                 options = self.tell()
                 offer.calls.begin(*program.situation(options))
                 data = socket.socket(fileno=options.fd)
                 await listener.listen(data)
                 program.announce(options, data, offer.tools)
-                await _rehearse_meanwhile(offer, listener)
+                if not is_ahead:
+                    await _rehearse_meanwhile(offer, listener)
                 await asyncio.Event().wait()
 
 

@@ -20,11 +20,12 @@ _CALL = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "
 def warm() -> None:
     """Serve an environment of our own, and call it. Leaves no thread, no loop and no socket."""
     with asyncio.Runner(loop_factory=program.new_loop) as runner:
-        runner.run(_one_call())
+        runner.run(one_call())
     asyncio.set_event_loop(None)  # makes what keeps it
 
 
-async def _one_call() -> None:
+async def one_call() -> None:
+    """The same, on the running loop."""
     with collecting(Registry()) as registry:
 
         @register_tool

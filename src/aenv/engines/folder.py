@@ -16,6 +16,8 @@ from ..errors import InvalidRequest
 from . import beneath
 from .proc import Process
 
+STATE = "state.jsonl"
+"""The name of the file in which its state is kept."""
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,127}\Z")
 _SOCKET_FOLDER = "aenv-socket-"
 _MAX_SOCKET_PATH = 107  # bytes, of Linux's sockaddr_un, without the final zero
@@ -30,17 +32,26 @@ class InstanceFolder:
     def __init__(self, root: Path, id: str) -> None:
         if not _ID.match(id):
             raise InvalidRequest(f"bad instance id {id!r}; use lower-case letters, digits and '-'")
-        self.path = path = root / id
+        self.path = root / id
         self.id = id
-        self.workspace = path / "workspace"
-        self.temporary = path / "tmp"
-        self.log = path / "log"
-        self._state = path / "state.jsonl"
+        self._state = f"{self.path}/{STATE}"
         self._known: dict[str, Any] | None = None
         """What this object has written, where it has made the folder: nobody else writes there."""
 
+    @property
+    def workspace(self) -> Path:
+        return self.path / "workspace"
+
+    @property
+    def temporary(self) -> Path:
+        return self.path / "tmp"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log"
+
     def exists(self) -> bool:
-        return self.path.exists()
+        return os.path.exists(self.path)
 
     @property
     def holds_socket(self) -> bool:
@@ -83,7 +94,7 @@ class InstanceFolder:
             return self._known
         state: dict[str, Any] = {}
         with contextlib.suppress(OSError):
-            for line in self._state.read_bytes().splitlines():
+            for line in Path(self._state).read_bytes().splitlines():
                 with contextlib.suppress(ValueError):
                     values = json.loads(line)
                     state |= values if isinstance(values, dict) else {}
@@ -126,7 +137,7 @@ class InstanceFolder:
         try:
             if Path(str(self.read_state().get("socket", self.path / "socket"))).parent != self.path:
                 return False  # its socket is elsewhere
-            for name in ("socket", "state.jsonl"):
+            for name in ("socket", STATE):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(f"{self.path}/{name}")
             os.rmdir(self.path)

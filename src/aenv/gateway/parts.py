@@ -121,7 +121,9 @@ class Parts:
 
     def routes(self, data_port: int | None) -> list[Route]:
         return [
-            *InstanceRoutes(self.instances, self.creations, self.tokens, data_port=data_port).routes(),
+            *InstanceRoutes(
+                self.instances, self.creations, self.tokens, self.pool, data_port=data_port
+            ).routes(),
             *InsideRoutes(
                 self.instances,
                 self.tokens,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from starlette.responses import Response
 
 from ..errors import InvalidRequest
+from ..http1 import Pool
 from ..instances import admission, selection
 from ..instances.creations import Creations
 from ..instances.instances import Instances
@@ -35,12 +37,15 @@ class InstanceRoutes:
     """The handlers; `routes()` is the table."""
 
     def __init__(
-        self, instances: Instances, creations: Creations, tokens: Tokens, *, data_port: int | None
+        self, instances: Instances, creations: Creations, tokens: Tokens, pool: Pool, *, data_port: int | None
     ) -> None:
+        """`pool` is that of the data path."""
         self._instances = instances
         self._creations = creations
         self._tokens = tokens
+        self._pool = pool
         self._data_port = data_port
+        self._connecting: set[asyncio.Task[None]] = set()
 
     def routes(self) -> list[Route]:
         one, several = EnvInstance, list[EnvInstance]
@@ -119,6 +124,10 @@ class InstanceRoutes:
     async def _create(self, call: Call, *, id: str | None = None, key: str | None = None) -> Response:
         request = _with_wait(call, admission.parse(await call.body(_MAX_BODY_BYTES)))
         record = await self._creations.create(request, call.caller, id=id, key=key)
+        if record.address:  # its first call is on its way as soon as the client has read this reply
+            connecting = asyncio.create_task(self._pool.open(record.address.origin))
+            self._connecting.add(connecting)
+            connecting.add_done_callback(self._connecting.discard)
         return envelope.success(self._show(call, record))
 
     async def _post_many(self, call: Call) -> Response:

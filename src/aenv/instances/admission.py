@@ -112,11 +112,12 @@ def owner_of(request: CreateInstance, caller: Caller) -> str | None:
     return caller.user
 
 
-def check(request: CreateInstance, project: Project, rules: Rules) -> None:
-    """Refuse an environment, or a request, that asks for what we do not have or do not allow."""
+def check(request: CreateInstance, project: Project, rules: Rules) -> InstanceSpec:
+    """What will be asked for, without an id. Refuses what we do not have or do not allow."""
     _check_deploy(project)
-    spec_for("", request, project, rules)
+    spec = spec_for("", request, project, rules)
     _warn_of_unused(request)
+    return spec
 
 
 def complete(record: Record, request: CreateInstance, project: Project) -> None:

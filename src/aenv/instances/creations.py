@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from .. import logs, refs, wire
 from ..config import Project
-from ..engines.base import Address, Engine
+from ..engines.base import Address, Engine, InstanceSpec
 from ..errors import AEnvError, Conflict, StartFailed, Unavailable
 from ..models import CreateInstance
 from ..serving.accounts import Caller
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("aenv.instances.creations")
 
 T = TypeVar("T")
-_Admitted = asyncio.Task[Project | Exception]
+_Admitted = asyncio.Task[tuple[Project, InstanceSpec] | Exception]
 
 _LOOK_AGAIN = 0.1  # seconds between looks at an instance that another gateway is creating
 
@@ -156,11 +156,13 @@ class Creations:
             life.creation.add_done_callback(partial(self._undo_if_cancelled, life, admitted))
         return lives
 
-    async def _admit(self, records: list[Record], request: CreateInstance, caller: Caller) -> Project:
+    async def _admit(
+        self, records: list[Record], request: CreateInstance, caller: Caller
+    ) -> tuple[Project, InstanceSpec]:
         """Find the environment and wait for room; then all of them are in the ledger."""
         began = time.perf_counter()
         project = await self._catalog.find(refs.parse(request.env_name), caller)
-        admission.check(request, project, self._place.rules)
+        spec = admission.check(request, project, self._place.rules)
         for record in records:
             admission.complete(record, request, project)
         self._metrics.took("find", time.perf_counter() - began)
@@ -174,17 +176,17 @@ class Creations:
             admission.wait_of(request),
         )
         self._metrics.took("admit", time.perf_counter() - began)
-        return project
+        return project, spec
 
     async def _create(self, life: Life, request: CreateInstance, admitted: _Admitted) -> None:
         record = life.record
         logs.instance_id.set(record.id)
         began = time.perf_counter()
         try:
-            project = await asyncio.shield(admitted)
-            if isinstance(project, Exception):
-                raise project
-            record.run(await self._start(record, request, project), self._engine.isolation)
+            outcome = await asyncio.shield(admitted)
+            if isinstance(outcome, Exception):
+                raise outcome
+            record.run(await self._start(record, request, *outcome), self._engine.isolation)
             await self._ledger.save(record)
         except Exception as error:  # boundary: the engine, and what the environment's code does to it
             await self._fail(life, error)
@@ -193,12 +195,19 @@ class Creations:
             self._lives.look_after(life)
             logger.info("instance of %s ready in %.0f ms", record.environment, 1e3 * (time.perf_counter() - began))
 
-    async def _start(self, record: Record, request: CreateInstance, project: Project) -> Address:
+    async def _start(
+        self, record: Record, request: CreateInstance, project: Project, spec: InstanceSpec
+    ) -> Address:
         began = time.perf_counter()
         layer = await self._catalog.layer(project)
         record.layer = layer.name if layer else ""
-        spec = admission.spec_for(record.id, request, project, self._place.rules, self._place.start_timeout)
-        spec = replace(spec, layer=layer, keep_history=self._place.keep_history)
+        spec = replace(
+            spec,
+            id=record.id,
+            layer=layer,
+            start_timeout=self._place.start_timeout,
+            keep_history=self._place.keep_history,
+        )
         self._metrics.took("prepare", time.perf_counter() - began)
         if not (request.resources or request.network or request.datasource):  # then it is like no blank one
             self._warmth.created(spec, project)

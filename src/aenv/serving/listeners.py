@@ -12,6 +12,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -137,6 +138,52 @@ def _reporting(app: ASGIApp) -> ASGIApp:
     return reporting
 
 
+class _Joining(asyncio.Transport):
+    """A connection that sends the head of a reply together with its body, where that comes at once.
+
+    uvicorn writes them one after the other: the client would be woken twice.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+
+    def write(self, data: bytes) -> None:  # type: ignore[override]
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n"):
+            self._head = data
+            self._loop.call_soon(self._flush)
+            return
+        self._transport.write(data)
+
+    def _flush(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+
 class _Connection(HttpToolsProtocol):
     """uvicorn's connection, with limits for clients that are slow, silent, endless or half gone."""
 
@@ -144,7 +191,7 @@ class _Connection(HttpToolsProtocol):
     _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(_Joining(transport, self.loop))
         self.timeout_keep_alive_task = self.loop.call_later(_HEAD_TIMEOUT, self.timeout_keep_alive_handler)
 
     def data_received(self, data: bytes) -> None:

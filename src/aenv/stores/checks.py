@@ -15,6 +15,9 @@ MAX_TOTAL = 2**53 - 1
 """The largest whole number that a double, and so Lua, tells from the next one."""
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
 def check_texts(*texts: str) -> None:
     """Refuse what would sort differently in different stores, or not fit into one."""
     for text in texts:
@@ -51,13 +54,13 @@ def limits_of(*changes: Put | Delete) -> list[tuple[str, int]]:
     """The totals that a write must hold down: those it names, and that none grows beyond what can be counted."""
     puts = [change for change in changes if isinstance(change, Put)]
     named = [limit for put in puts for limit in put.limits.items()]
-    return named + [(name, MAX_TOTAL) for put in puts for name in put.counts]
+    return named + [(name, MAX_TOTAL) for put in puts for name, amount in put.counts.items() if amount]
 
 
 def dump(key: str, value: Mapping[str, Any]) -> str:
     """A document's value as JSON text; ASCII, so that half a surrogate pair in it does no harm."""
     try:
-        return json.dumps(dict(value), separators=(",", ":"), allow_nan=False)
+        return _ENCODER.encode(dict(value))
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"the value of {key!r} cannot be said in JSON: {error}") from None
 

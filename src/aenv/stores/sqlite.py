@@ -11,7 +11,7 @@ import os
 import sqlite3
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -26,7 +26,7 @@ T = TypeVar("T")
 Migration = Callable[[sqlite3.Connection], None]
 
 _MAX_BUCKETS = 10_000
-_FEW = 16  # keys that can be looked up at once
+_FEW = 16  # documents that can be looked up at once
 _WRITES = 1_000  # between two checkpoints
 
 # Triggers keep totals and the sizes of lists, so no statement can change a document and forget them.
@@ -129,7 +129,8 @@ class SqliteStore:
         check_window(limit, offset)
         start = None if after is None else position(after)
         names = tuple(dict.fromkeys(terms))
-        return await self._run(self._page, kind, names, limit, offset, start, reverse)
+        run = self._run_at_once if limit <= _FEW and not offset else self._run
+        return await run(self._page, kind, names, limit, offset, start, reverse)
 
     async def totals(self, *names: str) -> list[int]:
         check_texts(*names)
@@ -277,12 +278,13 @@ class SqliteStore:
         self._use("synchronous", synchronous)
         with self._transaction():
             self._check_version()
-            for change in changes:
-                if change.revision is not None and change.revision != self._revision(change):
+            revisions = [self._revision(change) for change in changes]
+            for change, revision in zip(changes, revisions, strict=True):
+                if change.revision not in (None, revision):
                     raise Stale(change.kind, change.key)
             before = {name: self._total(name) for name, _ in limits}
-            for change, value in zip(changes, values, strict=True):
-                self._apply(change, value)
+            for change, value, revision in zip(changes, values, revisions, strict=True):
+                self._apply(change, value, is_new=not revision)
             for name, limit in limits:
                 if self._total(name) > limit:
                     raise LimitReached(name, before[name], limit)
@@ -296,18 +298,32 @@ class SqliteStore:
         row = self._db.execute("SELECT amount FROM totals WHERE name = ?", (name,)).fetchone()
         return int(row[0]) if row else 0
 
-    def _apply(self, change: Put | Delete, value: str) -> None:
-        kind, key = change.kind, change.key
-        self._db.execute("DELETE FROM terms WHERE kind = ? AND key = ?", (kind, key))
-        self._db.execute("DELETE FROM counts WHERE kind = ? AND key = ?", (kind, key))
-        if isinstance(change, Delete):
-            self._db.execute("DELETE FROM documents WHERE kind = ? AND key = ?", (kind, key))
-            return
-        self._db.execute(_PUT, (kind, key, value))
-        places = [(kind, term, place, key) for term, place in change.terms.items()]
-        self._db.executemany("INSERT INTO terms VALUES (?, ?, ?, ?)", places)
-        amounts = [(kind, key, name, amount) for name, amount in change.counts.items()]
-        self._db.executemany("INSERT INTO counts VALUES (?, ?, ?, ?)", amounts)
+    def _apply(self, change: Put | Delete, value: str, *, is_new: bool) -> None:
+        of = (change.kind, change.key)
+        terms, counts = (change.terms, change.counts) if isinstance(change, Put) else ({}, {})
+        self._replace("terms", "term, place", of, {} if is_new else self._known("term, place", "terms", of), terms)
+        known = {} if is_new else self._known("name, amount", "counts", of)
+        self._replace("counts", "name, amount", of, known, counts)
+        if isinstance(change, Put):
+            self._db.execute(_PUT, (*of, value))
+        else:
+            self._db.execute("DELETE FROM documents WHERE kind = ? AND key = ?", of)
+
+    def _known(self, columns: str, table: str, of: tuple[str, str]) -> dict[str, Any]:
+        return dict(self._db.execute(f"SELECT {columns} FROM {table} WHERE kind = ? AND key = ?", of).fetchall())
+
+    def _replace(
+        self, table: str, columns: str, of: tuple[str, str], known: Mapping[str, Any], wanted: Mapping[str, Any]
+    ) -> None:
+        """Change the entries of a document that are to change: as a rule most of them stay."""
+        name, _, value = columns.partition(", ")
+        gone = [(*of, *entry) for entry in known.items() if wanted.get(entry[0]) != entry[1]]
+        come = [(*of, *entry) for entry in wanted.items() if known.get(entry[0]) != entry[1]]
+        if gone:
+            where = f"kind = ? AND key = ? AND {name} = ? AND {value} = ?"
+            self._db.executemany(f"DELETE FROM {table} WHERE {where}", gone)
+        if come:
+            self._db.executemany(f"INSERT INTO {table} (kind, key, {columns}) VALUES (?, ?, ?, ?)", come)
 
     def _page(
         self,

@@ -80,8 +80,10 @@ class Blank:
         """Tell it what it is. It loads the environment, and says on its channel when it is ready."""
         text = json.dumps(assignment).encode()
         try:
-            socket.send_fds(self.fork.channel, [struct.pack("!I", len(text))], [listener.fileno()])
-            await asyncio.get_running_loop().sock_sendall(self.fork.channel, text)
+            message = struct.pack("!I", len(text)) + text
+            sent = socket.send_fds(self.fork.channel, [message], [listener.fileno()])
+            if rest := message[sent:]:
+                await asyncio.get_running_loop().sock_sendall(self.fork.channel, rest)
         except OSError as error:  # it has ended; what it said tells why
             logger.debug("an instance ended before it was assigned: %s", error)
 
@@ -104,6 +106,7 @@ class Blank:
     def hear_ahead(self) -> None:
         """Be told, as soon as it is so, that it has loaded its environment."""
         self._hearing = asyncio.create_task(self.line())
+        _ = self.fork.start_time  # whoever takes it need not look
 
     async def until_ready(self, *, confirmed: bool = True) -> dict[str, Any]:
         """What it says when it has loaded its environment, or has failed to. EOFError when it ends instead.

@@ -131,7 +131,7 @@ class NativeEngine(Inside):
         not_enforced = self._not_enforced(recipe)
         folder.write_state(
             pid=blank.fork.pid,
-            start_time=proc.start_time(blank.fork.pid),
+            start_time=blank.fork.start_time,
             environment=spec.environment,
             group=blank.group.name,
             owner=blank.fork.owner,
@@ -155,7 +155,6 @@ class NativeEngine(Inside):
             raise StartFailed(f"{what} failed to load: {said['error'].strip()}")
         if spec.id in self._ending or not folder.exists():
             raise StartFailed(f"{what} was destroyed while it started")
-        blank.fork.channel.close()
         folder.write_state(tools=said["tools"])
         origin = Origin("localhost", socket=str(folder.socket))
         return Address(origin, blank.fork.pid, said["tools"], root.name, not_enforced)

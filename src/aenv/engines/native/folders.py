@@ -11,7 +11,7 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from ..folder import InstanceFolder, is_short_enough
+from ..folder import STATE, InstanceFolder, is_short_enough
 
 SPARES = 8
 _BACKLOG = 1024
@@ -70,6 +70,7 @@ class Folders:
             self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
             os.mkdir(path, 0o700)
         try:
+            os.close(os.open(f"{path}/{STATE}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             return path, _listening(f"{path}/socket")
         except BaseException:
             shutil.rmtree(path)

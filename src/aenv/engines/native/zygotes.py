@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from ...errors import StartFailed
 from ...sandbox import interpreter
 from ...sandbox.mounts import Bind
 from ...sandbox.root import Root
+from .. import proc
 
 logger = logging.getLogger("aenv.engines.native")
 
@@ -64,6 +66,11 @@ class Fork:
         self._pidfd = pidfd
         # One reader for all who want to know: a second one would take the place of the first.
         loop.add_reader(pidfd, self._close)
+
+    @cached_property
+    def start_time(self) -> int | None:
+        """With its pid, this tells it from every other process; None when it has ended."""
+        return proc.start_time(self.pid)
 
     @property
     def is_over(self) -> bool:
