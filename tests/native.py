@@ -14,8 +14,9 @@ def group_name(home: Path) -> str:
 
 
 def traces(home: Path) -> list[str]:
-    """Folders of instances below `home`, their control groups, and processes in their namespaces."""
-    folders = [f"folder {path.name}" for path in sorted((home / "run" / "instances").glob("*"))]
+    """Folders of instances below `home`, and their control groups, but for those that are made ahead."""
+    found = sorted((home / "run" / "instances").glob("*"))
+    folders = [f"folder {path.name}" for path in found if not path.name.startswith("spare.")]
     return [*folders, *(f"group {path}" for path in groups(home))]
 
 

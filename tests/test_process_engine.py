@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import stat
 import sys
@@ -15,6 +14,7 @@ import psutil
 import pytest
 
 from aenv.engines import proc
+from aenv.engines.folder import STATE, InstanceFolder
 from aenv.engines.process import ProcessEngine
 from aenv.errors import StartFailed
 from aenv.http1 import Pool
@@ -147,10 +147,9 @@ class TestProcessEngine(EngineConformance, CapabilityConformance):
         spec = projects.spec()
         address = await engine.create(spec)
         bystander = os.getpid()
-        state = home / "run" / "instances" / spec.id / "state.jsonl"
-        stale = {**json.loads(state.read_text()), "pid": bystander}
-        assert stale["start_time"] != proc.start_time(bystander)
-        state.write_text(json.dumps(stale))
+        folder = InstanceFolder(home / "run" / "instances", spec.id)
+        assert folder.read_state()["start_time"] != proc.start_time(bystander)
+        folder.write_state(pid=bystander)
         other = make_engine()
         assert await other.running() == {}
         assert await other.leftovers() == [spec.id]
@@ -164,8 +163,7 @@ class TestProcessEngine(EngineConformance, CapabilityConformance):
         spec = projects.spec()
         address = await engine.create(spec)
         # As if it had died between starting the process and writing down its pid.
-        state = home / "run" / "instances" / spec.id / "state.jsonl"
-        state.write_text(json.dumps({"socket": json.loads(state.read_text())["socket"]}))
+        (home / "run" / "instances" / spec.id / STATE).write_text("")
         other = make_engine()
         assert await other.running() == {}
         assert await other.leftovers() == [spec.id]

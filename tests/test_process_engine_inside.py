@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from aenv.engines import proc
+from aenv.engines.folder import STATE, InstanceFolder
 from aenv.engines.process import ProcessEngine
 from aenv.errors import InvalidRequest, NotFound, StartFailed
 from aenv.http1 import Pool
@@ -101,14 +102,14 @@ async def test_a_state_that_was_spoilt_from_inside_stops_nobody(
 ) -> None:
     other = projects.spec()
     await engine.create(other)
-    state = json.loads((folder / "state.jsonl").read_text())
+    state = InstanceFolder(folder.parent, id).read_state()
     for spoilt in ("{", "[]", "null", '{"pid": 1}', '{"pid": "1", "start_time": "x"}', '{"tools": 5}', "\ud800"):
-        (folder / "state.jsonl").write_text(spoilt, errors="surrogatepass")
+        (folder / STATE).write_text(spoilt, errors="surrogatepass")
         assert list(await engine.running()) == [other.id]
         assert await engine.leftovers() == [id]
         with pytest.raises(NotFound):
             engine.logs(id)
-    (folder / "state.jsonl").write_text(json.dumps({**state, "socket": str(home / "elsewhere" / "socket")}))
+    (folder / STATE).write_text(json.dumps({**state, "socket": str(home / "elsewhere" / "socket")}))
     (home / "elsewhere").mkdir()
     await engine.destroy(id)
     assert (home / "elsewhere").exists()

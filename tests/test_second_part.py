@@ -20,6 +20,7 @@ import pytest_asyncio
 from aenv.engines import proc
 from aenv.engines.base import Address, InstanceSpec, Limits, Network
 from aenv.engines.descriptors import readable
+from aenv.engines.folder import InstanceFolder
 from aenv.engines.native import seconds
 from aenv.engines.native.engine import NativeEngine
 from aenv.engines.native.seconds import Seconds
@@ -455,8 +456,7 @@ async def test_an_ordinary_user_has_it_too(two: Path) -> None:
 
 
 def _second(engine: NativeEngine, id: str) -> int:
-    state = json.loads((engine._root / id / "state.jsonl").read_text())
-    pid: int = state["second"]["pid"]
+    pid: int = InstanceFolder(engine._root, id).read_state()["second"]["pid"]
     return pid
 
 

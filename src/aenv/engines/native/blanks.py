@@ -72,6 +72,7 @@ class Blank:
     _is_loaded: bool = False
     """Whether it loads its environment before it is assigned; it says then that it is ready, too."""
     _hearing: asyncio.Task[bytes] | None = None
+    _first_words: asyncio.Lock = field(default_factory=asyncio.Lock)
     _listeners: dict[str, socket.socket] = field(default_factory=dict)
     _heard: bytearray = field(default_factory=bytearray)
     _ending: asyncio.Task[None] | None = None
@@ -139,8 +140,11 @@ class Blank:
 
     async def _isolated(self) -> None:
         """Its first words, with what it hands over; when isolating it has failed, they are its last."""
-        if self._log is not None:
-            return
+        async with self._first_words:  # a descriptor has one reader
+            if self._log is None:
+                await self._hear_first_words()
+
+    async def _hear_first_words(self) -> None:
         await readable(self.fork.channel.fileno())
         try:
             text, handed, _, _ = socket.recv_fds(self.fork.channel, 1 << 16, 3)

@@ -30,7 +30,7 @@ from ...sandbox import landlock, probe
 from ...sandbox.places import WORKSPACE
 from ...sandbox.root import Root
 from .. import proc
-from ..base import Address, InstanceSpec, Used
+from ..base import Address, InstanceSpec, Later, Used
 from ..descriptors import readable
 from ..folder import InstanceFolder
 from . import gvisor, seconds
@@ -40,7 +40,7 @@ from .gvisor import Gvisor
 from .inside import Inside
 from .members import go_on, members, stop
 from .relays import reopen
-from .seconds import SecondRoot, Seconds
+from .seconds import LaterRoot, SecondRoot, Seconds
 from .zygotes import Kind, Zygotes
 
 _MAX_LINE = 16 << 20
@@ -57,7 +57,14 @@ class NativeEngine(Inside):
 
     name = "native"
 
-    def __init__(self, home: Path, root_of: RootOf, *, second_root: SecondRoot | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        root_of: RootOf,
+        *,
+        second_root: SecondRoot | None = None,
+        later_root: LaterRoot | None = None,
+    ) -> None:
         self._home = home.expanduser().absolute()
         super().__init__(self._home / "run" / "instances", self._group)
         allow_many_open_files()
@@ -71,7 +78,7 @@ class NativeEngine(Inside):
         self._blanks = Blanks(self._zygotes, self._cgroups, self._folders.refill)
         self._egress = Egress()
         self._gvisor = Gvisor(self._home, self._cgroups)
-        self._seconds = Seconds(self._blanks, self._egress, second_root)
+        self._seconds = Seconds(self._blanks, self._egress, second_root, later_root)
         self._made: dict[str, Blank] = {}
         self._stamps: dict[Path, tuple[float, str]] = {}
         self._checked: set[Path] = set()
@@ -85,6 +92,7 @@ class NativeEngine(Inside):
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        await self._seconds.close()
         await self._relays.close()
         await self._blanks.close()
         await self._zygotes.close()
@@ -122,7 +130,8 @@ class NativeEngine(Inside):
         recipe = self._recipe(spec, root)
         if spec.isolation == gvisor.NAME:
             return await self._start_in_gvisor(spec, recipe, folder, what)
-        second = await self._seconds.recipe(spec, recipe) if spec.second else None
+        is_now = bool(spec.second) and not isinstance(spec.second, Later)
+        second = await self._seconds.recipe(spec, recipe) if is_now else None
         blank = await self._blanks.take(recipe, spec.id)
         if spec.id in self._ending or not folder.exists():
             await blank.end()
@@ -143,8 +152,8 @@ class NativeEngine(Inside):
         )
         assignment = _assignment(spec, root)
         await blank.assign(listener, assignment)
-        if second:
-            await self._seconds.start(spec, second, blank, folder)
+        if spec.second:
+            await self._seconds.begin(spec, blank, recipe, second, folder)
         try:
             if recipe.egress:
                 self._egress.serve(spec.id, await blank.egress(), Policy.parse(spec.network.hosts))
@@ -155,6 +164,7 @@ class NativeEngine(Inside):
             raise StartFailed(f"{what} failed to load: {said['error'].strip()}")
         if spec.id in self._ending or not folder.exists():
             raise StartFailed(f"{what} was destroyed while it started")
+        blank.fork.channel.close()
         folder.write_state(tools=said["tools"])
         origin = Origin("localhost", socket=str(folder.socket))
         return Address(origin, blank.fork.pid, said["tools"], root.name, not_enforced)

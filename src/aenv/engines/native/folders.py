@@ -29,9 +29,9 @@ class Folders:
         self._has_swept = False
 
     def take(self, id: str) -> tuple[InstanceFolder, socket.socket]:
-        """The folder of a new instance, and its listener, for the caller to close. FileExistsError when it is there.
+        """The folder of a new instance, and its listener, for the caller to close.
 
-        InvalidRequest when no instance has such an id.
+        FileExistsError when it is there, InvalidRequest when no instance has such an id.
         """
         folder = InstanceFolder(self._root, id)
         if not (folder.holds_socket and self._has_room):

@@ -3,12 +3,16 @@
 It is a blank instance of its own kind, with its own user, pid, mount and network namespaces; it shares the control
 group of the first, and its end. The first has a socket that the second listens on: it was made by the
 first, in its own file system, and handed over, so that the two share no folder.
+
+Not here: waiting for the first use of one that is made only then (`first_use.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,13 +22,15 @@ from ...egress import Egress, Policy
 from ...errors import StartFailed, Unsupported
 from ...sandbox.root import Root
 from .. import proc
-from ..base import InstanceSpec
+from ..base import InstanceSpec, Later
 from ..descriptors import readable
 from ..folder import InstanceFolder
 from .blanks import Blank, Blanks, Recipe
+from .first_use import FirstUses
 from .zygotes import Kind
 
 SecondRoot = Callable[[str], Awaitable[Root]]
+LaterRoot = Callable[[Later], Awaitable[Root]]
 
 _PROJECT = Path(__file__).parents[2] / "envs" / "second_part"
 # What it needs there must be loaded before: the image may have no Python.
@@ -35,23 +41,47 @@ _NO_LIMIT = 10.0 * 365 * 24 * 3600  # seconds; the call in the first part has it
 
 
 class Seconds:
-    """The second parts of an engine's instances. `root_of` finds the root of an image by its name."""
+    """The second parts of an engine's instances. `root_of` finds the root of an image by its name.
 
-    def __init__(self, blanks: Blanks, egress: Egress, root_of: SecondRoot | None) -> None:
+    `later_root` makes those of second parts that are made at their first use.
+    """
+
+    def __init__(
+        self, blanks: Blanks, egress: Egress, root_of: SecondRoot | None, later_root: LaterRoot | None
+    ) -> None:
         self._blanks = blanks
         self._egress = egress
         self._root_of = root_of
+        self._later_root = later_root
+        self._first_uses = FirstUses()
         self._made: dict[str, Blank] = {}
         self._reasons: dict[str, str] = {}
 
+    async def close(self) -> None:
+        """Wait for no first use any more. Second parts that were made live on."""
+        await self._first_uses.close()
+
+    async def begin(
+        self, spec: InstanceSpec, first: Blank, like: Recipe, recipe: Recipe | None, folder: InstanceFolder
+    ) -> None:
+        """Start the second part; without a recipe, hold its socket until it is used for the first time.
+
+        `like` is the recipe of the first part.
+        """
+        try:
+            listener = await first.second_listener()
+        except EOFError:
+            return  # the first part has ended, and has more to say about it
+        if recipe:
+            with listener:
+                await self._start(spec, recipe, first, folder, listener)
+            return
+        _write_waits(folder)
+        self._first_uses.wait(spec.id, listener, lambda held: self._start_later(spec, first, like, folder, held))
+
     async def recipe(self, spec: InstanceSpec, first: Recipe) -> Recipe:
         """For the second part of an instance. NotFound when its image is not here."""
-        if self._root_of is None:
-            raise Unsupported(
-                f"no second part {spec.second!r}: this engine has no images; "
-                "start it by 'aenv serve', and bring the image with 'aenv image load'"
-            )
-        root = await self._root_of(spec.second)
+        root = await self._root(spec.second)
         kind = Kind(
             project=_PROJECT,
             root=root,
@@ -61,23 +91,49 @@ class Seconds:
         )
         return Recipe(kind, first.limits, first.egress, keep_history=False)
 
-    async def start(self, spec: InstanceSpec, recipe: Recipe, first: Blank, folder: InstanceFolder) -> None:
+    async def _root(self, second: str | Later) -> Root:
+        if isinstance(second, Later):
+            if self._later_root is None:
+                raise Unsupported("no second part: this engine makes none; start it by 'aenv serve'")
+            return await self._later_root(second)
+        if self._root_of is None:
+            raise Unsupported(
+                f"no second part {second!r}: this engine has no images; "
+                "start it by 'aenv serve', and bring the image with 'aenv image load'"
+            )
+        return await self._root_of(second)
+
+    async def _start_later(
+        self, spec: InstanceSpec, first: Blank, like: Recipe, folder: InstanceFolder, listener: socket.socket
+    ) -> None:
+        """As `_start`, but a failure leaves the first part as it was."""
+        try:
+            recipe = await self.recipe(spec, like)
+            await self._start(spec, recipe, first, folder, listener)
+        except Exception:
+            await self._drop(spec.id)
+            if not first.is_over:
+                _write_waits(folder)
+            raise
+
+    async def _start(
+        self, spec: InstanceSpec, recipe: Recipe, first: Blank, folder: InstanceFolder, listener: socket.socket
+    ) -> None:
         """Make it, in the group of the first; return when it serves. Whoever ends the instance ends it too."""
-        what = f"the second part of {spec.environment!r}, {spec.second!r},"
+        what = f"the second part of {spec.environment!r}, {recipe.kind.root.name!r},"
         try:
             second = await self._blanks.make(recipe, spec.id, within=first.group)
         except OSError as error:  # its group is gone
             raise StartFailed(f"{what} was destroyed while it started: {error}") from error
         self._made[spec.id] = second
+        first.fork.then(second.fork.kill)
         if first.is_over:
-            await self.end(spec.id)
+            await self._drop(spec.id)
             raise StartFailed(f"{what} was destroyed while it started")
-        self._tie(spec.id, first, second)
         # Before it runs anything: an engine that comes later must find it.
         folder.write_state(second={"pid": second.fork.pid, "start_time": proc.start_time(second.fork.pid)})
         try:
-            with await first.second_listener() as listener:
-                await second.assign(listener, _assignment(spec, recipe.kind.root))
+            await second.assign(listener, _assignment(spec, recipe.kind.root))
             if recipe.egress:
                 self._egress.serve(key(spec.id), await second.egress(), Policy.parse(spec.network.hosts))
             said = await second.until_ready()
@@ -90,9 +146,10 @@ class Seconds:
         if not said["ready"]:
             raise StartFailed(f"{what} failed to start: {said['error'].strip()}")
         second.fork.channel.close()
+        self._tie(spec.id, first, second)
 
     def _tie(self, id: str, first: Blank, second: Blank) -> None:
-        """Neither lives without the other."""
+        """From now on the first part does not live without the second."""
 
         def second_is_over() -> None:
             if not first.fork.is_over:
@@ -100,11 +157,14 @@ class Seconds:
                 first.fork.kill()
 
         second.fork.then(second_is_over)
-        first.fork.then(second.fork.kill)
 
     async def end(self, id: str) -> None:
-        """End the second part, if there is one; its group is the first part's."""
+        """End the second part, if there is one or would be; its group is the first part's."""
         self._reasons.pop(id, None)
+        await self._first_uses.stop(id)
+        await self._drop(id)
+
+    async def _drop(self, id: str) -> None:
         await self._egress.stop(key(id))
         if second := self._made.pop(id, None):
             await second.end()
@@ -112,6 +172,11 @@ class Seconds:
     def why(self, id: str) -> str:
         """Why the first part has ended, if it is because of the second."""
         return self._reasons.get(id, "")
+
+
+def _write_waits(folder: InstanceFolder) -> None:
+    """Write down which process holds the socket of a second part that is not made yet."""
+    folder.write_state(second={"engine": os.getpid(), "since": proc.start_time(os.getpid())})
 
 
 def of(folder: InstanceFolder) -> proc.Process | None:
@@ -125,7 +190,10 @@ def of(folder: InstanceFolder) -> proc.Process | None:
 
 
 def is_whole(folder: InstanceFolder) -> bool:
-    """Whether the second part runs, where there was one."""
+    """Whether the second part runs, where there was one; or can be made, where it was not used yet."""
+    match folder.read_state():
+        case {"second": {"engine": int(pid), "since": int(since)}}:
+            return proc.Process(pid, since).runs()  # without it nobody has the socket any more
     second = of(folder)
     return second is None or second.runs()
 

@@ -1,0 +1,118 @@
+"""Folders of instances that are made ahead."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aenv.engines.folder import InstanceFolder
+from aenv.engines.native.folders import SPARES, Folders
+from aenv.errors import InvalidRequest
+
+MADE_AND_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from aenv.engines.native.folders import Folders
+Folders(Path(sys.argv[1])).refill()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """Short enough for sockets."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder, "run", "instances")
+
+
+def names(root: Path) -> list[str]:
+    return sorted(path.name for path in root.glob("*"))
+
+
+def answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
+
+
+@pytest.mark.parametrize("is_ahead", [True, False])
+def test_a_folder_has_a_socket_that_listens_and_is_for_its_owner_only(root: Path, is_ahead: bool) -> None:
+    folders = Folders(root)
+    if is_ahead:
+        folders.refill()
+    folder, listener = folders.take("one")
+    with listener:
+        assert folder.path == root / "one" and folder.path.stat().st_mode & 0o777 == 0o700
+        assert answers(folder.socket) and folder.socket.parent == folder.path
+    folders.close()
+    assert names(root) == ["one"]
+
+
+def test_an_instance_that_has_a_folder_keeps_it(root: Path) -> None:
+    folders = Folders(root)
+    first, listener = folders.take("one")
+    first.write_state(pid=1)
+    with listener, pytest.raises(FileExistsError):
+        folders.take("one")
+    assert names(root) == ["one"] and InstanceFolder(root, "one").read_state() == {"pid": 1}
+
+
+def test_an_id_that_could_be_another_place_is_refused(root: Path) -> None:
+    with pytest.raises(InvalidRequest, match="bad instance id"):
+        Folders(root).take("../one")
+
+
+def test_a_socket_whose_path_is_too_long_is_elsewhere(tmp_path: Path) -> None:
+    folder, listener = Folders(tmp_path / ("long" * 30)).take("one")
+    with listener:
+        assert answers(folder.socket) and folder.socket.parent != folder.path
+    folder.remove()
+    assert not folder.socket.exists()
+
+
+def test_as_many_are_made_ahead_as_were_taken_and_closing_removes_them(root: Path) -> None:
+    folders = Folders(root)
+    folders.refill()
+    assert len(names(root)) == SPARES
+    folders.take("one")[1].close()
+    folders.refill()
+    assert len(names(root)) == SPARES + 1
+    folders.close()
+    assert names(root) == ["one"]
+
+
+@pytest.mark.parametrize("removes", [Folders.refill, Folders.close])
+def test_what_a_process_that_was_killed_had_made_ahead_is_removed_by_the_next(root: Path, removes: object) -> None:
+    subprocess.run([sys.executable, "-c", MADE_AND_KILLED, str(root)], check=False)
+    left = names(root)
+    assert len(left) == SPARES
+    folders = Folders(root)
+    removes(folders)  # type: ignore[operator]
+    assert not set(left) & set(names(root))
+    folders.close()
+
+
+def test_what_another_engine_has_made_ahead_stays(root: Path) -> None:
+    first, second = Folders(root), Folders(root)
+    first.refill()
+    second.close()
+    folder, listener = first.take("one")
+    with listener:
+        assert answers(folder.socket)
+    first.close()
+
+
+def test_a_state_that_was_cut_short_is_the_state_before(root: Path) -> None:
+    folder, listener = Folders(root).take("one")
+    listener.close()
+    folder.write_state(pid=1, tools=[])
+    folder.write_state(tools=["a"])
+    file = next(root.glob("one/state*"))
+    os.truncate(file, file.stat().st_size - 3)
+    assert InstanceFolder(root, "one").read_state() == {"pid": 1, "tools": []}
