@@ -9,13 +9,18 @@ import asyncio
 import gc
 import socket
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ..author.inject import Context
+from ..author.registry import Registry
 from ..limits import MAX_BODY_BYTES
 from ..runtime import program
+from ..runtime.app import App
+from ..runtime.fastmcp import find_server
 from ..runtime.history import REMEMBERED
 from ..runtime.http import Listener
 from ..runtime.loader import Loaded
@@ -33,10 +38,39 @@ _REHEARSAL = (
 
 
 @dataclass(frozen=True)
+class Prepared:
+    """What answers the calls of a loaded environment, without a loop: it is forked with the rest."""
+
+    offer: Offer
+    app: App
+
+
+def prepare(loaded: Loaded) -> Prepared | None:
+    """None for a server of somebody else's, which begins on the loop that it will run on."""
+    registry, modules = loaded
+    if find_server(modules) is not None:
+        return None
+    with asyncio.Runner(loop_factory=program.new_loop) as runner:
+        prepared = runner.run(_offer(AsyncExitStack(), registry, modules, REMEMBERED))
+    asyncio.set_event_loop(None)
+    return prepared
+
+
+async def _offer(
+    stack: AsyncExitStack, registry: Registry, modules: list[ModuleType], remembered: int
+) -> Prepared:
+    offer = await stack.enter_async_context(
+        offered(registry, modules, _NOBODY, timeout=None, name="aenv-server", remembered=remembered)
+    )
+    return Prepared(offer, app_of(offer, loopback_only=False))
+
+
+@dataclass(frozen=True)
 class Waiting:
     """How an instance learns what it is. `is_told` says whether it would have to wait for `tell`."""
 
     loaded: Loaded
+    prepared: Prepared | None
     keep_history: bool
     is_told: Callable[[], bool]
     tell: Callable[[], program.Options]
@@ -47,13 +81,13 @@ class Waiting:
         """Never returns: such an instance is ended from outside."""
         gc.freeze()
         gc.enable()
-        remembered = REMEMBERED if self.keep_history else 0
-        registry, modules = self.loaded
-        async with offered(
-            registry, modules, _NOBODY, timeout=None, name="aenv-server", remembered=remembered
-        ) as offer:
-            app = app_of(offer, loopback_only=False)
-            async with Listener(app.handle, max_body_bytes=MAX_BODY_BYTES) as listener:
+        async with AsyncExitStack() as stack:
+            if self.prepared and self.keep_history:
+                prepared = self.prepared
+            else:
+                prepared = await _offer(stack, *self.loaded, REMEMBERED if self.keep_history else 0)
+            offer = prepared.offer
+            async with Listener(prepared.app.handle, max_body_bytes=MAX_BODY_BYTES) as listener:
                 # Who is told of it now finds all in place when the first call comes: that waits in the socket
                 # until what is left has been done.
                 self.announce(offer.tools)

@@ -18,6 +18,7 @@ import ctypes
 import gc
 import importlib
 import json
+import logging
 import os
 import py_compile
 import select
@@ -26,6 +27,7 @@ import socket
 import struct
 import sys
 import traceback
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -37,6 +39,8 @@ from ..sandbox import mounts, namespaces, seccomp, system
 from ..sandbox.confine import confine
 from ..sandbox.places import ENVIRONMENT, LOG, VARIABLES, WORKSPACE
 from . import purity, waiting, warming
+
+logger = logging.getLogger("aenv.boot.zygote")
 
 MAX_MESSAGE = 1 << 20
 _ENVIRONMENT_PATH = Path(ENVIRONMENT)
@@ -58,6 +62,8 @@ _NEVER = (
 _fork_only = ctypes.PyDLL(None, use_errno=True).fork
 _CHANNEL = 3  # the descriptors of an instance, besides the three that every process has
 _LISTENER = 4
+_NETWORKS = 4
+_UNDISTURBED = 50  # milliseconds
 
 
 def main() -> NoReturn:
@@ -88,6 +94,9 @@ class _Zygote:
         logs.configure()
         settings.give({})
         self._own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        self._own_network = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        self._networks: deque[int] = deque()
+        self._can_have_more = True
         self._instances: dict[int, int] = {}
         awake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake)
@@ -97,12 +106,30 @@ class _Zygote:
         poll.register(self.control, select.POLLIN)
         poll.register(awake, select.POLLIN)
         while True:
-            for descriptor, _ in poll.poll():
+            events = poll.poll(_UNDISTURBED if self._wants_networks() else None)
+            if not events:
+                self._make_network()
+            for descriptor, _ in events:
                 if descriptor == awake:
                     os.read(awake, 4096)
                     self._report_ended()
                 else:
                     self._obey()
+
+    def _wants_networks(self) -> bool:
+        return not self.order["host_network"] and self._can_have_more and len(self._networks) < _NETWORKS
+
+    def _make_network(self) -> None:
+        """One ahead, while nobody asks for anything: the kernel takes half a millisecond for it."""
+        try:
+            system.unshare("network")
+            namespaces.bring_up_loopback()
+            self._networks.append(os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            self._can_have_more = False  # until the next instance, which will say why it has none
+            logger.debug("no network can be made ahead: %s", error)
+        finally:
+            system.setns(self._own_network, "network")
 
     def _load(self) -> None:
         """Everything that an instance will use, so that it finds it loaded, and what the environment asks for."""
@@ -111,6 +138,7 @@ class _Zygote:
         warming.warm()
         _compile_ahead(self.order["source"])
         self._loaded = _load_ahead(self.order["source"])
+        self._prepared = waiting.prepare(self._loaded) if self._loaded else None
         if self._loaded is None:
             sys.path.insert(0, self.order["source"])
         for name in self.order["preload"]:
@@ -125,22 +153,27 @@ class _Zygote:
             os._exit(0)  # the engine is gone; instances live on
         request = json.loads(message)
         number = request["fork"]
+        network = self._networks.popleft() if self._networks else None
         try:
             system.unshare("pid")
             pid = self._fork()
         except OSError as error:
             self._fail(number, error)
-            os.close(descriptors[0])
+            _close(descriptors[0], network)
             return
         if pid == 0:
             try:
-                _Instance(self.stage, self._filter, self.order, request, self._loaded).begin(descriptors[0])
+                instance = _Instance(
+                    self.stage, self._filter, self.order, request, self._loaded, self._prepared, network
+                )
+                instance.begin(descriptors[0])
             except BaseException:  # boundary: a fork must not go on as its parent
                 traceback.print_exc()
             finally:
                 os._exit(1)
         system.setns(self._own_pids, "pid")
-        os.close(descriptors[0])
+        _close(descriptors[0], network)
+        self._can_have_more = True
         self._instances[pid] = number
         handle = os.pidfd_open(pid)
         try:
@@ -186,10 +219,15 @@ class _Instance:
     order: dict[str, Any]
     request: dict[str, Any]
     loaded: loader.Loaded | None
+    prepared: waiting.Prepared | None
+    network: int | None
+    """A network that was made ahead, for this instance alone."""
 
     def begin(self, channel: int) -> NoReturn:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        if self.network is not None:
+            system.setns(self.network, "network")
         os.dup2(channel, _CHANNEL)  # over the zygote's own descriptors, of which none may stay
         os.closerange(_CHANNEL + 1, 1024)
         speak = socket.socket(fileno=_CHANNEL)
@@ -202,6 +240,7 @@ class _Instance:
             program.serve(self._told(speak))
         wait = waiting.Waiting(
             self.loaded,
+            self.prepared,
             self.request["keep_history"],
             is_told=lambda: _has_more(speak),
             tell=lambda: self._told(speak),
@@ -212,9 +251,9 @@ class _Instance:
     def _isolate(self, channel: socket.socket) -> None:
         """Everything that keeps it apart."""
         os.setsid()
-        network = [] if self.order["host_network"] else ["network"]
-        system.unshare("mount", "ipc", "uts", *network)
-        if network:
+        needs_network = not self.order["host_network"] and self.network is None
+        system.unshare("mount", "ipc", "uts", *(["network"] if needs_network else []))
+        if needs_network:
             namespaces.bring_up_loopback()
         socket.sethostname(self.request["hostname"])
         view = self.request["view"]
@@ -300,6 +339,12 @@ def _compile_ahead(source: str) -> None:
     if os.path.isdir(_COMPILED):
         options = f"userxattr,lowerdir={_COMPILED}:{ENVIRONMENT}"
         system.mount("environment", ENVIRONMENT, "overlay", system.MS_NOSUID | system.MS_NODEV, options)
+
+
+def _close(*descriptors: int | None) -> None:
+    for descriptor in descriptors:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _has_more(channel: socket.socket) -> bool:

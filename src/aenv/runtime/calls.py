@@ -60,6 +60,7 @@ class Calls:
     def begin(self, context: Context, timeout: float | None) -> None:
         """Whose calls they are, where that was not known before."""
         self.context = context
+        self.last_active = time.time()
         self._timeout = timeout or DEFAULT_TIMEOUT
 
     async def rehearse(self) -> None:
