@@ -159,7 +159,10 @@ class Creations:
     async def _admit(
         self, records: list[Record], request: CreateInstance, caller: Caller
     ) -> tuple[Project, InstanceSpec]:
-        """Find the environment and wait for room; then all of them are in the ledger."""
+        """Find the environment and wait for room; then all of them are in the ledger.
+
+        But for one that meets no limit: it can be started at once, and is recorded meanwhile.
+        """
         began = time.perf_counter()
         project = await self._catalog.find(refs.parse(request.env_name), caller)
         spec = admission.check(request, project, self._place.rules)
@@ -168,6 +171,8 @@ class Creations:
         self._metrics.took("find", time.perf_counter() - began)
         limits = self._ledger.limits(records[0], caller.max_instances)
         check_fits(records, limits)
+        if not limits and len(records) == 1:
+            return project, spec
         began = time.perf_counter()
         await self._queue.admit(
             records[0].owner or "",
@@ -186,7 +191,11 @@ class Creations:
             outcome = await asyncio.shield(admitted)
             if isinstance(outcome, Exception):
                 raise outcome
-            record.run(await self._start(record, request, *outcome), self._engine.isolation)
+            if record.revision:
+                address = await self._start(record, request, *outcome)
+            else:
+                address = await self._start_and_record(record, request, *outcome)
+            record.run(address, self._engine.isolation)
             await self._ledger.save(record)
         except Exception as error:  # boundary: the engine, and what the environment's code does to it
             await self._fail(life, error)
@@ -194,6 +203,27 @@ class Creations:
             self._metrics.did("create", record.name)
             self._lives.look_after(life)
             logger.info("instance of %s ready in %.0f ms", record.environment, 1e3 * (time.perf_counter() - began))
+
+    async def _start_and_record(
+        self, record: Record, request: CreateInstance, project: Project, spec: InstanceSpec
+    ) -> Address:
+        """Both at once. When it cannot be recorded, it is not started either."""
+        starting = self._lives.tasks.create_task(_outcome(self._start(record, request, project, spec)))
+        try:
+            await asyncio.sleep(0)  # it has asked for what it needs when the store is written to
+            began = time.perf_counter()
+            await self._ledger.begin(record, limits={})
+            self._metrics.took("admit", time.perf_counter() - began)
+            outcome = await asyncio.shield(starting)
+        except BaseException:
+            starting.cancel()
+            await asyncio.wait({starting})
+            if not starting.cancelled() and not isinstance(starting.result(), Exception):
+                await self._lives.destroy_quietly(record.id)
+            raise
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     async def _start(
         self, record: Record, request: CreateInstance, project: Project, spec: InstanceSpec
