@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import stat
 import sys
@@ -163,7 +164,9 @@ class TestProcessEngine(EngineConformance, CapabilityConformance):
         spec = projects.spec()
         address = await engine.create(spec)
         # As if it had died between starting the process and writing down its pid.
-        (home / "run" / "instances" / spec.id / STATE).write_text("")
+        folder = InstanceFolder(home / "run" / "instances", spec.id)
+        begun = {"socket": str(folder.socket)}
+        (folder.path / STATE).write_text(json.dumps(begun) + "\n")
         other = make_engine()
         assert await other.running() == {}
         assert await other.leftovers() == [spec.id]
