@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from . import quantities, refs
 from .errors import InvalidRequest
@@ -22,6 +22,9 @@ logger = logging.getLogger("aenv.config")
 FILE_NAME = "config.json"
 
 NetworkKind = Literal["none", "egress", "full"]
+
+# No other: who publishes an environment must not choose which of the gateway's variables is taken for a folder.
+_DATA = re.compile(r"[a-z0-9][a-z0-9-]{0,62} [A-Z][A-Z0-9_]{0,62}_DATA_DIR\Z")
 
 _HOST = re.compile(
     r"((\*\.)?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*|\[[0-9a-f:.]+\])(:(?P<port>[0-9]{1,5}))?\Z",
@@ -40,6 +43,9 @@ _TOP = {
     "testConfig": dict,
     "deployConfig": dict,
     "protocolVersion": str,
+    "aliases": list,
+    "data": dict,
+    "evalOnly": bool,
 }
 _DEPLOY = {
     "cpu": (str, int, float),
@@ -64,6 +70,7 @@ _DEPLOY = {
     "warmPool": int,
     "freezeAfter": (str, int, float),
     "reclaim": bool,
+    "secondPart": (str, dict),
     # Legacy, flat: read where `service` or the simple names are absent.
     **dict.fromkeys(("replicas", "port"), int),
     "enableStorage": bool,
@@ -72,6 +79,13 @@ _DEPLOY = {
     **dict.fromkeys(("memoryRequest", "memoryLimit"), (str, int)),
     **dict.fromkeys(("ephemeralStorageRequest", "ephemeralStorageLimit"), (str, int)),
 }
+
+
+class Data(NamedTuple):
+    """A folder that an environment needs and does not bring, and the variable that says where it is."""
+
+    name: str
+    variable: str
 
 
 @dataclass(frozen=True)
@@ -88,6 +102,8 @@ class Project:
     test: dict[str, Any] = field(default_factory=dict)
     deploy: dict[str, Any] = field(default_factory=dict)
     raw: dict[str, Any] = field(default_factory=dict)
+    aliases: tuple[refs.Ref, ...] = ()
+    data: Data | None = None
 
     @property
     def ref(self) -> refs.Ref:
@@ -152,7 +168,24 @@ def _project(path: Path, text: str, raw: Any) -> Project:
         test=raw.get("testConfig", {}),
         deploy=deploy,
         raw=raw,
+        aliases=tuple(_alias(text, alias) for alias in raw.get("aliases", ())),
+        data=_data(text, raw["data"]) if "data" in raw else None,
     )
+
+
+def _alias(text: str, alias: Any) -> refs.Ref:
+    try:
+        return refs.exact(*str(alias).split("@", 1))
+    except (TypeError, InvalidRequest):
+        raise InvalidRequest(f"{_place(text, 'aliases')}aliases: {alias!r} is no 'name@1.0.0'") from None
+
+
+def _data(text: str, data: dict[str, Any]) -> Data:
+    match data:
+        case {"name": str(name), "variable": str(key)} if len(data) == 2 and _DATA.match(f"{name} {key}"):
+            return Data(name, key)
+    shape = '{"name": "tau2", "variable": "TAU2_DATA_DIR"}, in such letters, and the variable ending in _DATA_DIR'
+    raise InvalidRequest(f"{_place(text, 'data')}data must be as in {shape}")
 
 
 def check_deploy(deploy: dict[str, Any], text: str = "") -> None:

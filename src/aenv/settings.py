@@ -28,6 +28,7 @@ KNOWN = {
     "AENV_CALL_TIMEOUT": "inside an instance: seconds a call may take",
     "AENV_STORAGE": "inside an instance: the folder that outlives it",
     "AENV_SECOND_PART": "inside an instance: the socket of its second part",
+    "AENV_VALIDATION": "inside an instance: 1 lets it play its reference solution, for 'aenv validate'",
     "AENV_SERVICE_ID": "inside a replica of a service: the service's id",
     "AENV_TEST_SHARED": "tests only: the folder with shared test data",
 }

@@ -74,13 +74,14 @@ def create(
     import asyncio
 
     from .. import quantities
-    from ..client.embedded import found_by
+    from ..client.embedded import forwarded, found_by
     from ..client.launch import Limits
 
     given["datasource"] = found_by(gateway.url, given["datasource"])
+    environment = connection.environment(env_name)
     body: dict[str, Any] = {
-        "envName": connection.environment(env_name),
-        "environment_variables": variables,
+        "envName": environment,
+        "environment_variables": forwarded(gateway.url, environment, variables),
         "arguments": list(arguments),
         "labels": labels,
         "owner": owner or gateway.owner,

@@ -20,9 +20,10 @@ from . import output
 
 # Commands are modules of this package, loaded when they are run: the CLI starts as fast as its command does.
 COMMANDS = (
-    *("init", "run", "call", "test", "build", "push", "pull", "list", "get", "release", "delete"),
+    *("init", "run", "call", "test", "validate", "eval", "build", "push", "pull"),
+    *("list", "get", "release", "delete"),
     *("instance", "instances", "ps", "top", "warm", "service", "token", "login", "config", "serve", "hub"),
-    *("image", "doctor", "demo", "version", "completion"),
+    *("image", "data", "doctor", "demo", "version", "completion"),
 )
 _MODULES = {"image": "image_store"}  # `image.py` is about building them
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .. import settings
+from ..data.folders import on_host
 from . import output, parameters, project
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ def _plan(options: Options, arguments: tuple[str, ...]) -> Plan:
     if found:
         # As in an instance, where what its creator gives wins over config.json: here the shell does.
         variables = {**found.environment_variables, **variables, "AENV_ENVIRONMENT": str(found.ref)}
+        if found.data and (data := on_host(found.data, settings.home())):
+            variables[found.data.variable] = str(data)
         flags += ["--call-timeout", f"{found.call_timeout:g}"] if found.call_timeout else []
     return Plan(path, flags, arguments, folder, variables)
 

@@ -13,9 +13,11 @@ import select
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..addresses import Origin
+from ..data.folders import of_built_in
 from ..errors import EnvironmentError, Unavailable
 from ..settings import ClientSettings
 
@@ -56,6 +58,14 @@ def found_by(url: str | None, datasource: str) -> str:
     """A folder of this program's, named so that the platform, which runs elsewhere, finds it; not for others."""
     is_ours = not url and datasource.startswith(("./", "~"))
     return str(Path(datasource).expanduser().absolute()) if is_ours else datasource
+
+
+def forwarded(url: str | None, environment: str, given: Mapping[str, str]) -> dict[str, str]:
+    """`given`, and this program's own variables that tell where the data of a built-in environment is.
+
+    The platform may have been started by a program that had others. Not for gateways elsewhere.
+    """
+    return {**(of_built_in(environment.partition("@")[0]) if not url else {}), **given}
 
 
 def _answers(path: Path) -> bool:

@@ -20,7 +20,7 @@ from ..addresses import Origin
 from ..errors import AEnvError, ConnectFailed, EnvironmentError, NetworkError, ToolError, ToolTimeoutError
 from . import address, formats, launch
 from .breaker import THRESHOLD, Breaker
-from .embedded import found_by, platform
+from .embedded import forwarded, found_by, platform
 from .launch import Instance, Launched, Limits
 from .names import ToolNames
 from .result import Progress, ToolResult, from_mcp
@@ -184,11 +184,12 @@ class Environment:
             return await act(await platform(self._settings, self._startup_timeout))
 
     def _create_body(self) -> dict[str, Any]:
+        url = self._aenv_url or self._settings.system_url
         body = {
             "envName": str(self._ref),
-            "datasource": found_by(self._aenv_url or self._settings.system_url, self.datasource),
+            "datasource": found_by(url, self.datasource),
             "ttl": self.ttl,
-            "environment_variables": self.environment_variables,
+            "environment_variables": forwarded(url, str(self._ref), self.environment_variables),
             "arguments": self.arguments,
             "owner": self.owner,
             "labels": self.labels,

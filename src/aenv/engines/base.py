@@ -34,6 +34,14 @@ class Network:
 
 
 @dataclass(frozen=True)
+class Later:
+    """A second part that is made when the first part uses it for the first time."""
+
+    dockerfile: Path | None = None
+    """What its root is built of, in the folder where it lies; without one it is the host's own system."""
+
+
+@dataclass(frozen=True)
 class InstanceSpec:
     """Everything an engine needs to make one instance."""
 
@@ -56,8 +64,10 @@ class InstanceSpec:
     """The image whose files it shall see, where the engine has it."""
     data: Path | None = None
     """A folder that it may read at /data."""
-    second: str = ""
-    """The image of a second part, in which the first can run commands."""
+    data_variable: str = ""
+    """The variable that tells the environment where it finds that folder."""
+    second: str | Later = ""
+    """The image of a second part, in which the first can run commands; or one that is made later."""
     preload: tuple[str, ...] = ()
     """Modules that are the same for all instances of the environment, to be loaded once."""
     isolation: str = ""

@@ -254,7 +254,7 @@ def _refuse(spec: InstanceSpec) -> None:
     """What must not be ignored is refused; what makes no difference to others is only mentioned."""
     if spec.isolation:
         raise Unsupported(f"the process engine cannot isolate by {spec.isolation!r}, nor by anything else")
-    if spec.data or spec.second:
+    if (spec.data and not spec.data_variable) or spec.second:
         logger.warning("the process engine has no use for its datasource")
 
 
@@ -280,6 +280,7 @@ def _variables(spec: InstanceSpec, folder: InstanceFolder) -> dict[str, str]:
         "HOME": str(folder.workspace),
         "TMPDIR": str(folder.temporary),
         **spec.environment_variables,
+        **({spec.data_variable: str(spec.data)} if spec.data_variable else {}),
         _MARK: spec.id,
         "AENV_ENVIRONMENT": spec.environment,
         "AENV_WORKSPACE": str(folder.workspace),

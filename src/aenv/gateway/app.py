@@ -16,6 +16,7 @@ from pathlib import Path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .. import __version__, limits, origins
+from ..data import builtin
 from ..errors import Forbidden, Unavailable
 from ..instances.catalog import read_folders
 from ..serving import listeners, openapi
@@ -100,7 +101,7 @@ async def gateway(settings: GatewaySettings) -> AsyncIterator[tuple[GatewayAddre
     with _sockets(settings) as (control, data):
         address = GatewayAddress(settings.host, _port(control), _port(data), settings.socket)
         async with (
-            shared(settings, folders) as base,
+            shared(settings, folders, builtin.built_in()) as base,
             home.opened(folder) as own,
             parts(settings, base, own) as made,
         ):

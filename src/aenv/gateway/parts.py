@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from .. import origins
 from ..config import Project
+from ..data.builtin import Folders
 from ..engines.base import Engine
 from ..errors import InvalidRequest, Unavailable
 from ..http1 import Pool
@@ -21,7 +22,7 @@ from ..hub.blobs import open_blobs
 from ..hub.checkouts import Checkouts
 from ..hub.routes import Hub
 from ..instances.admission import Rules
-from ..instances.catalog import Catalog, Folders
+from ..instances.catalog import Catalog
 from ..instances.creations import Creations, Place
 from ..instances.freezing import Freezing
 from ..instances.instances import Instances
@@ -65,6 +66,7 @@ class Shared:
     hub: Hub
     checkouts: Checkouts
     folders: Folders
+    built_in: Folders
 
     def routes(self) -> list[Route]:
         """Environments, accounts, and what operators ask."""
@@ -83,7 +85,9 @@ class Shared:
 
 
 @contextlib.asynccontextmanager
-async def shared(settings: GatewaySettings, folders: Folders) -> AsyncIterator[Shared]:
+async def shared(
+    settings: GatewaySettings, folders: Folders, built_in: Folders | None = None
+) -> AsyncIterator[Shared]:
     """The store and what stands on it, open inside the `async with`."""
     home = settings.home.expanduser()
     async with open_store(settings.store, home) as store, open_blobs(settings.blobs, home) as blobs:
@@ -92,8 +96,8 @@ async def shared(settings: GatewaySettings, folders: Folders) -> AsyncIterator[S
         accounts, metrics = Accounts(store, needed=not (local or settings.insecure)), Metrics()
         rates = Rates(store, settings.rate_limit, settings.route_limits)
         front = Front(accounts, rates, metrics, loopback_only=local)
-        hub = Hub(store, blobs, home, folders)
-        yield Shared(store, accounts, metrics, front, hub, Checkouts(home, blobs), folders)
+        hub, built_in = Hub(store, blobs, home, folders, built_in), built_in or {}
+        yield Shared(store, accounts, metrics, front, hub, Checkouts(home, blobs), folders, built_in)
 
 
 @dataclass
@@ -179,7 +183,8 @@ class Parts:
         self.home.share()
 
     def _projects(self) -> list[Project]:
-        return [project for versions in self.shared.folders.values() for project in versions.values()]
+        known = [project for versions in self.shared.folders.values() for project in versions.values()]
+        return [project for project in known if project.ref not in project.aliases]
 
     async def close(self) -> None:
         """End what runs, unless the settings keep it for the next gateway."""
@@ -206,10 +211,10 @@ async def parts(
         memory_bytes=settings.capacity_memory_bytes,
         by_label=settings.max_instances_by_label,
     )
-    rules = Rules(settings.allow_network, settings.data_roots)
+    rules = Rules(settings.allow_network, settings.data_roots, folder)
     place = Place(home.node, secrets.token_hex(8), settings.start_timeout, settings.keep_history, rules)
     ledger, sweeper, tokens = Ledger(base.store, quotas), Sweeper(clock), Tokens()
-    catalog = Catalog(base.folders, base.hub, base.checkouts, folder)
+    catalog = Catalog(base.folders, base.hub, base.checkouts, folder, base.built_in)
     data_rules = DataRules(
         settings.max_body_bytes, origins.is_loopback(settings.host), require_token=settings.require_data_token
     )
@@ -274,7 +279,9 @@ async def _engine(settings: GatewaySettings) -> AsyncIterator[Engine]:
         roots = Roots(settings.home.expanduser(), run=run, pull=settings.pull, network=network)
         async with (
             Rooting(roots) as rooting,
-            NativeEngine(settings.home, rooting.root_of, second_root=roots.image) as engine,
+            NativeEngine(
+                settings.home, rooting.root_of, second_root=roots.image, later_root=rooting.later_root
+            ) as engine,
         ):
             yield engine
     elif settings.engine == "process":

@@ -12,20 +12,24 @@ import math
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..config import load_project
-from ..engines.base import InstanceSpec
+from ..engines.base import InstanceSpec, Later
 from ..errors import StartFailed
+from ..roots.images import OnLine
 from ..roots.roots import Roots
 from ..sandbox.root import Root
 
 logger = logging.getLogger("aenv.gateway")
 
 Stamp = tuple[object, ...]
+_Make = Callable[[OnLine], Awaitable[Root]]
 
 _UNUSED = 30 * 86400.0  # seconds for which a root that nobody asks for is kept
 _COLLECT_EVERY = 86400.0
@@ -56,6 +60,9 @@ class Rooting:
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
         self._made: dict[tuple[Path, str], _Made] = {}
+        self._waiting: Counter[tuple[Path, str]] = Counter()
+        """How many wait for the root of a second part."""
+        self._dropped: set[asyncio.Task[Root]] = set()
         self._collecting: asyncio.Task[None] | None = None
         self._collected_at = -math.inf
 
@@ -63,7 +70,7 @@ class Rooting:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        waiting: list[asyncio.Task[Any]] = [made.root for made in self._made.values()]
+        waiting: list[asyncio.Task[Any]] = [*self._dropped, *(made.root for made in self._made.values())]
         waiting += [self._collecting] if self._collecting else []
         for task in waiting:
             task.cancel()
@@ -71,34 +78,70 @@ class Rooting:
 
     async def root_of(self, spec: InstanceSpec) -> Root:
         """The root of an instance. Whoever gives up waiting leaves the work to go on for the next one."""
-        made = self._made.get((spec.project, spec.image))
+
+        def make(tell: OnLine) -> Awaitable[Root]:
+            return self._roots.root_for(load_project(spec.project), spec.image, tell)
+
+        def sources() -> tuple[Path, ...]:
+            return self._roots.sources(load_project(spec.project), spec.image)
+
+        return await self._made_once((spec.project, spec.image), sources, f"root of {spec.environment}", make)
+
+    async def later_root(self, second: Later) -> Root:
+        """The root of a second part that is made at its first use. The last who gives up waiting ends the work."""
+        file = second.dockerfile
+        if file is None:
+            return await self._roots.second(None)
+
+        def sources() -> tuple[Path, ...]:
+            return (file.parent,)
+
+        key, name = (file, "second"), f"root of the Dockerfile in {file.parent.name!r}"
+        self._waiting[key] += 1
+        try:
+            return await self._made_once(key, sources, name, partial(self._roots.second, file))
+        finally:
+            self._waiting[key] -= 1
+            if not self._waiting[key]:
+                del self._waiting[key]
+                if (made := self._made.get(key)) and not made.root.done():
+                    self._drop(key, made.root)
+
+    def _drop(self, key: tuple[Path, str], work: asyncio.Task[Root]) -> None:
+        del self._made[key]  # at once: whoever asks while it ends must not be given what is being ended
+        work.cancel()
+        self._dropped.add(work)
+        work.add_done_callback(self._dropped.discard)
+
+    async def _made_once(
+        self, key: tuple[Path, str], sources: Callable[[], tuple[Path, ...]], name: str, make: _Make
+    ) -> Root:
+        made = self._made.get(key)
         # What has failed was told to all who waited, and is tried again for the next one who asks.
         if made is None or made.is_gone or made.stamp != await _stamp(made.sources):
-            made = await self._begun(spec, made)
+            made = await self._begun(key, sources(), made, name, make)
         return made.root.result() if made.root.done() else await asyncio.shield(made.root)
 
-    async def _begun(self, spec: InstanceSpec, before: _Made | None) -> _Made:
-        key = spec.project, spec.image
-        sources = self._roots.sources(load_project(spec.project), spec.image)
+    async def _begun(
+        self, key: tuple[Path, str], sources: tuple[Path, ...], before: _Made | None, name: str, make: _Make
+    ) -> _Made:
         stamp = await _stamp(sources)
         found = self._made.get(key)
         if found is not None and found is not before and found.stamp == stamp:
             return found  # somebody else has begun meanwhile
-        made = self._made[key] = _Made(sources, stamp, asyncio.create_task(self._make(spec)))
+        made = self._made[key] = _Made(sources, stamp, asyncio.create_task(self._make(name, make)))
         made.root.add_done_callback(lambda task: task.cancelled() or task.exception())  # told to whoever asks
         return made
 
-    async def _make(self, spec: InstanceSpec) -> Root:
+    async def _make(self, name: str, make: _Make) -> Root:
         def tell(line: str) -> None:
-            logger.info("root of %s: %s", spec.environment, line)
+            logger.info("%s: %s", name, line)
 
         try:
             async with asyncio.timeout(_LONGEST):
-                root = await self._roots.root_for(load_project(spec.project), spec.image, tell)
+                root = await make(tell)
         except TimeoutError:
-            raise StartFailed(
-                f"the root of {spec.environment!r} was not made within {_LONGEST / 60:g} minutes"
-            ) from None
+            raise StartFailed(f"the {name} was not made within {_LONGEST / 60:g} minutes") from None
         for note in root.notes:
             tell(note)
         if time.monotonic() - self._collected_at > _COLLECT_EVERY:

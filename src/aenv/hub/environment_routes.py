@@ -90,8 +90,8 @@ class EnvironmentRoutes:
         return envelope.success(await self._environments.details(environment))
 
     async def _exists(self, call: Call) -> Response:
-        try:
-            environment = await self._environments.find(any_ref(call), call.caller)
+        try:  # whoever asks wants to push: a name that is built in is free
+            environment = await self._environments.find(any_ref(call), call.caller, built_in=False)
         except NotFound:
             return envelope.success({"exists": False})
         return envelope.success({"exists": True, "status": environment.status})

@@ -6,12 +6,13 @@ Not here: how a version comes in (`publishing.py`).
 from __future__ import annotations
 
 import difflib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import refs
 from ..config import Project
+from ..data.builtin import Folders
 from ..errors import Conflict, Forbidden, NotFound
 from ..models import AccessPolicy
 from ..refs import Ref
@@ -27,8 +28,6 @@ DETAILS, POLICIES = "details", "policies"
 _PAGE = 200
 _MAX_NEAR = 10
 _READMES = ("README.md", "README.rst", "README.txt", "README")
-
-Folders = Mapping[str, Mapping[str, Project]]
 
 
 @dataclass(frozen=True)
@@ -48,29 +47,32 @@ class Filter:
 
 
 class Environments:
-    """Versions in a store, and beside them the project folders of this machine."""
+    """Versions in a store, beside them the project folders of this machine, and after them what is built in."""
 
-    def __init__(self, store: Store, uploads: Uploads, folders: Folders) -> None:
+    def __init__(self, store: Store, uploads: Uploads, folders: Folders, built_in: Folders) -> None:
         self._store = store
         self._uploads = uploads
-        self._folders = {
-            name: {version: Environment.of_project(project) for version, project in versions.items()}
-            for name, versions in folders.items()
-        }
-        self._projects = folders
+        self._folders, self._built_in = _described(folders), _described(built_in)
+        self._projects = (folders, built_in)
 
     # Finding
 
-    async def find(self, ref: Ref, caller: Caller) -> Environment:
-        """The version that is meant: of a range the latest. NotFound also when the caller may not see it."""
+    async def find(self, ref: Ref, caller: Caller, *, built_in: bool = True) -> Environment:
+        """The version that is meant: of a range the latest. NotFound also when the caller may not see it.
+
+        What comes with the package is in nobody's way: it is found last, and only where `built_in` is wanted.
+        """
         folders = self._folders.get(ref.name, {}) if caller.role is not Role.ANONYMOUS else {}
         version = ref.pick(folders)
         if version is not None:
             return folders[version]
         found = await self._published(ref)
-        if found is None or not _sees(found, caller):
-            raise NotFound(f"environment {str(ref)!r} not found; {await self._near(ref, caller)}")
-        return found
+        if found and _sees(found, caller):
+            return found
+        ours = self._built_in.get(ref.name, {}) if built_in and caller.role is not Role.ANONYMOUS else {}
+        if version := ref.pick(ours):
+            return ours[version]
+        raise NotFound(f"environment {str(ref)!r} not found; {await self._near(ref, caller)}")
 
     async def before(self, ref: Ref) -> Environment | None:
         """The version before another, among the published ones."""
@@ -85,7 +87,8 @@ class Environments:
     async def details(self, environment: Environment) -> dict[str, Any]:
         """Everything that is known about a version."""
         if environment.policy is None:
-            about = _read_folder(self._projects[environment.name][environment.version])
+            ours = [known.get(environment.name, {}) for known in self._projects]
+            about = _read_folder(next(one[environment.version] for one in ours if environment.version in one))
         else:
             [document] = await self._store.get(DETAILS, str(environment.ref))
             about = document.value if document else {}
@@ -105,6 +108,8 @@ class Environments:
         known = [*self._folders.get(name, {}).values()] if caller.role is not Role.ANONYMOUS else []
         known += [Environment.of(document) async for document in self._documents(f"name={name}")]
         known = [environment for environment in known if _sees(environment, caller)]
+        if not known and caller.role is not Role.ANONYMOUS:
+            known = [*self._built_in.get(name, {}).values()]
         if not known:
             raise NotFound(f"environment {name!r} not found; {await self._near(Ref(name), caller)}")
         known.sort(key=lambda environment: refs.Version(environment.version), reverse=True)
@@ -296,7 +301,8 @@ class Environments:
             page = await self._store.page(KIND, *lists_of(caller), limit=5 * _PAGE)
             seen = [Environment.of(document) for document in page.documents]
             if caller.role is not Role.ANONYMOUS:
-                seen += [one for versions in self._folders.values() for one in versions.values()]
+                known = (*self._folders.values(), *self._built_in.values())
+                seen += [one for versions in known for one in versions.values()]
             close = difflib.get_close_matches(ref.name, {one.name for one in seen})
             found = [one for one in seen if one.name in close]
         names = [str(one.ref) for one in sorted(found, key=lambda one: refs.Version(one.version), reverse=True)]
@@ -311,6 +317,13 @@ def _sees(environment: Environment, caller: Caller) -> bool:
     if environment.policy is None:
         return caller.role is not Role.ANONYMOUS
     return environment.policy.is_seen_by(caller)
+
+
+def _described(folders: Folders) -> dict[str, dict[str, Environment]]:
+    return {
+        name: {version: Environment.of_project(project) for version, project in versions.items()}
+        for name, versions in folders.items()
+    }
 
 
 def _read_folder(project: Project) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..data.builtin import Folders
 from ..refs import Ref
 from ..serving.accounts import Caller
 from ..serving.routes import Route
@@ -11,7 +12,7 @@ from ..stores.base import Store
 from .blobs import Blobs
 from .bundle_routes import BundleRoutes
 from .environment_routes import EnvironmentRoutes
-from .environments import Environments, Folders
+from .environments import Environments
 from .publishing import Publishing
 from .records import Environment
 from .signing import Signer
@@ -21,9 +22,16 @@ from .uploads import Uploads
 class Hub:
     """The registry. `routes()` is what it answers; `find` is for the gateway, which starts what it finds."""
 
-    def __init__(self, store: Store, blobs: Blobs, home: Path, local: Folders | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        blobs: Blobs,
+        home: Path,
+        local: Folders | None = None,
+        built_in: Folders | None = None,
+    ) -> None:
         self._uploads = Uploads(store, blobs, home / "blobs" / "incoming")
-        self._environments = Environments(store, self._uploads, local or {})
+        self._environments = Environments(store, self._uploads, local or {}, built_in or {})
         publishing = Publishing(store, self._uploads, self._environments)
         self._tables = (
             EnvironmentRoutes(self._environments, publishing, store),

@@ -15,10 +15,11 @@ from ..models import CreateInstance, CreateInstances, Renew
 from ..serving import routes
 from ..serving.accounts import Caller
 from ..wire import DEFAULT_TTL
-from .datasources import data_and_second
+from .datasources import data_and_second, declared_data
 from .networks import network_for
 from .records import Record, describe_environment
 from .resources import limits_for
+from .second_parts import later
 
 logger = logging.getLogger("aenv.instances.admission")
 
@@ -38,6 +39,8 @@ class Rules:
     network: NetworkKind = "full"
     data_roots: tuple[Path, ...] = ()
     """Where the folders are that instances may read as their data."""
+    home: Path | None = None
+    """Below which the data is that the operator has fetched."""
 
 
 DEFAULT_RULES = Rules()
@@ -146,6 +149,7 @@ def spec_for(
 ) -> InstanceSpec:
     """What the engine is asked to make. InvalidRequest or Forbidden when it may not be had."""
     data, second = data_and_second(request.datasource, project, rules.data_roots)
+    data = data or declared_data(request.environment_variables, project, rules.data_roots, rules.home)
     return InstanceSpec(
         id=id,
         environment=str(project.ref),
@@ -164,7 +168,8 @@ def spec_for(
         network=network_for(request, project, rules.network),
         image=project.image,
         data=data,
-        second=second,
+        data_variable=project.data.variable if data and project.data else "",
+        second=second or later(project, {**project.environment_variables, **request.environment_variables}, data),
         preload=tuple(project.deploy.get("preload", ())),
         isolation=project.deploy.get("isolation", ""),
     )

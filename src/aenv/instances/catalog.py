@@ -1,34 +1,35 @@
-"""The environments that this gateway can start: project folders, and what the hub has published."""
+"""The environments that this gateway can start: project folders, what the hub has published, and built-in ones."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from .. import layers
 from ..config import Project, check_deploy, load_project
-from ..errors import AEnvError, InvalidRequest, NotFound
+from ..data.builtin import Folders, by_name, sound
+from ..errors import InvalidRequest, NotFound
 from ..hub.checkouts import Checkouts
 from ..hub.records import Environment
 from ..hub.routes import Hub
 from ..refs import Ref
 from ..serving.accounts import Caller
 
-logger = logging.getLogger("aenv.instances.catalog")
-
-Folders = Mapping[str, Mapping[str, Project]]
-
 _UNUSED = 30 * 86400.0  # seconds for which code and packages that nobody starts are kept
 
 
 class Catalog:
-    """Finds projects by name and version: first among the folders, then in the hub."""
+    """Finds projects by name and version: among the folders, in the hub, and then among the built-in ones."""
 
-    def __init__(self, folders: Folders, hub: Hub, checkouts: Checkouts, home: Path) -> None:
+    def __init__(
+        self, folders: Folders, hub: Hub, checkouts: Checkouts, home: Path, built_in: Folders | None = None
+    ) -> None:
         self._folders = folders
+        self._built_in = built_in or {}
+        known = (*folders.values(), *self._built_in.values())
+        self._trusted = {project.path for versions in known for project in versions.values()}
         self._hub = hub
         self._checkouts = checkouts
         self._home = home
@@ -45,6 +46,8 @@ class Catalog:
         if version is not None:
             return folders[version]
         published = await self._hub.find(ref, caller)
+        if published.policy is None:
+            return self._built_in[published.name][published.version]
         if not published.digest:
             raise NotFound(f"environment '{published.ref}' not found here: it has no code yet; use 'aenv push'")
         folder = await self._checkouts.folder(published.digest)
@@ -53,7 +56,7 @@ class Catalog:
 
     async def layer(self, project: Project) -> Path | None:
         """The packages that a project requires, installed once; None when it requires none."""
-        trusted = project in self._folders.get(project.name, {}).values()
+        trusted = project.path in self._trusted
         layer = await layers.layer_for(project.path / "requirements.txt", self._home, trusted=trusted)
         if layer:
             self._handed_out.add(layer.name)
@@ -79,15 +82,4 @@ def _as_published(project: Project, published: Environment) -> Project:
 
 def read_folders(named: Iterable[Path], home: Path) -> Folders:
     """The projects that were named, which must be sound, and those below `<home>/envs` that are."""
-    projects = [load_project(path) for path in named]
-    for path in sorted((home / "envs").glob("*/")):
-        try:
-            projects.append(load_project(path))
-        except AEnvError as error:
-            logger.warning("left out %s: %s", path, error)
-    folders: dict[str, dict[str, Project]] = {}
-    for project in projects:
-        first = folders.setdefault(project.name, {}).setdefault(project.version, project)
-        if first is not project:
-            logger.warning("left out %s: %s is registered from %s", project.path, project.ref, first.path)
-    return folders
+    return by_name([*(load_project(path) for path in named), *sound(sorted((home / "envs").glob("*/")))])

@@ -1,11 +1,12 @@
-"""What `datasource` means: a folder of data that the instance may read, or the image of its second part."""
+"""Where an instance's data is, and what `datasource` means: that folder, or the image of its second part."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..config import Project
+from ..data.folders import on_host
 from ..errors import InvalidRequest
 
 _DEFAULT_PREFIX = "docker.io/library/aenv"  # published
@@ -14,17 +15,31 @@ _DEFAULT_PREFIX = "docker.io/library/aenv"  # published
 def data_and_second(datasource: str, project: Project, roots: Sequence[Path]) -> tuple[Path | None, str]:
     """The folder, or the image; InvalidRequest for a folder that is not below one of `roots`."""
     if datasource.startswith(("/", "./", "~")):
-        return _folder(datasource, roots), ""
+        return _folder("datasource", datasource, roots), ""
     if not datasource or any(mark in datasource for mark in "/:@"):
         return None, datasource
     prefix = str(project.deploy.get("imagePrefix") or _DEFAULT_PREFIX)
     return None, f"{prefix}{'' if prefix.endswith((':', '/')) else ':'}{datasource}"
 
 
-def _folder(datasource: str, roots: Sequence[Path]) -> Path:
+def declared_data(
+    given: Mapping[str, str], project: Project, roots: Sequence[Path], home: Path | None
+) -> Path | None:
+    """The folder that the environment asks for in its config.json; None where nobody has it, which it will tell.
+
+    The request's variable names it, by the rules of `datasource`; else our own variable; else it has been fetched.
+    """
+    if project.data is None:
+        return None
+    if named := given.get(project.data.variable):
+        return _folder(f"environment_variables.{project.data.variable}", named, roots)
+    return on_host(project.data, home) if home else None
+
+
+def _folder(field: str, datasource: str, roots: Sequence[Path]) -> Path:
     if not roots:
         raise InvalidRequest(
-            "field 'datasource': this gateway offers no folders; its operator names them with --data-root"
+            f"field {field!r}: this gateway offers no folders; its operator names them with --data-root"
         )
     for root in roots:
         try:
@@ -36,4 +51,4 @@ def _folder(datasource: str, roots: Sequence[Path]) -> Path:
         except (OSError, RuntimeError, ValueError):  # not there; a loop of links; no such home; a zero character
             continue
     # What is not there and what lies elsewhere get the same answer: it tells nobody what the host has.
-    raise InvalidRequest(f"field 'datasource': {datasource!r} is no folder below a data root of this gateway")
+    raise InvalidRequest(f"field {field!r}: {datasource!r} is no folder below a data root of this gateway")
