@@ -19,6 +19,7 @@ _OWN_NAMES = {"environ", "environb", "argv", "stdin", "stdout", "stderr", "modul
 _CALLS = {
     *(
         "Annotated",
+        "ConfigDict",
         "ContextVar",
         "Counter",
         "Decimal",
@@ -32,6 +33,7 @@ _CALLS = {
     *("Path", "PurePath", "RLock", "TypeVar", "bool", "bytes", "cast", "compile", "defaultdict", "deque", "dict"),
     *(
         "enumerate",
+        "field",
         "float",
         "frozenset",
         "getLogger",
