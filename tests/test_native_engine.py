@@ -105,6 +105,18 @@ def about() -> dict:
     """What this instance is."""
     return {"variable": os.environ.get("COLOUR"), "pid": os.getpid(), "number": random.random()}
 '''
+STARTING = '''
+import asyncio
+from aenv import register_tool
+
+
+@register_tool
+async def start() -> list[str]:
+    """Start a program."""
+    process = await asyncio.create_subprocess_exec("echo", "hello", stdout=asyncio.subprocess.PIPE)
+    said, _ = await process.communicate()
+    return [said.decode()]
+'''
 EAGER = '''
 import os
 from aenv import register_tool
@@ -141,6 +153,16 @@ class TestLoading:
         assert await call(pool, await engine.create(first), "colour") == ["red"]
         assert await call(pool, await engine.create(second), "colour") == ["blue"]
         await end(engine, first, second)
+
+    @pytest.mark.parametrize("first", ["", "import os\nCOLOUR = os.environ.get('COLOUR')\n"])
+    async def test_an_async_tool_starts_programs(
+        self, make_engine: MakeEngine, projects: Projects, pool: Pool, first: str
+    ) -> None:
+        engine, spec = make_engine(), projects.spec(first + STARTING)
+        address = await engine.create(spec)
+        for _ in range(2):
+            assert await call(pool, address, "start") == ["hello\n"]
+        await end(engine, spec)
 
     async def test_code_that_was_changed_is_what_the_next_instance_runs(
         self, make_engine: MakeEngine, projects: Projects, pool: Pool

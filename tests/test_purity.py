@@ -14,7 +14,7 @@ PURE = {
         """An environment."""
         from __future__ import annotations
         import logging, re
-        from dataclasses import dataclass
+        from dataclasses import dataclass, field
         from pathlib import Path
         from typing import TYPE_CHECKING, Annotated
         from pydantic import Field
@@ -35,6 +35,7 @@ PURE = {
         class Note:
             text: str
             tags: tuple[str, ...] = ()
+            links: list[str] = field(default_factory=list)
 
         class Store(dict):
             """Keeps things."""

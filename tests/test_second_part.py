@@ -451,7 +451,7 @@ async def test_an_ordinary_user_has_it_too(two: Path) -> None:
             subprocess.run, words, capture_output=True, text=True, cwd=folder, timeout=60, check=False
         )
     assert (done.returncode, done.stderr) == (0, "")
-    said = {"exit_code": 0, "stdout": "tiny0\n/environment/part.py\n", "stderr": "", "truncated": False}
+    said = {"exit_code": 0, "stdout": "tiny0\n/environment/part/commands.py\n", "stderr": "", "truncated": False}
     assert done.stdout == f"{said}\n[]\n"
 
 

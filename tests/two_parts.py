@@ -105,7 +105,7 @@ async def main(place: Path) -> None:
     async with NativeEngine(home, root_of, second_root=second_root) as engine, Pool() as pool:
         address = await engine.create(InstanceSpec("two-1", "two@1.0.0", place / "two", second="tiny:1"))
         try:
-            command = "cat /etc/of-the-image; echo hi > note; id -u; ls /environment/part.py"
+            command = "cat /etc/of-the-image; echo hi > note; id -u; ls /environment/part/commands.py"
             body = json.dumps({"command": command}).encode()
             head = [("content-type", "application/json")]
             response = await pool.request(address.origin, "POST", "/tools/run", head, body)

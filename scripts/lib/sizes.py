@@ -15,8 +15,8 @@ FILE_LINES = 500
 FUNCTION_LINES = 80
 PACKAGE_LINES = 2_600
 # Thirty commands, or several engines, that know nothing of one another; and tables of facts about kernels.
-PACKAGES_OF_MANY = {"cli": 4_200, "engines": 4_000, "sandbox": 3_000}
-CORE_LINES = 36_000
+PACKAGES_OF_MANY = {"cli": 4_400, "engines": 4_000, "sandbox": 3_000}
+CORE_LINES = 40_000
 
 CHECKED = ("src", "tests", "benchmarks", "conformance", "scripts")
 OUTSIDE_THE_CORE = {"envs", "integrations", "web"}

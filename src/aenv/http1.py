@@ -122,8 +122,8 @@ class Pool:
 
         A body that is an async iterable is sent in chunks. Cancelling closes the connection.
         """
-        if origin in self._opening:
-            await asyncio.shield(self._opening[origin])
+        if opening := self._opening.get(origin):
+            await asyncio.shield(opening)
         connection = self._take(origin) or await self._connect(origin)
         self._busy.add(connection)
         try:
@@ -134,15 +134,13 @@ class Pool:
 
     async def open(self, origin: Origin) -> None:
         """Have a connection ready for a request that is about to come. Nothing happens when there can be none."""
-        if origin in self._idle or origin in self._opening:
-            return
-        opened = self._opening[origin] = asyncio.get_running_loop().create_future()
-        try:
-            with contextlib.suppress(ConnectFailed):  # the request will say so
-                self._give_back(await self._connect(origin), reusable=True)
-        finally:
-            del self._opening[origin]
-            opened.set_result(None)
+        if origin not in self._idle and origin not in self._opening:
+            self._opening[origin] = asyncio.Future()
+            try:
+                with contextlib.suppress(ConnectFailed):  # the request will say so
+                    self._give_back(await self._connect(origin), reusable=True)
+            finally:
+                self._opening.pop(origin).set_result(None)
 
     def _take(self, origin: Origin) -> _Connection | None:
         idle = self._idle.get(origin)

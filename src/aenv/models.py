@@ -30,6 +30,7 @@ class Env(BaseModel):
     build_config: dict[str, Any] | None = None
     test_config: dict[str, Any] | None = None
     deploy_config: dict[str, Any] | None = None
+    eval_only: bool | None = None  # what agents do there must not become training data
     created_at: datetime
     updated_at: datetime
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -32,6 +33,14 @@ class CommandResult:
     stderr: str
     truncated: bool = False
     """Whether it printed more than is kept: the beginning, 4 MiB of each stream."""
+
+
+@dataclass(frozen=True)
+class PythonResult(CommandResult):
+    """Python code that has ended."""
+
+    answer: Any = None
+    """What its `main` gave back; None when it failed, which `stderr` explains."""
 
 
 class SecondPart:
@@ -80,6 +89,83 @@ class SecondPart:
         """Write a file, and make the folders above it."""
         await self._call("write_file", {"path": path, "data": _packed(data)})
 
+    async def terminal(
+        self, keys: str = "", *, wait: float = 0.0, history: bool = False, folder: str | None = None
+    ) -> str:
+        """Type into the terminal of the second part, and give what it shows, `wait` seconds later.
+
+        It has 40 rows of 160 columns and one shell, which begins in `folder`, and anew when it has ended. Without
+        `wait`, the terminal is given a moment to answer. With `history` comes also what has scrolled away.
+        """
+        asked = {"keys": keys, "wait": wait, "history": history, "folder": folder or ""}
+        match await self._call("terminal", asked):
+            case str(shown):
+                return shown
+        raise _nonsense()
+
+    # For a verdict
+
+    async def end_processes(self) -> None:
+        """End every process there, and the terminal's shell with them."""
+        await self._call("end_processes", {})
+
+    async def processes(self) -> int:
+        """How many processes there are."""
+        match await self._call("processes", {}):
+            case int(count):
+                return count
+        raise _nonsense()
+
+    async def restore(self) -> list[str]:
+        """Put back the programs and libraries that the image has; the paths of what was changed.
+
+        What was added stays, unless it would be taken for a program of the image.
+        """
+        match await self._call("restore", {}):
+            case list(paths):
+                return [str(path) for path in paths]
+        raise _nonsense()
+
+    async def put_folder(self, path: str, files: Mapping[str, bytes], executable: Sequence[str] = ()) -> None:
+        """Make a folder that holds these files, by their path in it, in the place of whatever is there."""
+        texts = {name: data.decode("utf-8", "surrogateescape") for name, data in files.items()}
+        modes = dict.fromkeys(executable, 0o755)
+        await self._call("put_folder", {"path": path, "files": texts, "modes": modes})
+
+    async def remove(self, path: str) -> None:
+        """Remove a file, or a folder with all that is in it; fine when there is none."""
+        await self._call("remove", {"path": path})
+
+    async def python(
+        self,
+        code: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> PythonResult:
+        """Run `main(**arguments)`, which the code defines, with this instance's own Python and not the image's.
+
+        No program of the second part takes part in that, and no process there can look into it. What `main`
+        gives back must fit into JSON.
+        """
+        asked = {
+            "code": code,
+            "arguments": dict(arguments or {}),
+            "timeout": timeout,
+            "variables": dict(variables or {}),
+        }
+        match await self._call("python", asked):
+            case {
+                "exit_code": int(status),
+                "stdout": str(out),
+                "stderr": str(err),
+                "truncated": bool(cut),
+                "answer": str(text),
+            }:
+                return PythonResult(status, _text(out), _text(err), cut, json.loads(text) if text else None)
+        raise _nonsense()
+
 
 class SyncSecondPart:
     """The same for sync tools, which run in threads of their own."""
@@ -109,6 +195,43 @@ class SyncSecondPart:
     def write_file(self, path: str, data: bytes | str) -> None:
         """As `SecondPart.write_file`."""
         self._wait(self._part.write_file(path, data))
+
+    def terminal(
+        self, keys: str = "", *, wait: float = 0.0, history: bool = False, folder: str | None = None
+    ) -> str:
+        """As `SecondPart.terminal`."""
+        return self._wait(self._part.terminal(keys, wait=wait, history=history, folder=folder))
+
+    def python(
+        self,
+        code: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> PythonResult:
+        """As `SecondPart.python`."""
+        return self._wait(self._part.python(code, arguments, timeout=timeout, variables=variables))
+
+    def end_processes(self) -> None:
+        """As `SecondPart.end_processes`."""
+        self._wait(self._part.end_processes())
+
+    def processes(self) -> int:
+        """As `SecondPart.processes`."""
+        return self._wait(self._part.processes())
+
+    def restore(self) -> list[str]:
+        """As `SecondPart.restore`."""
+        return self._wait(self._part.restore())
+
+    def put_folder(self, path: str, files: Mapping[str, bytes], executable: Sequence[str] = ()) -> None:
+        """As `SecondPart.put_folder`."""
+        self._wait(self._part.put_folder(path, files, executable))
+
+    def remove(self, path: str) -> None:
+        """As `SecondPart.remove`."""
+        self._wait(self._part.remove(path))
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         try:

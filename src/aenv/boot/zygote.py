@@ -29,6 +29,7 @@ import sys
 import traceback
 from collections import deque
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -135,7 +136,13 @@ class _Zygote:
         """Everything that an instance will use, so that it finds it loaded, and what the environment asks for."""
         if layer := self.order["layer"]:
             loader.add_layer(Path(layer))
+        _fill_descriptors(_LISTENER + 1)
+        before = _open_descriptors()
         warming.warm()
+        # libuv keeps a pipe, and each fork gets one of its own in its place: with the same numbers, where none
+        # below them is free. Without it the first program that an instance starts would be its end.
+        self._pipe = sorted(_open_descriptors() - before)
+        _fill_descriptors(max(self._pipe, default=0))
         _compile_ahead(self.order["source"])
         self._loaded = _load_ahead(self.order["source"])
         self._prepared = waiting.prepare(self._loaded) if self._loaded else None
@@ -166,7 +173,7 @@ class _Zygote:
                 instance = _Instance(
                     self.stage, self._filter, self.order, request, self._loaded, self._prepared, network
                 )
-                instance.begin(descriptors[0])
+                instance.begin(descriptors[0], self._pipe)
             except BaseException:  # boundary: a fork must not go on as its parent
                 traceback.print_exc()
             finally:
@@ -223,13 +230,14 @@ class _Instance:
     network: int | None
     """A network that was made ahead, for this instance alone."""
 
-    def begin(self, channel: int) -> NoReturn:
+    def begin(self, channel: int, kept: list[int]) -> NoReturn:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if self.network is not None:
             system.setns(self.network, "network")
         os.dup2(channel, _CHANNEL)  # over the zygote's own descriptors, of which none may stay
-        os.closerange(_CHANNEL + 1, 1024)
+        for first, last in pairwise([_CHANNEL, *kept, 1024]):
+            os.closerange(first + 1, last)
         speak = socket.socket(fileno=_CHANNEL)
         try:
             self._isolate(speak)
@@ -259,7 +267,12 @@ class _Instance:
         view = self.request["view"]
         mounts.set_up_root(
             self.stage,
-            mounts.View(view["storage_bytes"], view["inodes"], (WORKSPACE, "/tmp", "/var/log", "/run/shm")),
+            mounts.View(
+                view["storage_bytes"],
+                view["inodes"],
+                (WORKSPACE, "/tmp", "/var/log", "/run/shm"),
+                original=view["original"],
+            ),
         )
         self._open_log(channel)
         if channel.recv(2) != b"go":
@@ -339,6 +352,18 @@ def _compile_ahead(source: str) -> None:
     if os.path.isdir(_COMPILED):
         options = f"userxattr,lowerdir={_COMPILED}:{ENVIRONMENT}"
         system.mount("environment", ENVIRONMENT, "overlay", system.MS_NOSUID | system.MS_NODEV, options)
+
+
+def _open_descriptors() -> set[int]:
+    names = os.listdir("/proc/self/fd")  # that folder's own descriptor, too, which is closed by now
+    return {number for number in map(int, names) if os.path.exists(f"/proc/self/fd/{number}")}
+
+
+def _fill_descriptors(end: int) -> None:
+    """Leave no number below `end` free."""
+    while (descriptor := os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)) < end:
+        pass
+    os.close(descriptor)
 
 
 def _close(*descriptors: int | None) -> None:

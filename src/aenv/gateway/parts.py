@@ -125,9 +125,7 @@ class Parts:
 
     def routes(self, data_port: int | None) -> list[Route]:
         return [
-            *InstanceRoutes(
-                self.instances, self.creations, self.tokens, self.pool, data_port=data_port
-            ).routes(),
+            *InstanceRoutes(self.instances, self.creations, self.tokens, self.pool, data_port=data_port).routes(),
             *InsideRoutes(
                 self.instances,
                 self.tokens,

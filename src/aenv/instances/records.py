@@ -158,6 +158,7 @@ def describe_environment(project: Project) -> dict[str, Any]:
         version=project.version,
         tags=list(project.tags),
         deploy_config=masked(project.deploy),
+        eval_only=True if project.raw.get("evalOnly") is True else None,
         created_at=now,
         updated_at=now,
     )

@@ -50,8 +50,8 @@ class Images:
     def __init__(
         self, home: Path, *, pull: Literal["", "skopeo", "podman"] = "", limits: Limits | None = None
     ) -> None:
-        self._place = store.place(home, "images")
-        self.index = self._place / "index.json"
+        self.place = store.place(home, "images")
+        self.index = self.place / "index.json"
         self._pull = pull
         self._limits = limits or Limits()
 
@@ -66,7 +66,7 @@ class Images:
         """By its name, or by its digest."""
         digest = reference.removeprefix("sha256:") if reference.startswith("sha256:") else None
         digest = digest or self.names().get(canonical(reference), "")
-        place = self._place / digest
+        place = self.place / digest
         if not digest.isalnum() or not store.use(place):
             return None
         said = json.loads((place / "image.json").read_text())
@@ -80,7 +80,7 @@ class Images:
         if stat.S_ISDIR(os.stat(path).st_mode):
             saved = read_layout(path, name)
             return await self._add(saved, _wanted(saved, name) if is_named else ())
-        with store.scratch(self._place) as work, path.open("rb") as file:
+        with store.scratch(self.place) as work, path.open("rb") as file:
             await unpack([Tar(file)], work, what=repr(str(path)), limits=self._limits)
             return await self.load(work, name, is_named=is_named)
 
@@ -94,14 +94,14 @@ class Images:
         if shutil.which(self._pull) is None:
             raise Unsupported(f"cannot fetch {reference!r}: {self._pull} is not installed")
         name = canonical(reference)
-        with store.scratch(self._place) as work:
+        with store.scratch(self.place) as work:
             if self._pull == "skopeo":
                 target = work / "layout"
-                await _run(["skopeo", "copy", f"docker://{name}", f"oci:{target}:latest"], on_line)
+                await run_program(["skopeo", "copy", f"docker://{name}", f"oci:{target}:latest"], on_line)
             else:
                 target = work / "image.tar"
-                await _run(["podman", "pull", "--quiet", name], on_line)
-                await _run(
+                await run_program(["podman", "pull", "--quiet", name], on_line)
+                await run_program(
                     ["podman", "save", "--format", "docker-archive", "--output", str(target), name], on_line
                 )
             return await self.load(target, name)
@@ -117,17 +117,17 @@ class Images:
                 raise Conflict(f"instances live in image {reference!r}; end them first ('aenv ps' lists them)")
             self._write(names)
         if digest not in names.values():
-            await asyncio.to_thread(store.discard, self._place / digest)
+            await asyncio.to_thread(store.discard, self.place / digest)
 
     async def collect(self, keep: set[str], older_than: float) -> list[str]:
         """Remove those that nobody has used in the last `older_than` seconds, except `keep`; their digests."""
-        removed = await asyncio.to_thread(store.collect, self._place, keep, older_than)
+        removed = await asyncio.to_thread(store.collect, self.place, keep, older_than)
         async with store.locked(self.index):
             self._write({name: digest for name, digest in self.names().items() if digest not in removed})
         return removed
 
     async def _add(self, saved: SavedImage, names: Sequence[str]) -> Image:
-        place = self._place / saved.digest
+        place = self.place / saved.digest
         async with store.locked(place):
             if not store.use(place):
                 await self._unpack(saved, place)
@@ -167,12 +167,16 @@ def _wanted(saved: SavedImage, name: str) -> Sequence[str]:
     return (canonical(name),) if name else saved.names
 
 
-async def _run(command: list[str], on_line: OnLine | None) -> None:
+async def run_program(
+    command: list[str], on_line: OnLine | None, *, before: Callable[[], None] | None = None
+) -> None:
+    """Run a program of the host's; `before` is done in its process first. StartFailed with its last words."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
+        preexec_fn=before,
     )
     assert process.stdout is not None
     said = ""

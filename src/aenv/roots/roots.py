@@ -12,9 +12,11 @@ from typing import Literal
 
 from ..config import FILE_NAME, Project
 from ..errors import InvalidRequest, NotFound
+from ..sandbox.places import WORKSPACE
 from ..sandbox.root import Root
 from . import store
 from .build import build
+from .docker import Docker
 from .folders import folders_layer
 from .host import description, host_root
 from .images import Image, Images, OnLine
@@ -50,7 +52,7 @@ class Roots:
         limits: Limits | None = None,
         network: bool = True,
     ) -> None:
-        self._home, self._pull = home, pull
+        self._home, self._pull, self._network = home, pull, network
         self._images = Images(home, pull=pull, limits=limits)
         self._steps = Steps(home, run=run, limits=limits or Limits(), network=network)
         self._loaded: dict[tuple[str, int, int], str] = {}
@@ -87,6 +89,21 @@ class Roots:
         """An image by its name, fetched if that is configured. NotFound says how to bring it here."""
         image = self._images.find(reference) or await self._images.pull(reference, on_line)
         return image.root(reference)
+
+    async def second(self, dockerfile: Path | None, on_line: OnLine | None = None) -> Root:
+        """The root of a second part: what a Dockerfile says in its own folder; without one, the host's own system.
+
+        Docker builds it where a daemon answers, else we do it ourselves; the same content is built once.
+        """
+        if dockerfile is None:
+            root = await asyncio.to_thread(host_root, self._home)
+            return replace(root, folder=WORKSPACE)
+        text = await _text_of(dockerfile, repr(dockerfile.name))
+        context, name = dockerfile.parent, f"Dockerfile in {dockerfile.parent.name!r}"
+        docker = Docker(self._images, network=self._network)
+        if image := await docker.built(dockerfile, on_line or (lambda line: None)):
+            return image.root(name)
+        return await build(text, context, name=name, steps=self._steps, find_base=self._find_base, on_line=on_line)
 
     async def load(self, path: Path, name: str = "") -> str:
         """Unpack a saved image, and give it a name; its digest."""
@@ -134,10 +151,7 @@ class Roots:
         return _Choice("host", "", f"the host's own system, {_host_words()}{why}", notes)
 
     async def _build(self, project: Project, file: str, on_line: OnLine | None) -> Root:
-        try:
-            text = await asyncio.to_thread(Path(file).read_text, encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise InvalidRequest(f"the Dockerfile of {project.ref} is not text: {error}") from None
+        text = await _text_of(Path(file), str(project.ref))
         context = View(Root("project", (project.path,)))
         folder = context.find(context.resolve(str(project.build.get("context") or "."))) or project.path
         name = f"Dockerfile of {project.ref}"
@@ -174,6 +188,15 @@ class Roots:
             image = await self._images.load(path, is_named=False)
             self._loaded[key] = image.digest
         return image
+
+
+async def _text_of(file: Path, what: str) -> str:
+    try:
+        return await asyncio.to_thread(file.read_text, encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"the Dockerfile of {what} is not text: {error}") from None
+    except OSError as error:
+        raise NotFound(f"the Dockerfile of {what} cannot be read: {error.strerror or error}") from None
 
 
 def _dockerfile(project: Project) -> str:

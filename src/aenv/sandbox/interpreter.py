@@ -28,6 +28,11 @@ def folders() -> list[str]:
     return _outermost([sys.prefix, sys.base_prefix, *_packages()])
 
 
+def built_in_environments() -> str:
+    """A folder below those, which instances need not see: tasks of some environments have their answers there."""
+    return os.path.join(_packages()[0], "envs")
+
+
 def variables() -> dict[str, str]:
     """For a program of ours: enough to find its packages, and nothing that may be secret."""
     ours = settings.variables()

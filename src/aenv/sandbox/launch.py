@@ -84,13 +84,13 @@ def _make_namespaces(order: dict[str, Any]) -> tuple[mounts.Stage, int]:
     if namespaces.is_root():
         # Root sees what others may not, and shows it with other owners; then it is root no longer.
         system.unshare("mount")
-        stage = mounts.make_stage(root, binds, shown_to=user)
+        stage = mounts.make_stage(root, binds, shown_to=user, masked=order["masked"])
         namespaces.enter(user.descriptor)
         system.unshare("mount")
     else:
         namespaces.enter(user.descriptor)
         system.unshare("mount")
-        stage = mounts.make_stage(root, binds, shown_to=None)
+        stage = mounts.make_stage(root, binds, shown_to=None, masked=order["masked"])
     system.unshare("pid", "ipc", "uts", *([] if order["host_network"] else ["network"]))
     os.close(user.descriptor)
     _leave_watches()

@@ -77,12 +77,17 @@ class View:
     uppers: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """What keeps that which is written below "/" or a system folder, instead of the storage: a folder on the
     stage, and an empty one beside it that the kernel needs."""
+    original: str = ""
+    """Where the root is to be seen once more, as it was before anything was written; read-only."""
 
 
-def make_stage(root: Root, binds: Sequence[Bind], *, shown_to: UserNamespace | None) -> Stage:
+def make_stage(
+    root: Root, binds: Sequence[Bind], *, shown_to: UserNamespace | None, masked: Sequence[str] = ()
+) -> Stage:
     """Make the stage, and make it this process's root. To be called in a mount namespace of its own.
 
     The owners of what is on it are shown as the user namespace maps them: for root, before it enters that.
+    Folders that are `masked` are empty.
     """
     system.mount(None, "/", None, system.MS_REC | system.MS_PRIVATE)
     trees = {bind.target: _open(bind, shown_to) for bind in _plan(root, binds)}
@@ -96,6 +101,9 @@ def make_stage(root: Root, binds: Sequence[Bind], *, shown_to: UserNamespace | N
         os.chown("own", shown_to.owner, shown_to.owner)
     for target, tree in trees.items():
         _attach(tree, f"/mnt{target}")
+    for path in masked:
+        if os.path.isdir(f"/mnt{path}"):
+            system.mount("masked", f"/mnt{path}", "tmpfs", _SAFE | system.MS_RDONLY, "size=4k")
     _attach(proc, "/mnt/proc")
     _make_devices(devices)
     shown = [bind.target for bind in binds if not bind.is_hidden]
@@ -146,6 +154,8 @@ def set_up_root(stage: Stage, view: View) -> None:
             _mount_overlay(path, (path,), new + path, view)
         else:
             system.mount(path, new + path, None, system.MS_BIND | system.MS_REC)
+    if view.original:
+        _show_original(stage, new + view.original)
     system.mount("/dev", f"{new}/dev", None, system.MS_BIND | system.MS_REC)
     system.mount("devpts", f"{new}/dev/pts", "devpts", system.MS_NOSUID | system.MS_NOEXEC, _TERMINALS)
     os.chdir(new)
@@ -183,6 +193,14 @@ def _mount_overlay(target: str, layers: tuple[str, ...], on: str, view: View) ->
         os.mkdir(kept[1])
     options = f"userxattr,upperdir={kept[0]},workdir={kept[1]},lowerdir={':'.join(layers)}"
     system.mount("overlay", on, "overlay", _SAFE, options)
+
+
+def _show_original(stage: Stage, on: str) -> None:
+    """Mount the layers without one to write to. What is bound read-only never changes, and is not shown again."""
+    os.mkdir(on, 0o755)
+    for target, layers in {"": stage.layers, **stage.overlays}.items():
+        options = f"userxattr,lowerdir={':'.join(layers)}"
+        system.mount("overlay", on + target, "overlay", _SAFE | system.MS_RDONLY, options)
 
 
 def _mount_proc(stage: Stage) -> None:

@@ -54,6 +54,7 @@ async def run(
         "layers": [str(path) for path in root.layers],
         "system": {target: [str(path) for path in paths] for target, paths in root.system.items()},
         "binds": [vars(bind) for bind in _binds(upper)],
+        "masked": [interpreter.built_in_environments()],
         "host_network": network,
         "program": "aenv.sandbox.step",
         "goes_inside": False,

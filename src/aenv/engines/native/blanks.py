@@ -21,6 +21,7 @@ from typing import Any
 from ...cgroups import Cgroups, Group
 from ...egress import PORT as EGRESS_PORT
 from ...errors import AEnvError
+from ...sandbox.places import ORIGINAL
 from ..base import Limits
 from ..descriptors import readable
 from .zygotes import Fork, Kind, Zygotes, close_on_exec
@@ -47,11 +48,16 @@ class Recipe:
     second: bool = False
     """Whether it will have a second part."""
     keep_history: bool = True
+    is_second: bool = False
 
     def request(self) -> dict[str, object]:
         storage = self.limits.storage_bytes or 0
         return {
-            "view": {"storage_bytes": storage, "inodes": max(storage // _BYTES_PER_INODE, 1024)},
+            "view": {
+                "storage_bytes": storage,
+                "inodes": max(storage // _BYTES_PER_INODE, 1024),
+                "original": ORIGINAL if self.is_second else "",
+            },
             "hostname": "instance",
             "egress": EGRESS_PORT if self.egress else 0,
             "open_files": self.limits.open_files,

@@ -79,6 +79,7 @@ def _config(
         mounts.append(
             _mount(bind["target"], "bind", bind["source"], "nodev", "rw" if bind["is_writable"] else "ro")
         )
+    mounts += [_mount(path, "tmpfs", "tmpfs", "nodev", "ro", "size=4k") for path in told["masked"]]
     options = {
         "path": "/environment",
         "log": LOG,

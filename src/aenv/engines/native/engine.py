@@ -394,6 +394,7 @@ def _assignment(spec: InstanceSpec, root: Root) -> dict[str, Any]:
         **(PROXY_VARIABLES if spec.network.kind == "egress" else {}),
         **root.variables,
         **spec.environment_variables,
+        **({spec.data_variable: "/data"} if spec.data_variable else {}),
         "AENV_INSTANCE_ID": spec.id,
         "AENV_ENVIRONMENT": spec.environment,
         "AENV_WORKSPACE": WORKSPACE,

@@ -34,7 +34,10 @@ LaterRoot = Callable[[Later], Awaitable[Root]]
 
 _PROJECT = Path(__file__).parents[2] / "envs" / "second_part"
 # What it needs there must be loaded before: the image may have no Python.
-_PRELOAD = ("base64", "difflib", "select", "signal", "subprocess", "threading", "traceback")
+_PRELOAD = (
+    *("base64", "difflib", "select", "shutil", "signal", "subprocess", "threading", "traceback"),
+    *("codecs", "fcntl", "struct", "termios", "unicodedata"),
+)
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TAIL_BYTES = 4096
 _NO_LIMIT = 10.0 * 365 * 24 * 3600  # seconds; the call in the first part has its own
@@ -89,7 +92,7 @@ class Seconds:
             preload=_PRELOAD,
             host_network=first.kind.host_network,
         )
-        return Recipe(kind, first.limits, first.egress, keep_history=False)
+        return Recipe(kind, first.limits, first.egress, keep_history=False, is_second=True)
 
     async def _root(self, second: str | Later) -> Root:
         if isinstance(second, Later):
@@ -110,7 +113,7 @@ class Seconds:
         try:
             recipe = await self.recipe(spec, like)
             await self._start(spec, recipe, first, folder, listener)
-        except Exception:
+        except BaseException:
             await self._drop(spec.id)
             if not first.is_over:
                 _write_waits(folder)

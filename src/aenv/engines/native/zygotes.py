@@ -341,6 +341,7 @@ def order(kind: Kind) -> dict[str, Any]:
         "source": source,
         "preload": kind.preload,
         "host_network": kind.host_network,
+        "masked": [interpreter.built_in_environments()],
         "program": "aenv.boot.zygote",
     }
 

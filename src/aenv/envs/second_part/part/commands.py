@@ -14,12 +14,13 @@ import signal
 import stat
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from aenv import Context, register_function
 from aenv.errors import InvalidRequest, NotFound, TooLarge
+from aenv.sandbox import system
 
 TIMED_OUT, NOT_EXECUTABLE, NOT_FOUND = 124, 126, 127  # the exit codes that shells and timeout(1) use
 MAX_OUTPUT_BYTES = 4 << 20  # of each stream
@@ -42,22 +43,33 @@ class Children:
 
     def start(self, command: list[str], **options: Any) -> tuple[subprocess.Popen[bytes], asyncio.Future[int]]:
         """A new process, and its wait status when it has ended."""
+        made: list[subprocess.Popen[bytes]] = []
+
+        def start() -> int:
+            made.append(subprocess.Popen(command, bufsize=0, start_new_session=True, **options))
+            return made[0].pid
+
+        _, ended = self.track(start)
+        return made[0], ended
+
+    def track(self, start: Callable[[], int]) -> tuple[int, asyncio.Future[int]]:
+        """A process that `start` makes, by its number, and its wait status when it has ended."""
         with self._lock:
             self._starting += 1
         try:
-            child = subprocess.Popen(command, bufsize=0, start_new_session=True, **options)
+            pid = start()
             ended = asyncio.get_running_loop().create_future()
             with self._lock:
-                self._waiting[child.pid] = ended
-                if (status := self._early.pop(child.pid, None)) is not None:
-                    self._tell(child.pid, status)
+                self._waiting[pid] = ended
+                if (status := self._early.pop(pid, None)) is not None:
+                    self._tell(pid, status)
         finally:
             with self._lock:
                 self._starting -= 1
                 if not self._starting:
                     self._early.clear()
         self._some.set()
-        return child, ended
+        return pid, ended
 
     def _collect(self) -> None:
         while True:
@@ -104,7 +116,9 @@ class Output:
         self._pipe.close()
 
 
-_children = Children()
+children = Children()
+# Commands are whoever's; none of them may look into this process, or change it.
+system.prctl(system.PR_SET_DUMPABLE, 0)
 
 
 @register_function
@@ -118,7 +132,7 @@ async def run(
                 parents=True, exist_ok=True
             )  # an image may name a folder that it does not have
         with _stdin(base64.b64decode(stdin)) as file:
-            child, ended = _children.start(
+            child, ended = children.start(
                 command,
                 cwd=context.workspace / folder,
                 env={**context.variables, **variables},
@@ -129,19 +143,19 @@ async def run(
     except OSError as error:
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
         reason = "not found" if code == NOT_FOUND else (error.strerror or str(error)).lower()
-        return _said(code, b"", f"{error.filename or command[0]}: {reason}\n".encode(errors="replace"))
+        return answered(code, b"", f"{error.filename or command[0]}: {reason}\n".encode(errors="replace"))
     except ValueError as error:
         raise InvalidRequest(f"cannot run {command[0]!r}: {error}") from None
     outputs = [Output(child.stdout), Output(child.stderr)]
     try:
-        code = await _exit_code(ended, timeout)
+        code = await exit_code(ended, timeout)
     finally:
         if not ended.done():
-            _end_session(child.pid)
+            end_session(child.pid)
         for output in outputs:
             output.close()
     out, err = outputs
-    return _said(code, out.data, err.data, out.is_cut or err.is_cut)
+    return answered(code, out.data, err.data, out.is_cut or err.is_cut)
 
 
 @register_function
@@ -172,7 +186,7 @@ def write_file(context: Context, path: str, data: str) -> None:
             file.write(base64.b64decode(data))
 
 
-async def _exit_code(ended: asyncio.Future[int], timeout: float | None) -> int:
+async def exit_code(ended: asyncio.Future[int], timeout: float | None) -> int:
     try:
         async with asyncio.timeout(timeout):
             code = os.waitstatus_to_exitcode(await asyncio.shield(ended))
@@ -181,7 +195,7 @@ async def _exit_code(ended: asyncio.Future[int], timeout: float | None) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _said(code: int, out: bytes | bytearray, err: bytes | bytearray, is_cut: bool = False) -> dict[str, Any]:
+def answered(code: int, out: bytes | bytearray, err: bytes | bytearray, is_cut: bool = False) -> dict[str, Any]:
     stdout, stderr = base64.b64encode(out).decode(), base64.b64encode(err).decode()
     return {"exit_code": code, "stdout": stdout, "stderr": stderr, "truncated": is_cut}
 
@@ -198,10 +212,10 @@ def _stdin(data: bytes) -> Iterator[Any]:
         yield file
 
 
-def _end_session(leader: int) -> None:
+def end_session(leader: int) -> None:
     """Kill the session of a command, in rounds: what is being killed may have just started something else."""
     for _ in range(_ROUNDS):
-        members = [pid for pid in _pids() if _session(pid) == leader]
+        members = [pid for pid in pids() if _session(pid) == leader]
         if not members:
             return
         poll, handles = select.poll(), []
@@ -216,7 +230,7 @@ def _end_session(leader: int) -> None:
             os.close(handle)
 
 
-def _pids() -> Iterator[int]:
+def pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdecimal())
 
 

@@ -1,0 +1,92 @@
+"""`aenv eval`: an agent over the tasks of an environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .. import settings
+from . import connection, output, parameters, project
+
+if TYPE_CHECKING:
+    from ..config import Project
+    from ..tasks.instances import Place
+    from ..tasks.task import Wanted
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_SELECTION = (
+    click.option("--tasks", multiple=True, metavar="ID,…|FILE", help="These tasks; a file has one id a line."),
+    click.option("--split", default="", metavar="NAME", help="The tasks of this split."),
+    click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N tasks."),
+    click.option(
+        "--variable", multiple=True, callback=connection.pairs, metavar="NAME=VALUE", help="Of instances."
+    ),
+    click.option("--concurrency", type=click.IntRange(1, 1000), default=4, show_default=True, help="At a time."),
+    click.option(
+        "--timeout", default="30m", callback=parameters.seconds, show_default=True, help="Of an episode."
+    ),
+)
+
+
+def selection(command: Any) -> Any:
+    """Adds the options that say which tasks are played, and how."""
+    for option in reversed(_SELECTION):
+        command = option(command)
+    return command
+
+
+def asked(env: str, gateway: connection.Gateway, **given: Any) -> tuple[Place, Project | None, Wanted, int]:
+    """What the options of `selection` mean; and the project, where ENV is a folder."""
+    from ..tasks.instances import Place
+    from ..tasks.task import Wanted
+
+    is_folder = "/" in env or env in (".", "..") or Path(env, "config.json").is_file()
+    found = project.load(Path(env)) if is_folder else None
+    name = str(found.ref if found else env)
+    place = Place(name, gateway.url, gateway.api_key, given["variable"], given["timeout"])
+    return place, found, Wanted(given["tasks"], given["split"], given["limit"]), given["concurrency"]
+
+
+@click.command("eval")
+@click.argument("env", metavar="ENV|DIR")
+@click.option("--agent", required=True, metavar="AGENT", help="oracle, nop, random, llm, or module:function.")
+@selection
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the random agent; results carry it.")
+@click.option(
+    "--max-steps", type=click.IntRange(1), metavar="N", help="Calls in an episode.  [default: the task's]"
+)
+@click.option("--model", metavar="NAME", help="The model that llm asks.")
+@click.option(
+    "--base-url", envvar="OPENAI_BASE_URL", metavar="URL", help="Its server.  [default: $OPENAI_BASE_URL]"
+)
+@click.option("--api-key-env", default="OPENAI_API_KEY", show_default=True, metavar="NAME", help="Has its key.")
+@click.option("--temperature", type=float, metavar="T", help="How freely the model chooses.")
+@click.option("--price-in", type=float, metavar="PRICE", help="Of a million tokens that the model reads.")
+@click.option("--price-out", type=float, metavar="PRICE", help="Of a million tokens that the model writes.")
+@click.option("--out", type=_FILE, metavar="FILE", help="Where results go.  [default: in $AENV_HOME/evals]")
+@click.option("--resume", type=_FILE, metavar="FILE", help="Go on with the results in this file.")
+@click.option("--trajectories", type=_FILE, metavar="FILE", help="Append each episode as a chat.")
+@click.option("--force-export", is_flag=True, help="Write trajectories of environments that are evalOnly, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print each result as a line of JSON.")
+@connection.options
+def command(as_json: bool, **given: Any) -> int:
+    """Let an agent play the tasks of an environment, by its name or in a folder, and say how often it passes.
+
+    Results are appended to a file as they come, so that --resume goes on where an evaluation was interrupted.
+    """
+    from ..tasks import evaluation, roster
+
+    where = asked(**given)
+    agent = roster.agent(given["agent"], settings.variables(), **given)
+    path = roster.default_file(settings.home(), where[0].name, agent)
+    options = evaluation.Options.of(agent, path, **given)
+    try:
+        results, took = evaluation.evaluated(*where, agent, options, output.line if as_json else None)
+    except KeyboardInterrupt:
+        output.talk(f"interrupted; go on with --resume {options.out}")
+        raise
+    (output.talk if as_json else output.data)(evaluation.table(results))
+    output.talk(f"{took}; {options.out}")
+    return int(any(one["outcome"] == "error" for one in results))

@@ -1,0 +1,30 @@
+"""`aenv validate`: whether an environment keeps its contract, and whether its reward can be cheated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from . import connection, eval, output
+
+
+@click.command("validate")
+@click.argument("env", metavar="ENV|DIR")
+@eval.selection
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@connection.options
+def command(as_json: bool, **given: Any) -> int:
+    """Check an environment by its name, or the project in a folder. The exit code is 1 when a check fails.
+
+    Checks its contract, that the reference solution of every task passes and that doing nothing does not, and that
+    attempts to get the reward without solving the task are in vain.
+    """
+    from ..tasks import validation
+
+    report = validation.validated(*eval.asked(**given))
+    if as_json:
+        output.json(report.as_json())
+    else:
+        output.data(report.text())
+    return 0 if report.passed else 1

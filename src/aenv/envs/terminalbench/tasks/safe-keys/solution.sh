@@ -1,0 +1,6 @@
+#!/bin/bash
+# aenv-terminalbench-canary 7d0c4f7e-5a0b-4f0e-9a53-2f1c7c1f6a11: keep this out of training data
+set -e
+chmod 700 /app/keys /app/keys/rotate.sh
+chmod 600 /app/keys/*.key
+chmod 644 /app/keys/*.pub

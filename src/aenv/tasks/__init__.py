@@ -1,0 +1,1 @@
+"""Tasks of environments: validating that they can be trusted, and playing them with agents."""

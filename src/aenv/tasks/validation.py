@@ -1,0 +1,401 @@
+"""Validation: the contract, determinism, gold and empty episodes of every task, and attempts to cheat."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+from ..config import Project
+from ..errors import AEnvError, InvalidRequest, NotFound, ToolError
+from . import cheats, contract, live, places, rewards, samples, task
+from .cheats import Cheat
+from .contract import Offer
+from .instances import Instances, Place, WatchedEnvironment
+from .report import Finding, Report
+from .task import Task, Wanted
+
+T = TypeVar("T")
+
+_STEPS = 6  # calls of a scripted episode
+_CHEATED = 3  # tasks on which every attempt is made
+# Differ from run to run, and mean nothing.
+_TIMES = re.compile(r"\b\d+(\.\d+)? ?(s|ms|sec|secs|seconds)\b")
+_VOLATILE = {
+    "seconds",
+    "elapsed",
+    "duration",
+    "duration_ms",
+    "started_at",
+    "finished_at",
+    "timestamp",
+    "time",
+    "at",
+}
+
+
+@dataclass
+class _Played:
+    """What an episode gave: its answers and its reward, to compare with another."""
+
+    said: Any
+    reward: Any
+
+    def differs_from(self, other: _Played) -> str:
+        if _stable(self.reward) != _stable(other.reward):
+            return f"the reward was {self.reward!r} and then {other.reward!r}"
+        if _stable(self.said) != _stable(other.said):
+            return f"it said {_first_difference(_stable(self.said), _stable(other.said))}"
+        return ""
+
+
+@dataclass
+class Validation:
+    """One run over one environment; its report grows."""
+
+    instances: Instances
+    wanted: Wanted
+    concurrency: int
+    report: Report
+    offer: Offer = field(default_factory=lambda: Offer([], {}, []))
+    exceptions: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: {"gold": {}, "empty": {}})
+    answers: dict[str, str] = field(default_factory=dict)
+    """What `play_gold` says is the answer, for tasks that have a short one."""
+
+    @property
+    def has_gold(self) -> bool:
+        return self.offer.has("play_gold")
+
+    async def run(self) -> None:
+        """Every check. One that breaks off is a finding, too."""
+        tasks = await self._contract()
+        first = tasks[0] if tasks else None
+        if first:
+            self.report.tasks = len(tasks)
+            await self._play(tasks)
+        await self._determinism(first)
+        await self._reset(first)
+        if first:
+            await self._cheat(tasks)
+        elif self.offer.has("list_tasks"):
+            self.report.tasks = 0
+        else:
+            self._add("cheats", "all", "not applicable", "no tasks: it registers no function 'list_tasks'")
+
+    def _add(self, check: str, subject: str, status: Any, detail: str = "") -> None:
+        self.report.add([Finding(check, subject, status, detail)])
+
+    # The contract.
+
+    async def _contract(self) -> list[Task]:
+        """What the environment offers; the tasks to play."""
+        async with self.instances.one() as env:
+            self.offer = await contract.offer_of(env)
+            engine, isolation = env.described.get("engine") or "unknown", env.described.get("isolation")
+            self.report.isolation = f"{engine} engine, {'isolated' if isolation else 'not isolated'}"
+            self.report.environment = f"{env.of.get('name', env.env_name)}@{env.of.get('version', '?')}"
+            self.report.add(contract.described(self.offer, str(env.of.get("description") or "")))
+            self.report.add([await contract.health(env)])
+            if not self.offer.has("list_tasks"):
+                self._add(
+                    "tasks", "environment", "not applicable", "no tasks: it registers no function 'list_tasks'"
+                )
+                await self._reward_without_tasks(env)
+                return []
+            return await self._tasks(env)
+
+    async def _tasks(self, env: WatchedEnvironment) -> list[Task]:
+        try:
+            split = {"split": self.wanted.split} if self.wanted.split else {}
+            known = task.read(await env.call_function("list_tasks", split))
+        except AEnvError as error:
+            self._add("tasks", "list_tasks", "failed", error.message)
+            return []
+        if not known:
+            self._add("tasks", "list_tasks", "failed", "it lists no tasks")
+            return []
+        self.report.add([await contract.splits(env, self.offer, {one.split for one in known if one.split})])
+        if not self.offer.rewards:
+            self._add("reward", "environment", "failed", "it has tasks and registers no reward")
+            return []
+        if self.offer.has("known_exceptions"):
+            try:
+                self.exceptions = contract.exceptions(await env.call_function("known_exceptions"))
+            except AEnvError as error:
+                self._add("tasks", "known_exceptions", "failed", error.message)
+        if self.wanted.is_everything:
+            self._unknown_exceptions({one.id for one in known})
+        return task.chosen(known, self.wanted)
+
+    def _unknown_exceptions(self, ids: set[str]) -> None:
+        for kind, declared in self.exceptions.items():
+            for id in declared:
+                if id not in ids:
+                    self._add("tasks", "known_exceptions", "failed", f"{kind}: there is no task {id!r}")
+
+    async def _reward_without_tasks(self, env: WatchedEnvironment) -> None:
+        if not self.offer.rewards:
+            return
+        try:
+            reward = rewards.read(await env.call_reward({}))
+        except InvalidRequest as error:
+            self._add("reward", "default", "not applicable", f"it takes arguments: {error.message}")
+        except AEnvError as error:
+            self._add("reward", "default", "failed", error.message)
+        else:
+            self.report.add([_range("default", reward)])
+
+    # Gold and empty episodes.
+
+    async def _play(self, tasks: Sequence[Task]) -> None:
+        with live.shown(f"{self.report.environment} gold and empty", len(tasks)) as shown:
+
+            async def both(one: Task) -> None:
+                await self._empty(one)
+                if self.has_gold:
+                    await self._gold(one)
+                shown({"outcome": "pass" if self.report.passed else "fail"})
+
+            await self._each(tasks, both)
+        if not self.has_gold:
+            self._add("gold", "all", "not applicable", "it registers no function 'play_gold'")
+
+    async def _each(self, things: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
+        waiting = iter(things)
+
+        async def worker() -> None:
+            for thing in waiting:
+                await act(thing)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(self.concurrency, len(things))):
+                group.create_task(worker())
+
+    async def _empty(self, one: Task) -> None:
+        """An episode in which nothing is done, with what can be asked before anything is done."""
+        try:
+            async with self.instances.one(one) as env:
+                if self.offer.has("get_task"):
+                    self.report.add([contract.task_told(one.id, await env.call_function("get_task"))])
+                reward = rewards.read(await env.call_reward({}))
+                sealed = await contract.sealed(env, self.offer)
+        except AEnvError as error:
+            self._add("empty", one.id, "failed", error.message)
+            return
+        self.report.add(sealed if any(finding.is_bad for finding in sealed) else [])
+        self._once("sealed", sealed)
+        self._judge("empty", one, reward, deviates=reward.is_full)
+
+    async def _gold(self, one: Task) -> None:
+        try:
+            played = await self._play_gold(one)
+        except AEnvError as error:
+            why = self.exceptions["gold"].get(one.id)
+            self._add("gold", one.id, "known" if why else "failed", why or error.message)
+            return
+        answer = played.said.get("answer") if isinstance(played.said, dict) else None
+        if isinstance(answer, str | int | float) and str(answer):
+            self.answers[one.id] = str(answer)
+        reward = rewards.read(played.reward)
+        self._judge("gold", one, reward, deviates=not reward.is_full)
+
+    async def _play_gold(self, one: Task) -> _Played:
+        async with self.instances.one(one, validation=True) as env:
+            return _Played(await env.call_function("play_gold"), await env.call_reward({}))
+
+    def _judge(self, kind: str, one: Task, reward: rewards.Reward, *, deviates: bool) -> None:
+        """Exactly the declared exceptions deviate."""
+        why = self.exceptions[kind].get(one.id)
+        if deviates:
+            self._add(
+                kind, one.id, "known" if why else "failed", f"the reward is {reward}" + (f": {why}" if why else "")
+            )
+        elif why:
+            self._add(
+                kind, one.id, "failed", f"it is declared as an exception, and is none: the reward is {reward}"
+            )
+        else:
+            self._add(kind, one.id, "ok", f"the reward is {reward}")
+        ranged = _range(one.id, reward)
+        if ranged.is_bad:
+            self.report.add([ranged])
+        else:
+            self._once("reward", [_range("all", reward)])
+
+    def _once(self, check: str, findings: Sequence[Finding]) -> None:
+        """One line for what holds for every task."""
+        known = {(finding.check, finding.subject) for finding in self.report.findings}
+        self.report.add(f for f in findings if not f.is_bad and (check, f.subject) not in known)
+
+    # The same twice.
+
+    async def _determinism(self, one: Task | None) -> None:
+        if one is None and not self.offer.tools:
+            self._add("determinism", "environment", "not applicable", "it has no tools")
+            return
+        what = f"{'gold' if one and self.has_gold else 'scripted'} episode"
+        try:
+            first, second = [await self._episode(one) for _ in range(2)]
+        except AEnvError as error:
+            self._add("determinism", what, "failed", error.message)
+            return
+        difference = first.differs_from(second)
+        self._add("determinism", what, "failed" if difference else "ok", difference)
+
+    async def _episode(self, one: Task | None) -> _Played:
+        if one and self.has_gold:
+            return await self._play_gold(one)
+        async with self.instances.one(one) as env:
+            return await self._scripted(env, one)
+
+    async def _scripted(self, env: WatchedEnvironment, one: Task | None) -> _Played:
+        """Calls that are the same every time; not of tools that say that they depend on the world outside."""
+        random = Random(0)
+        tools = [tool for tool in self.offer.tools if not (tool.get("annotations") or {}).get("openWorldHint")]
+        said: list[Any] = []
+        for _ in range(_STEPS if tools else 0):
+            tool = random.choice(tools)
+            arguments = samples.arguments(tool["inputSchema"], random)
+            try:
+                result = await env.call_tool(tool["name"], arguments)
+                said.append([tool["name"], result.content, result.is_error])
+            except ToolError as error:
+                said.append([tool["name"], error.message, True])
+        return _Played(said, await env.call_reward({}) if one else None)
+
+    async def _reset(self, one: Task | None) -> None:
+        gold = one if self.has_gold else None
+        try:
+            async with self.instances.one(one, validation=gold is not None) as env:
+                seeded = await _reset_takes_a_seed(env)
+                rounds = []
+                for _ in range(2):
+                    begun = await env.reset(7) if seeded else await env.reset()
+                    if gold:
+                        played = _Played(await env.call_function("play_gold"), await env.call_reward({}))
+                    else:
+                        played = await self._scripted(env, one)
+                    rounds.append(_Played([begun, played.said], played.reward))
+        except NotFound as error:
+            self._add("reset", "environment", "not applicable", error.message)
+            return
+        except AEnvError as error:
+            self._add("reset", "environment", "failed", error.message)
+            return
+        difference = rounds[0].differs_from(rounds[1])
+        self._add("reset", "environment", "failed" if difference else "ok", difference)
+
+    # Cheating.
+
+    async def _cheat(self, tasks: Sequence[Task]) -> None:
+        honest = [one for one in tasks if one.id not in self.exceptions["empty"]]
+        if not honest:
+            self._add("cheats", "all", "not applicable", "doing nothing is rewarded in every task")
+            return
+        middle, last = len(honest) // 2, len(honest) - 1
+        subjects = [honest[index] for index in sorted({0, middle, last})][:_CHEATED]
+        attempts: list[tuple[Task, Cheat]] = []
+        shell = cheats.shell_of(self.offer)
+        for one in subjects:
+            if shell:
+                attempts += [(one, cheat) for cheat in cheats.generic(shell, _own_folder(self.report.environment))]
+            attempts += [(one, cheat) for cheat in await self._declared(one)]
+            await self._leaks(one)
+        if not shell:
+            self._add("cheats", "shell", "not applicable", "no tool runs commands")
+
+        async def tried(attempt: tuple[Task, Cheat]) -> None:
+            one, cheat = attempt
+            try:
+                found = await cheats.attempt(
+                    self.instances, one, cheat, answer=self.answers.get(one.id), seals_code=self.has_gold
+                )
+            except AEnvError as error:
+                found = Finding("cheats", f"{cheat.kind}: {cheat.name} ({one.id})", "failed", error.message)
+            self.report.add([found])
+
+        await self._each(attempts, tried)
+
+    async def _declared(self, one: Task) -> list[Cheat]:
+        if not self.offer.has("list_cheats"):
+            return []
+        try:
+            async with self.instances.one(one, validation=True) as env:
+                return cheats.read(await env.call_function("list_cheats"))
+        except AEnvError as error:
+            self._add("cheats", f"list_cheats ({one.id})", "failed", error.message)
+            return []
+
+    async def _leaks(self, one: Task) -> None:
+        answer = self.answers.get(one.id)
+        if not answer:
+            return
+        async with self.instances.one(one) as env:
+            told = await env.call_function("get_task") if self.offer.has("get_task") else {}
+            if answer not in str(told):  # a text that the task shows anyway is no secret
+                self.report.add(await cheats.leaks(env, self.offer, one, answer))
+
+
+def validated(place: Place, project: Project | None, wanted: Wanted, concurrency: int) -> Report:
+    """Open the place, and validate. KeyboardInterrupt when it was stopped, in order."""
+
+    async def main() -> Report:
+        async with places.opened(place, project) as there:
+            return await validate(there, wanted, concurrency)
+
+    return places.run(main)
+
+
+async def validate(place: Place, wanted: Wanted, concurrency: int) -> Report:
+    """The report about the environment at `place`."""
+    report = Report(place.name, place.digest)
+    async with Instances(place) as instances:
+        await Validation(instances, wanted, concurrency, report).run()
+    order = list(dict.fromkeys(finding.check for finding in report.findings))
+    report.findings.sort(key=lambda finding: (order.index(finding.check), finding.subject))
+    return report
+
+
+def _range(subject: str, reward: rewards.Reward) -> Finding:
+    bad = bool(reward.invalid) and not reward.is_declared_invalid
+    return Finding("reward", subject, "failed" if bad else "ok", reward.invalid if bad else "")
+
+
+async def _reset_takes_a_seed(env: WatchedEnvironment) -> bool:
+    try:
+        await env.reset(7)
+    except InvalidRequest:
+        await env.reset()
+        return False
+    return True
+
+
+def _own_folder(environment: str) -> str:
+    """Where the code of a built-in environment is on this host, which its instances may see."""
+    folder = environment.partition("@")[0].replace("-", "_")
+    return str(Path(__file__).parent.parent / "envs" / folder)
+
+
+def _stable(value: Any) -> Any:
+    """The value without what is different every time."""
+    if isinstance(value, dict):
+        return {key: _stable(one) for key, one in value.items() if key not in _VOLATILE}
+    if isinstance(value, str):
+        return _TIMES.sub("…", value)
+    return [_stable(one) for one in value] if isinstance(value, list) else value
+
+
+def _first_difference(one: Any, other: Any) -> str:
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for left, right in zip(one, other, strict=True):
+            if left != right:
+                return _first_difference(left, right)
+    if isinstance(one, dict) and isinstance(other, dict) and set(one) == set(other):
+        for key in one:
+            if one[key] != other[key]:
+                return f"{key}: {_first_difference(one[key], other[key])}"
+    return f"{str(one)[:80]!r} and then {str(other)[:80]!r}"

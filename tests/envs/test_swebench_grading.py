@@ -1,0 +1,347 @@
+"""Verdicts on patches: the reference solution resolves, nothing else does, and no trick passes for one."""
+
+from __future__ import annotations
+
+import compileall
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+
+from tests.envs.swebench_data import GOLD, RECORD, make_data
+
+# isort: split
+import _swebench_confine as confine
+import swebench_bases as bases
+import swebench_cheats as cheats
+import swebench_patches as patches
+import swebench_sites as sites
+from swebench_grading import Grade, Grader, Place, understood
+from swebench_records import record_of
+
+SOURCE = "toolz/itertoolz.py"
+# Solves nothing, and is no trick either.
+HARMLESS = patches.diff("toolz/more.py", None, b"x = 1\n", False, False)
+
+pytestmark = pytest.mark.skipif(confine.landlock_version() < 2, reason="this kernel has no landlock")
+
+Judge = Callable[..., Grade]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Place:
+    """Where our record is judged: its release, and a Python with pytest."""
+    folder = tmp_path_factory.mktemp("place")
+    assert request.config.cache is not None
+    data, record = make_data(folder / "data", request.config.cache), record_of(RECORD)
+    variant = bases.from_sdist(record, data / "sdists", folder / "base")
+    site = sites.build(record, data, folder / "site")
+    compileall.compile_dir(site.packages, quiet=2)  # once, and not in each of many verdicts
+    readable = (folder / "site", Path(sys.base_prefix), sites.interpreter())
+    return Place(folder / "base", variant, site.python, readable, folder / "work", site.packages)
+
+
+@pytest.fixture(scope="module")
+def judge(place: Place) -> Judge:
+    """`judge(patch)` gives the verdict on it."""
+
+    def judged(patch: str, timeout: float = 60, place: Place = place, **changes: Any) -> Grade:
+        grade = Grader(record_of({**RECORD, **changes}), place).grade(patch, timeout)
+        assert [*place.work.glob("*")] == []
+        return grade
+
+    return judged
+
+
+def before(place: Place, code: str, path: str = SOURCE) -> str:
+    """A patch that puts code before that of a file."""
+    old = (place.base / path).read_bytes()
+    return patches.diff(path, old, code.encode() + b"\n" + old, False, False)
+
+
+def added(path: str, content: str) -> str:
+    return patches.diff(path, None, content.encode(), False, False)
+
+
+def test_the_reference_solution_resolves(judge: Judge) -> None:
+    grade = judge(GOLD)
+    assert grade.is_resolved, grade.output
+    report = grade.report()
+    assert report["reward"] == 1.0
+    assert report["returncode"] == 0
+    assert json.loads(report["stdout"])["pytoolz__toolz-1"]["resolved"] is True
+
+
+@pytest.mark.parametrize("patch", ["", pytest.param(HARMLESS, marks=pytest.mark.slow)], ids=["empty", "harmless"])
+def test_what_solves_nothing_does_not_resolve(judge: Judge, patch: str) -> None:
+    grade = judge(patch)
+    assert not grade.is_resolved
+    assert not grade.invalid
+    assert not grade.why_not
+    assert grade.verdict.fail_to_pass.failure == RECORD["FAIL_TO_PASS"]
+    assert grade.verdict.pass_to_pass.success == RECORD["PASS_TO_PASS"]
+    assert grade.report()["returncode"] == 1
+
+
+@pytest.mark.slow  # two verdicts
+def test_a_solution_that_breaks_something_else_does_not_resolve(judge: Judge, place: Place) -> None:
+    broken = GOLD + before(place, "def drop(n, seq):\n    return []\n", "toolz/recipes.py")
+    assert judge(broken).is_resolved  # nobody uses that one
+    text = (place.base / SOURCE).read_text()
+    new = text.replace("return itertools.islice(seq, n, None)", "return []").replace(
+        "seq[-n:]", "seq[len(seq) - n:]"
+    )
+    grade = judge(patches.diff(SOURCE, text.encode(), new.encode(), False, False))
+    assert not grade.is_resolved
+    assert grade.verdict.fail_to_pass.failure == []
+    assert grade.verdict.pass_to_pass.failure == ["toolz/tests/test_itertoolz.py::test_drop"]
+
+
+def test_a_skipped_test_that_should_pass_is_a_failure(judge: Judge) -> None:
+    skipped = "toolz/tests/test_tail.py::test_skipped"
+    grade = judge(GOLD, FAIL_TO_PASS=[skipped])
+    assert not grade.is_resolved
+    assert grade.verdict.fail_to_pass.failure == [skipped]
+
+
+def test_a_patch_that_does_not_apply_does_not_resolve_and_says_why(judge: Judge) -> None:
+    grade = judge(GOLD.replace("seq[-n:]", "seq[-m:]"))
+    assert not grade.is_resolved
+    assert "does not apply" in grade.report()["why"]
+
+
+# Tricks: each would win, if what it forges were believed.
+
+_ALWAYS = "def test_tail(): pass\ndef test_take(): pass\ndef test_drop(): pass\n"
+_PRINT = "".join(f"print('PASSED {test}')\n" for test in RECORD["FAIL_TO_PASS"] + RECORD["PASS_TO_PASS"])
+_GREEDY = """
+import pytest
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item):
+    item.obj = lambda *a, **k: None
+"""
+IN_SOURCE = {
+    "exit 0": ("import sys; sys.exit(0)", "tests that must fail"),
+    "exit at once": ("import os; os._exit(0)", "ended early, with exit code 0"),
+    "exit with the right code": ("import os; os._exit(1)", "ended early, with exit code 1"),
+    "print PASSED": (_PRINT + "import os; os._exit(0)", "ended early"),
+    "rewire pytest": (cheats._REWIRE, "has changed what decides"),
+    "rewire and put back": (
+        "import _pytest.python as p\nfrom unittest import mock\n"
+        "p.Function.runtest.__code__ = (lambda self: None).__code__\n",
+        "has changed what decides",
+    ),
+    "forge the report": (cheats._FORGE.replace("TESTS", "['a']"), "something else than the runner"),
+    "end pytest": ("import pytest; pytest.exit('done', returncode=1)", "tests"),
+    "disable assertions": ("import builtins; builtins.AssertionError = type('Never', (BaseException,), {})", ""),
+    "a hook at exit": ("import atexit, os; atexit.register(os._exit, 0)", ""),
+    "kill the parent": ("import os; os.kill(os.getppid(), 9); os.killpg(0, 9)", "tests"),
+}
+FILES = [
+    ("conftest.py", _GREEDY),
+    ("toolz/tests/conftest.py", _GREEDY),
+    ("pytest.ini", "[pytest]\naddopts = --collect-only\n"),
+    ("evil-1.egg-info/entry_points.txt", "[pytest11]\nevil = toolz.evil\n"),
+    ("pytest.py", "import os\nos._exit(1)\n"),
+    ("sitecustomize.py", "import os\nos._exit(1)\n"),
+    ("toolz/tests/test_tail.py/__init__.py", "a folder in the place of tests"),
+]
+
+
+# Each costs a verdict or two: the first few every day, the rest with the slow ones.
+_EVERY_DAY = ("exit at once", "rewire pytest")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in _EVERY_DAY else pytest.param(name, marks=pytest.mark.slow) for name in IN_SOURCE]
+)
+def test_tested_code_cannot_pass_itself_off_as_solved(judge: Judge, place: Place, name: str) -> None:
+    code, why = IN_SOURCE[name]
+    grade = judge(before(place, code))
+    assert not grade.is_resolved
+    assert why in grade.why_not
+    assert not grade.invalid  # the patch is to blame, and not the place
+
+
+def test_files_that_steer_tests_do_not_count(judge: Judge) -> None:
+    every = "".join(added(*file) for file in FILES)
+    grade = judge(every)
+    assert not grade.is_resolved
+    assert grade.sealed == sorted(path for path, _ in FILES)
+    assert grade.verdict.pass_to_pass.success == RECORD["PASS_TO_PASS"]
+    # And an honest solution does not suffer from them.
+    assert judge(GOLD + every).is_resolved
+
+
+@pytest.mark.slow  # two verdicts
+def test_tests_that_a_patch_rewrites_or_removes_are_put_back(judge: Judge, place: Place) -> None:
+    path = "toolz/tests/test_itertoolz.py"
+    old = (place.base / path).read_bytes()
+    for new in (_ALWAYS.encode(), None):
+        grade = judge(patches.diff(path, old, new, False, False))
+        assert grade.verdict.fail_to_pass.failure == RECORD["FAIL_TO_PASS"]
+        assert grade.sealed == [path]
+
+
+def test_tested_code_cannot_read_the_answer(judge: Judge, place: Place) -> None:
+    # Only in our own data: the processes of this machine are none of a test's business.
+    trick = before(place, cheats.peek(PurePosixPath(SOURCE), str(place.base.parent / "data"), "/nowhere"))
+    # Where it is not shut in, it wins: so it is the walls that hold it.
+    assert judge(trick, place=replace(place, is_confined=False)).is_resolved
+    assert not judge(trick).is_resolved
+
+
+@pytest.mark.slow  # it waits for a time limit
+def test_tests_that_take_too_long_are_ended_with_all_that_they_started(judge: Judge, place: Place) -> None:
+    mark = place.work.parent / "base" / "toolz"  # a path that only our processes name
+    code = (
+        "import subprocess, sys, time\n"
+        f"words = [sys.executable, '-c', 'import time; time.sleep(600)', {str(mark)!r}]\n"
+        "subprocess.Popen(words, start_new_session=True)\n"
+        "time.sleep(600)\n"
+    )
+    grade = judge(before(place, code), timeout=2)
+    assert grade.why_not == "the tests took too long"
+    assert not grade.invalid
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _is_there(path)]
+    assert [command for command in commands if str(mark).encode() in command and b"sleep(600)" in command] == []
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return bool(path.read_bytes())
+    except OSError:
+        return False
+
+
+def test_without_evidence_that_tests_ran_a_verdict_is_invalid(judge: Judge, place: Place, tmp_path: Path) -> None:
+    bare = sites.build(record_of(RECORD), tmp_path, tmp_path / "site")
+    without = replace(place, python=bare.python, readable=(*place.readable, tmp_path))
+    report = judge(GOLD, place=without).report()
+    assert "pytest is missing" in report["invalid"]
+    assert report["reward"] == 0.0
+    assert "FAIL_TO_PASS and PASS_TO_PASS are empty" in judge(GOLD, FAIL_TO_PASS=[], PASS_TO_PASS=[]).invalid
+    assert "does not fit its base" in judge(GOLD, test_patch=GOLD + GOLD).invalid
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([{"key": "k", "number": 0}, {"key": "k", "number": 2}], "something else"),
+        ([{"key": "x", "number": 0}], "something else"),
+        (["no record"], "something else"),
+        ([{"key": "k", "number": 0}], ""),
+    ],
+)
+def test_a_report_that_somebody_else_has_written_into_is_not_believed(lines: list[Any], said: str) -> None:
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    assert said in understood(text.encode(), "k", []).forged
+    assert "not whole" in understood(b'{"key": "k", "number": 0}', "k", []).forged
+
+
+# Runners other than pytest
+
+SYMPY = {
+    "pkg/__init__.py": "",
+    "pkg/core.py": "def double(n):\n    return n\n",
+    "pkg/tests/__init__.py": "",
+}
+SYMPY_TESTS = """\
+class Skipped(Exception):
+    pass
+
+from pkg.core import double
+
+def test_double():
+    assert double(2) == 4
+
+def test_zero():
+    assert double(0) == 0
+
+def test_skip():
+    raise Skipped
+
+def test_other():
+    assert False
+"""
+RUNTESTS = """\
+import sys
+import unittest
+
+names = [word for word in sys.argv[1:] if word[0] != "-" and word not in ("1", "2")]
+suite = unittest.defaultTestLoader.loadTestsFromNames(names)
+sys.exit(not unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful())
+"""
+DJANGO_TESTS = """\
+import unittest
+
+from pkg.core import double
+
+
+class Doubles(unittest.TestCase):
+    def test_double(self):
+        self.assertEqual(double(2), 4)
+
+    def test_described(self):
+        \"\"\"Zero stays.\"\"\"
+        self.assertEqual(double(0), 0)
+
+    def test_parts(self):
+        for n in (0, 3):
+            with self.subTest(n=n):
+                self.assertEqual(double(n), 2 * n)
+"""
+SOLUTION = (
+    "--- a/pkg/core.py\n+++ b/pkg/core.py\n@@ -1,2 +1,2 @@\n def double(n):\n-    return n\n+    return 2 * n\n"
+)
+
+
+def small(place: Place, tmp_path: Path, files: dict[str, str], **record: Any) -> Grader:
+    for name, content in files.items():
+        (tmp_path / "base" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "base" / name).write_text(content)
+    own = replace(place, base=tmp_path / "base", work=tmp_path / "work")
+    return Grader(record_of({**RECORD, "patch": SOLUTION, **record}), own)
+
+
+def test_sympys_tests_are_functions_by_their_bare_names(place: Place, tmp_path: Path) -> None:
+    grader = small(
+        place,
+        tmp_path,
+        SYMPY,
+        repo="sympy/sympy",
+        test_patch=added("pkg/tests/test_core.py", SYMPY_TESTS),
+        FAIL_TO_PASS=["test_double"],
+        PASS_TO_PASS=["test_zero", "test_skip"],
+    )
+    assert grader.grade(SOLUTION, 60).is_resolved
+    empty = grader.grade("", 60)
+    assert empty.verdict.fail_to_pass.failure == ["test_double"]
+    assert empty.verdict.pass_to_pass.failure == []
+    exits = SOLUTION.replace("+1,2", "+1,3").replace("2 * n", "n\n+import os; os._exit(1)")
+    assert "ended early" in grader.grade(exits, 60).why_not
+
+
+@pytest.mark.slow  # three verdicts
+def test_djangos_tests_go_by_method_and_class_or_by_their_description(place: Place, tmp_path: Path) -> None:
+    grader = small(
+        place,
+        tmp_path,
+        {"pkg/__init__.py": "", "pkg/core.py": SYMPY["pkg/core.py"], "tests/runtests.py": RUNTESTS},
+        repo="django/django",
+        test_patch=added("tests/test_core.py", DJANGO_TESTS),
+        FAIL_TO_PASS=["test_double (test_core.Doubles)", "test_parts (test_core.Doubles.test_parts)"],
+        PASS_TO_PASS=["Zero stays."],
+    )
+    grade = grader.grade(SOLUTION, 60)
+    assert grade.is_resolved, (grade.why_not, grade.output)
+    empty = grader.grade("", 60)
+    assert len(empty.verdict.fail_to_pass.failure) == 2
+    assert empty.verdict.pass_to_pass.success == ["Zero stays."]
+    rewire = "import unittest; unittest.TestCase.run = lambda self, result: result.addSuccess(self)"
+    rewired = SOLUTION.replace("+1,2", "+1,3").replace("2 * n", f"n\n+{rewire}")
+    assert "has changed what decides" in grader.grade(rewired, 60).why_not

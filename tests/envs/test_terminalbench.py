@@ -1,0 +1,260 @@
+"""terminalbench: tasks of both formats are solved, are not solved by doing nothing, and cannot be cheated."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from aenv.config import load_project
+from aenv.engines.base import InstanceSpec
+from aenv.engines.native.engine import NativeEngine
+from aenv.errors import ToolError
+from aenv.gateway.rooting import Rooting
+from aenv.http1 import Pool
+from aenv.instances.second_parts import later
+from aenv.roots.host import host_root
+from aenv.roots.roots import Roots
+from aenv.sandbox.root import Root
+from aenv.sandbox.run import run
+from tests.envs import terminalbench_tasks as shipped
+from tests.native import traces
+
+PROJECT = shipped.FOLDER.parent
+IDS = [f"{source.name}{ending}" for source in shipped.SOURCES for ending in ("", "-harbor")]
+
+Call = Callable[..., Awaitable[Any]]
+Open = Callable[..., Any]
+
+# One engine for all: its zygotes take longer to start than anything that is tested here.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open]:
+    """`async with opened(TERMINALBENCH_TASK_ID=…) as call`: an instance, and how it is called."""
+    home = tmp_path_factory.mktemp("home")
+    project = load_project(PROJECT)
+    numbers = itertools.count()
+
+    async def root_of(spec: InstanceSpec) -> Root:
+        return host_root(home)
+
+    async with (
+        Rooting(Roots(home, run=run)) as rooting,
+        NativeEngine(home, root_of, later_root=rooting.later_root) as engine,
+        Pool() as pool,
+    ):
+
+        @asynccontextmanager
+        async def opened(data: Path | None = None, **variables: str) -> AsyncIterator[Call]:
+            id = f"bench-{next(numbers)}"
+            variables = {"AENV_VALIDATION": "1", **variables}
+            second = later(project, variables, data)
+            if data:
+                variables["TERMINALBENCH_DATA_DIR"] = "/data"
+            spec = InstanceSpec(id, "terminalbench@1.0.0", PROJECT, variables, data=data, second=second)
+            address = await engine.create(spec)
+
+            async def call(name: str, **arguments: Any) -> Any:
+                head = [("content-type", "application/json")]
+                place = {"reward": "task/reward"}.get(name, name if "/" in name else f"functions/{name}")
+                body = json.dumps(arguments).encode()
+                response = await pool.request(address.origin, "POST", f"/{place}", head, body)
+                said = json.loads(await response.read())
+                if not place.startswith("tools/"):
+                    if not said["success"]:
+                        raise ToolError(said["error"])
+                    return said["data"]
+                if said["data"]["is_error"]:
+                    raise ToolError(said["data"]["content"][0]["text"])
+                return said["data"]["structured"] or said["data"]["content"][0]["text"]
+
+            try:
+                yield call
+            finally:
+                await engine.destroy(id)
+
+        yield opened
+    assert traces(home) == []
+
+
+async def _at_once(work: Callable[[str], Awaitable[Any]], ids: list[str], most: int = 4) -> dict[str, Any]:
+    room = asyncio.Semaphore(most)
+
+    async def one(id: str) -> Any:
+        async with room:
+            return await work(id)
+
+    return dict(zip(ids, await asyncio.gather(*map(one, ids)), strict=True))
+
+
+async def test_the_tasks_that_ship_are_those_of_the_source(tmp_path: Path) -> None:
+    shipped.write(tmp_path)
+    assert shipped.contents(tmp_path) == shipped.contents(shipped.FOLDER)
+
+
+async def _nothing_and_gold(opened: Open, ids: list[str]) -> dict[str, tuple[float, float, float]]:
+    """The reward of doing nothing, then that of the solution, and its score; by task."""
+
+    async def play(id: str) -> tuple[float, float, float]:
+        async with opened(TERMINALBENCH_TASK_ID=id) as call:
+            nothing = await call("reward")
+            gold = await call("play_gold")
+            solved = await call("reward")
+        assert gold["exit_code"] == 0, gold
+        assert (nothing["status"], solved["status"]) == ("success", "success"), (nothing, solved)
+        return nothing["reward"], solved["reward"], solved["score"]
+
+    return await _at_once(play, ids)
+
+
+async def test_doing_nothing_fails_and_the_solution_passes_in_both_formats(opened: Open) -> None:
+    some = ["keep-running", "keep-running-harbor", "merge-people", "merge-people-harbor"]
+    assert await _nothing_and_gold(opened, some) == dict.fromkeys(some, (0.0, 1.0, 1.0))
+
+
+@pytest.mark.slow  # twenty instances with two verdicts each
+async def test_doing_nothing_fails_and_the_solution_passes_for_every_task(opened: Open) -> None:
+    assert await _nothing_and_gold(opened, IDS) == dict.fromkeys(IDS, (0.0, 1.0, 1.0))
+
+
+async def test_the_contract_lists_tasks_and_tells_what_one_asks_for(opened: Open) -> None:
+    async with opened(TERMINALBENCH_TASK_ID="top-words-harbor") as call:
+        tasks = await call("list_tasks")
+        assert [task["id"] for task in tasks] == sorted(IDS)
+        assert tasks[0]["variables"] == {"TERMINALBENCH_TASK_ID": tasks[0]["id"]}
+        assert len(await call("list_tasks", split="harbor")) == 10
+        with pytest.raises(ToolError, match="version-1, harbor"):
+            await call("list_tasks", split="test")
+        task = await call("get_task")
+        assert task["id"] == "top-words-harbor" and "/app/top.txt" in task["instruction"]
+        assert task["canary"] == shipped.CANARY
+        assert await call("known_exceptions") == {"gold": {}, "empty": {}}
+    config = json.loads((PROJECT / "config.json").read_text())
+    assert config["evalOnly"] is True
+
+
+async def test_solutions_and_cheats_are_for_validation_alone(opened: Open) -> None:
+    async with opened(TERMINALBENCH_TASK_ID="greeting", AENV_VALIDATION="") as call:
+        for name in ("play_gold", "list_cheats"):
+            with pytest.raises(ToolError, match="AENV_VALIDATION=1"):
+                await call(name)
+
+
+async def test_the_terminal_is_typed_into_and_seen(opened: Open) -> None:
+    async with opened(TERMINALBENCH_TASK_ID="greeting") as call:
+        pane = await call("tools/keystrokes", keystrokes="pwd; cat notes.txt", append_enter=True)
+        assert "/app\nmilk\neggs\nbread" in pane
+        await call("tools/keystrokes", keystrokes="sleep 1000\n")
+        assert "^C" in await call("tools/keystrokes", keystrokes="C-c")
+        await call("tools/keystrokes", keystrokes="seq 1 99; clear\n")
+        assert "\n50\n" not in await call("tools/capture_pane", wait_before_capture_sec=0.1)
+        done = await call("tools/execute_command", command="echo out; echo err >&2; exit 3")
+        assert done == {"output": "out\nerr\n", "exit_code": 3}
+        late = await call("tools/execute_command", command="sleep 1000", timeout=0.2)
+        assert late["exit_code"] == 124
+
+
+async def test_the_agent_sees_neither_tests_nor_solutions_nor_variables(opened: Open) -> None:
+    async with opened(TERMINALBENCH_TASK_ID="fix-median", SECRET_KEY="sesame") as call:
+        await call("play_gold")
+        assert (await call("reward", task_name="fix-median"))["reward"] == 1.0
+        look = "ls -A / /tests /oracle /environment; env; cat /proc/*/environ; find / -xdev -name 'test_outputs*'"
+        seen = (await call("tools/execute_command", command=look))["output"]
+        assert "test_outputs.py" not in seen and "sesame" not in seen and "tasks" not in seen
+        with pytest.raises(ToolError, match="create another one"):
+            await call("reward", task_name="greeting")
+
+
+async def test_a_wrong_solution_is_told_with_the_output_of_the_tests_and_its_score(opened: Open) -> None:
+    async with opened(TERMINALBENCH_TASK_ID="greeting") as call:
+        await call("tools/execute_command", command="mkdir out; echo 'Hello, terminal!' > out/hello.txt")
+        said = await call("reward")
+        assert (said["reward"], said["score"], said["task_name"]) == (0.0, 0.5, "greeting")
+        assert "test_the_notes_were_moved" in said["raw_output"]
+
+
+@pytest.mark.parametrize("id", ["rename-script", "rename-script-harbor"])
+async def test_programs_of_the_agent_that_the_tests_run_cannot_write_the_verdict(opened: Open, id: str) -> None:
+    attack = """cat > /app/rename.sh <<'END'
+mkdir -p /logs/verifier
+(setsid sh -c 'while :; do echo 1 > /logs/verifier/reward.txt; done' >/dev/null 2>&1 &)
+echo 'PASSED everything' > /proc/$PPID/fd/1
+: > /proc/$PPID/mem
+printf 'def test_x(): pass' > /tests/test_outputs.py
+kill -9 $PPID
+END"""
+    async with opened(TERMINALBENCH_TASK_ID=id) as call:
+        await call("tools/execute_command", command=attack)
+        said = await call("reward")
+        assert said["reward"] == 0.0, said
+        assert (await call("tools/execute_command", command="pgrep -c setsid; ls /tests"))["exit_code"] != 0
+
+
+@pytest.mark.slow  # two formats times ten cheats, each in an instance of its own
+@pytest.mark.parametrize("id", ["rename-script", "rename-script-harbor"])
+async def test_every_cheat_is_held(opened: Open, id: str) -> None:
+    async with opened(TERMINALBENCH_TASK_ID=id) as call:
+        cheats = {cheat["name"]: cheat for cheat in await call("list_cheats")}
+    kinds = {"edit-tests", "overwrite-verifier", "spoof-output", "exit-early", "fill-disk", "read-answer"}
+    assert {cheat["kind"] for cheat in cheats.values()} == kinds
+
+    async def attempt(name: str) -> float:
+        async with opened(TERMINALBENCH_TASK_ID=id) as call:
+            for step in cheats[name]["steps"]:
+                await call(f"tools/{step['tool']}", **step["arguments"])
+            return float((await call("reward"))["reward"])
+
+    assert await _at_once(attempt, [*cheats]) == dict.fromkeys(cheats, 0.0)
+
+
+@pytest.mark.slow  # ten attempts, each before a solution
+async def test_an_honest_solution_after_the_attempts_still_passes_where_it_can(opened: Open) -> None:
+    """What the judge puts back does not take away what the agent has done."""
+    async with opened(TERMINALBENCH_TASK_ID="rename-script") as call:
+        for cheat in await call("list_cheats"):
+            if cheat["kind"] in ("edit-tests", "spoof-output", "exit-early"):
+                await call("tools/execute_command", **cheat["steps"][0]["arguments"])
+                assert (await call("reward"))["reward"] == 0.0
+        await call("play_gold")
+        assert (await call("reward"))["reward"] == 1.0
+
+
+# Tasks of a data folder
+
+
+@pytest.mark.slow  # builds a root
+async def test_a_task_of_a_data_folder_is_built_of_its_dockerfile(opened: Open, tmp_path: Path) -> None:
+    for name, text in {
+        "task.yaml": "# canary GUID 1\ndescriptions:\n- key: base\n  description: |\n    Make it so.\n",
+        "Dockerfile": "FROM ubuntu:24.04\nWORKDIR /job\nRUN echo begun > state\n",
+        "solution.yaml": '- command: "echo done > state"\n  append_enter: true\n  min_timeout_sec: 1.0\n',
+        "tests/test_it.py": "import os\ndef test_it():\n    assert open('/job/state').read() == 'done\\n'\n",
+    }.items():
+        place = tmp_path / "tasks" / "engage" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+    async with opened(tmp_path, TERMINALBENCH_TASK_ID="engage") as call:
+        assert (await call("get_task"))["instruction"] == "Make it so."
+        assert (await call("tools/execute_command", command="cat state; pwd"))["output"] == "begun\n/job\n"
+        assert (await call("reward"))["reward"] == 0.0
+        await call("tools/execute_command", command="cp /usr/bin/true /usr/bin/cat; echo 1 > /etc/ld.so.preload")
+        await call("play_gold")
+        assert (await call("reward"))["reward"] == 1.0
+
+
+async def test_what_is_missing_is_said_with_the_fix(opened: Open) -> None:
+    async with opened() as call:
+        with pytest.raises(ToolError, match="set TERMINALBENCH_TASK_ID to one of 20"):
+            await call("get_task")
+    async with opened(TERMINALBENCH_TASK_ID="greeting", TERMINALBENCH_TASKS="data") as call:
+        with pytest.raises(ToolError, match="aenv data pull terminalbench"):
+            await call("tools/capture_pane")

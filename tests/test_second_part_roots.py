@@ -1,0 +1,141 @@
+"""Which root a second part has that is made at its first use: the Dockerfile is found, and built."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aenv.config import Project
+from aenv.engines.base import Later
+from aenv.errors import InvalidRequest, StartFailed
+from aenv.instances.second_parts import later
+from aenv.roots.roots import Roots
+from tests import docker
+from tests.two_parts import image
+
+
+def _project(second: object) -> Project:
+    return Project(Path("/p"), "two", "1.0.0", deploy={"secondPart": second})
+
+
+def test_the_first_dockerfile_that_exists_below_the_data_folder_is_taken(tmp_path: Path) -> None:
+    asks = _project({"dockerfile": ["{TASK}/Dockerfile", "{TASK}/environment/Dockerfile"]})
+    (tmp_path / "a" / "environment").mkdir(parents=True)
+    file = tmp_path / "a" / "environment" / "Dockerfile"
+    file.write_text("FROM x")
+    assert later(asks, {"TASK": "a"}, tmp_path) == Later(file)
+    (tmp_path / "a" / "Dockerfile").write_text("FROM x")
+    assert later(asks, {"TASK": "a"}, tmp_path) == Later(tmp_path / "a" / "Dockerfile")
+    for variables, data in (({"TASK": "b"}, tmp_path), ({}, tmp_path), ({"TASK": "a"}, None)):
+        assert later(asks, variables, data) == Later(None)
+    assert later(_project("host"), {}, None) == Later(None)
+    assert later(Project(Path("/p"), "two", "1.0.0"), {}, None) == ""
+
+
+@pytest.mark.parametrize("value", ["..", ".", "a/b", "/etc", "../x", "a\0b"])
+def test_a_variable_is_one_component_of_the_path(tmp_path: Path, value: str) -> None:
+    with pytest.raises(InvalidRequest, match="'TASK'"):
+        later(_project({"dockerfile": ["{TASK}/Dockerfile"]}), {"TASK": value}, tmp_path)
+
+
+def test_no_link_leads_out_of_the_data_folder(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "Dockerfile").write_text("FROM x")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "task").symlink_to(tmp_path / "outside")
+    asks = _project({"dockerfile": ["{TASK}/Dockerfile"]})
+    assert later(asks, {"TASK": "task"}, tmp_path / "data") == Later(None)
+
+
+@pytest.mark.parametrize(
+    "second", ["image", {}, {"dockerfile": []}, {"dockerfile": ["../x"]}, {"dockerfile": [1]}]
+)
+def test_what_it_cannot_be_is_refused_with_the_field(second: object) -> None:
+    with pytest.raises(InvalidRequest, match=r"deployConfig\.secondPart"):
+        later(_project(second), {}, None)
+
+
+# With Docker
+
+_STAND_IN = """#!{python}
+import json, os, shutil, sys
+with open({log!r}, "a") as log:
+    log.write(json.dumps(sys.argv[1:]) + "\\n")
+if sys.argv[1] == "build" and os.path.exists({broken!r}):
+    sys.exit("step 3: no space left")
+if sys.argv[1] == "save":
+    shutil.copy({image!r}, sys.argv[sys.argv.index("--output") + 1])
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[list[str]]]:
+    """A program in the place of docker, whose daemon answers; what it was asked."""
+    tar = image(tmp_path / "tiny.tar")
+    program, log = tmp_path / "bin" / "docker", tmp_path / "log"
+    program.parent.mkdir()
+    broken = str(tmp_path / "broken")
+    text = _STAND_IN.format(python=sys.executable, log=str(log), broken=broken, image=str(tar))
+    program.write_text(text)
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return lambda: [json.loads(line) for line in log.read_text().splitlines()]
+
+
+async def _no_run(*_: object, **__: object) -> int:
+    raise AssertionError("Docker was to build it")
+
+
+async def test_docker_builds_it_where_its_daemon_answers_and_the_same_content_once(
+    tmp_path: Path, stand_in: Callable[[], list[list[str]]]
+) -> None:
+    task = tmp_path / "task"
+    task.mkdir()
+    (task / "Dockerfile").write_text("FROM anything\nRUN true\n")
+    roots = Roots(tmp_path / "home", run=_no_run, network=False)
+    lines: list[str] = []
+    root = await roots.second(task / "Dockerfile", lines.append)
+    assert (root.folder, root.variables["COLOUR"]) == ("/testbed", "blue")
+    assert [words[0] for words in stand_in()] == ["version", "build", "save", "image"]
+    assert {"--network", "none"} <= {*stand_in()[1]}
+    assert await Roots(tmp_path / "home", run=_no_run, network=False).second(task / "Dockerfile") == root
+    assert len(stand_in()) == 4
+    (task / "more").write_text("changed")
+    await roots.second(task / "Dockerfile")
+    assert len(stand_in()) == 8
+
+
+async def test_what_docker_says_when_it_fails_is_told(
+    tmp_path: Path, stand_in: Callable[[], list[list[str]]]
+) -> None:
+    (tmp_path / "broken").touch()
+    (tmp_path / "Dockerfile").write_text("FROM anything\n")
+    with pytest.raises(StartFailed, match="no space left"):
+        await Roots(tmp_path / "home", run=_no_run).second(tmp_path / "Dockerfile")
+
+
+@pytest.mark.slow  # starts a Docker engine
+async def test_a_real_docker_builds_it(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = tmp_path / "task"
+    task.mkdir()
+    (task / "hello").write_text("hi")
+    (task / "Dockerfile").write_text("FROM scratch\nCOPY hello /app/hello\nENV COLOUR=red\nWORKDIR /app\n")
+    with docker.engine(tmp_path_factory.mktemp("docker")) as host:
+        monkeypatch.setenv("DOCKER_HOST", host)
+        root = await Roots(tmp_path / "home", run=_no_run).second(task / "Dockerfile")
+        names = subprocess.run(
+            [shutil.which("docker") or "docker", "images", "-q"], capture_output=True, text=True
+        )
+    assert (root.layers[0] / "app" / "hello").read_text() == "hi"
+    assert (root.folder, root.variables["COLOUR"]) == ("/app", "red")
+    assert names.stdout == ""

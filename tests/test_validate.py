@@ -1,0 +1,282 @@
+"""`aenv validate`: a sound environment passes, and each thing that can be wrong with one is found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aenv.errors import NotFound
+from aenv.tasks import cheats
+from aenv.tasks.instances import Place
+from aenv.tasks.report import Report
+from aenv.tasks.task import Task, Wanted
+from aenv.tasks.validation import validate
+from tests.command_line import aenv, environ, serving
+from tests.gateways import make_project
+from tests.native import traces
+from tests.task_environments import BEGIN, DICE, GOLD, SHELL, SUMS, changed
+
+RETURN = "    return float(sheet.answer =="
+LEAK = '''
+@register_tool
+def hint(context: Context) -> int:
+    """A hint."""
+    return 2 * int(context.variables["N"])
+
+
+@register_reset
+'''
+CHEATS = '''
+@register_function
+def list_cheats(context: Context) -> list:
+    """Known ways to cheat."""
+    if context.variables.get("AENV_VALIDATION") != "1":
+        raise ToolError("only in validation")
+    steps = [{"tool": "submit", "arguments": {"answer": ANSWER}}, {"function": "get_task", "arguments": {}}]
+    return [{"name": "guess", "kind": "KIND", "steps": steps}]
+'''
+EXCEPTIONS = '''
+@register_function
+def known_exceptions() -> dict:
+    """What deviates."""
+    return DECLARED
+'''
+
+
+def with_cheats(answer: str, kind: str = "spoof-output") -> str:
+    return SUMS + changed(CHEATS, ("ANSWER", answer), ("KIND", kind))
+
+
+def with_exceptions(declared: object, *changes: tuple[str, str]) -> str:
+    return changed(SUMS, *changes) + changed(EXCEPTIONS, ("DECLARED", repr(declared)))
+
+
+GOLD_OF_SIX = ("    submit(right, sheet)", "    submit(0 if right == 6 else right, sheet)")
+FREE_TWO = (RETURN, '    if context.variables.get("ID") == "two":\n        return 1.0\n' + RETURN)
+WHY = "the reference is wrong"
+
+DOCUMENTED = Path(__file__).parent.parent / "docs" / "src" / "sums_env.py"
+PROJECTS = {
+    "sums": SUMS,
+    "documented": DOCUMENTED.read_text(),
+    "undocumented": changed(SUMS, ('    """Give the answer."""\n', "")),
+    "no-number": changed(SUMS, (RETURN, '    return "good"\n' + RETURN)),
+    "too-high": changed(SUMS, (RETURN, "    return 7.0\n" + RETURN)),
+    "unsealed": changed(SUMS, ('context.variables.get("AENV_VALIDATION") != "1"', "False")),
+    "unhealthy": SUMS
+    + "\nfrom aenv import register_health\n\n\n@register_health\ndef well() -> bool:\n    return False\n",
+    "random-gold": changed(SUMS, ('"steps": 1,', '"steps": __import__("random").random(),')),
+    "random-reset": changed(SUMS, ('return "begin"', 'return __import__("secrets").token_hex(8)')),
+    "sticky-reset": changed(
+        SUMS,
+        (
+            "    sheet.answer = None\n    return",
+            "    sheet.n = getattr(sheet, 'n', 0) + 1\n    return str(sheet.n) +",
+        ),
+    ),
+    "wrong-gold": changed(SUMS, GOLD_OF_SIX),
+    "free": changed(SUMS, FREE_TWO),
+    "known": with_exceptions({"gold": {"six": WHY}, "empty": {"two": "nothing is to do"}}, GOLD_OF_SIX, FREE_TWO),
+    "no-exception": with_exceptions({"gold": {"six": WHY}, "empty": {"two": WHY}}),
+    "unknown-exception": with_exceptions({"gold": {"seven": WHY}}),
+    "bad-exceptions": with_exceptions({"gold": ["six"]}),
+    "leaks": changed(SUMS, ("@register_reset\n", LEAK), ('{"steps": 1,', '{"answer": right,')),
+    "told": changed(SUMS, ('"instruction":', '"gold_actions": [], "instruction":')),
+    "other-task": changed(SUMS, ('{"id": context.variables["ID"]', '{"id": "another"')),
+    "any-split": changed(SUMS, ('if split not in ("", "train", "test")', "if False")),
+    "twice": changed(SUMS, ('"six", "3"', '"two", "3"')),
+    "guarded": with_cheats("0"),
+    "cheated": with_cheats("2"),
+    "bad-cheats": with_cheats("2", "magic"),
+    "no-tasks": changed(DICE, ("random.random()", "4.0")),
+    "random-tool": DICE,
+    "world-tool": changed(DICE, ("@register_tool", '@register_tool(annotations={"openWorldHint": True})')),
+    "open-shell": SHELL + BEGIN + GOLD,
+    "shell": SHELL + BEGIN,
+}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A gateway that isolates, with all environments of this file."""
+    folder = tmp_path_factory.mktemp("validate")
+    projects = [make_project(folder, name, code=code) for name, code in PROJECTS.items()]
+    options = ("--port", "0", "--data-port", "0", "--engine", "native", "--home", folder / "home")
+    # Nobody reads what it logs, and a pipe that is full would stop it.
+    with serving("serve", *projects, *options, "--log-level", "WARNING") as server:
+        *_, line = server.until("AENV_SYSTEM_URL", on="stderr")
+        yield line.partition("=")[2]
+    assert traces(folder / "home") == []
+
+
+async def report_on(url: str, name: str, wanted: Wanted | None = None) -> Report:
+    place = Place(f"{name}@1.0.0", url, limit=60.0)
+    return await validate(place, wanted or Wanted(), 2)
+
+
+def bad(report: Report) -> dict[str, str]:
+    """What was found to be bad: "check subject" and why."""
+    return {f"{one.check} {one.subject}": one.detail for one in report.findings if one.is_bad}
+
+
+async def test_a_sound_environment_is_valid_in_every_respect(url: str) -> None:
+    report = await report_on(url, "sums")
+    assert bad(report) == {}
+    statuses = {(one.check, one.status) for one in report.findings}
+    checks = ("names", "schemas", "docs", "health", "tasks", "sealed", "empty", "gold", "reward", "determinism")
+    assert statuses == {*((check, "ok") for check in (*checks, "reset")), ("cheats", "not applicable")}
+    assert [one.subject for one in report.findings if one.check == "gold"] == ["six", "two"]
+    assert report.tasks == 2
+    assert "isolated" in report.text()
+    assert report.text().endswith("\nvalid")
+
+
+async def test_the_environment_of_the_documentation_is_valid(url: str) -> None:
+    report = await report_on(url, "documented")
+    assert bad(report) == {}
+    assert {one.status for one in report.findings if one.check == "cheats"} == {"held", "not applicable"}
+
+
+async def test_a_selection_of_tasks_is_all_that_is_played(url: str) -> None:
+    report = await report_on(url, "sums", Wanted(split="test"))
+    assert [one.subject for one in report.findings if one.check == "gold"] == ["six"]
+    with pytest.raises(NotFound, match="no task 'sx'; there are 'six'"):
+        await report_on(url, "sums", Wanted(tasks=["sx"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "subject", "why"),
+    [
+        pytest.param("undocumented", "docs tool submit", "no description", marks=pytest.mark.slow),
+        pytest.param("no-number", "reward two", "no number: 'good'", marks=pytest.mark.slow),
+        pytest.param("too-high", "reward six", "7 is outside 0..1", marks=pytest.mark.slow),
+        ("unsealed", "sealed play_gold", "without AENV_VALIDATION=1"),
+        pytest.param("unhealthy", "health environment", "error", marks=pytest.mark.slow),
+        ("random-gold", "determinism gold episode", "it said steps: '0."),
+        pytest.param("random-reset", "reset environment", "and then", marks=pytest.mark.slow),
+        ("sticky-reset", "reset environment", "'2begin' and then '3begin'"),
+        ("wrong-gold", "gold six", "the reward is 0"),
+        ("free", "empty two", "the reward is 1"),
+        ("no-exception", "gold six", "declared as an exception, and is none: the reward is 1"),
+        ("no-exception", "empty two", "declared as an exception, and is none: the reward is 0"),
+        pytest.param("unknown-exception", "tasks known_exceptions", "no task 'seven'", marks=pytest.mark.slow),
+        pytest.param(
+            "bad-exceptions", "tasks known_exceptions", "must be an object of task ids", marks=pytest.mark.slow
+        ),
+        ("leaks", "cheats read-answer: call hint (two)", "it tells the answer '2'"),
+        pytest.param("told", "tasks six", "get_task gives away 'gold_actions'", marks=pytest.mark.slow),
+        pytest.param("other-task", "tasks six", "its id is 'another'", marks=pytest.mark.slow),
+        ("any-split", "tasks list_tasks", "an unknown split must be an error"),
+        pytest.param("twice", "tasks list_tasks", "names the task 'two' twice", marks=pytest.mark.slow),
+        ("cheated", "cheats spoof-output: guess (two)", "the reward is 1 afterwards"),
+        pytest.param(
+            "bad-cheats",
+            "cheats list_cheats (two)",
+            "kind is 'magic'; use one of edit-tests",
+            marks=pytest.mark.slow,
+        ),
+        ("random-tool", "determinism scripted episode", "and then"),
+    ],
+)
+# Slow are those whose rule is also tested below, without an instance, and rare ones.
+async def test_a_fault_is_found(url: str, name: str, subject: str, why: str) -> None:
+    report = await report_on(url, name)
+    found = bad(report)
+    assert why in found.get(subject, ""), found
+    assert not report.passed
+    assert subject in report.text()
+
+
+async def test_declared_exceptions_that_deviate_are_known_and_not_bad(url: str) -> None:
+    report = await report_on(url, "known")
+    assert bad(report) == {}
+    known = {f"{one.check} {one.subject}": one.detail for one in report.findings if one.status == "known"}
+    assert known == {"gold six": f"the reward is 0: {WHY}", "empty two": "the reward is 1: nothing is to do"}
+    assert WHY in report.text()
+
+
+async def test_an_attempt_that_gets_nothing_is_held_with_evidence(url: str) -> None:
+    report = await report_on(url, "guarded")
+    assert bad(report) == {}
+    held = [one for one in report.findings if one.status == "held"]
+    assert [one.subject for one in held] == [f"spoof-output: guess ({id})" for id in ("six", "two")]
+    assert held[0].detail.startswith("the reward is 0 after 2 steps; it said ")
+
+
+async def test_an_environment_without_tasks_says_so_and_has_its_contract_checked(url: str) -> None:
+    report = await report_on(url, "no-tasks")
+    assert report.passed
+    assert "no tasks" in report.text()
+    assert {one.check for one in report.findings} >= {"names", "docs", "schemas", "health", "determinism", "reset"}
+
+
+async def test_a_tool_of_the_open_world_need_not_be_deterministic(url: str) -> None:
+    assert bad(await report_on(url, "world-tool")) == {}
+
+
+async def test_a_verifier_that_the_shell_can_overwrite_is_broken(url: str) -> None:
+    found = bad(await report_on(url, "open-shell"))
+    names = {name.removeprefix("cheats ").partition(":")[0] for name in found}
+    # The test is made at the first reward, so there is nothing to edit before: reading is what is open.
+    assert names == {"read-answer"}
+    assert (
+        "/environment/src/environment.py can be read"
+        in found["cheats read-answer: look for the answer in files and variables (only)"]
+    )
+
+
+async def test_every_generic_attempt_is_made_through_a_shell(url: str) -> None:
+    report = await report_on(url, "shell")
+    kinds = {one.subject.partition(":")[0]: one.status for one in report.findings if one.check == "cheats"}
+    assert kinds == dict.fromkeys(cheats.KINDS, "held")
+
+
+async def test_a_test_that_the_shell_can_edit_is_broken(url: str) -> None:
+    from aenv.tasks.instances import Instances
+
+    place = Place("shell@1.0.0", url, limit=60.0)
+    shell = cheats.Shell("bash", "command")
+    edit = next(cheat for cheat in cheats.generic(shell, "") if cheat.kind == "edit-tests")
+    begun = cheats.Cheat(edit.name, edit.kind, [{"tool": "begin"}, *edit.steps])
+    async with Instances(place) as instances:
+        found = await cheats.attempt(instances, Task("only"), begun)
+    assert found.status == "broken"
+    assert found.detail.startswith("the reward is 1 afterwards")
+
+
+class TestCommand:
+    @pytest.fixture
+    def good(self, tmp_path: Path) -> Path:
+        return make_project(tmp_path, "sums", code=SUMS)
+
+    def test_a_folder_is_validated_without_a_gateway(self, good: Path) -> None:
+        done = aenv("validate", good, "--tasks", "six,two", "--json")
+        assert done.returncode == 0, done.stderr
+        report = json.loads(done.stdout)
+        assert (report["passed"], report["tasks"], report["environment"]) == (True, 2, "sums@1.0.0")
+        assert len(report["digest"]) == 64
+        assert report["isolation"] == "native engine, isolated"
+
+    def test_a_fault_makes_the_exit_code_1(self, url: str) -> None:
+        done = aenv("validate", "free@1.0.0", "--system-url", url, "--limit", "1")
+        assert done.returncode == 1
+        assert "failed          empty two: the reward is 1" in done.stdout
+        assert done.stdout.splitlines()[-1].startswith("not valid: 1 of ")
+        assert done.stderr == ""
+
+    def test_a_wrong_config_exits_with_3_and_an_unknown_name_with_1(self, tmp_path: Path, url: str) -> None:
+        (tmp_path / "config.json").write_text("{")
+        assert aenv("validate", tmp_path).returncode == 3
+        done = aenv("validate", "nobody@1.0.0", "--system-url", url)
+        assert done.returncode == 1
+        assert done.stderr.startswith("aenv: ")
+        assert "nobody" in done.stderr
+
+    def test_variables_reach_the_instances(self, url: str) -> None:
+        done = aenv("validate", "no-tasks", "--variable", "broken", env=environ(AENV_SYSTEM_URL=url))
+        assert done.returncode == 2
+        done = aenv("validate", "no-tasks", "--variable", "A=b", env=environ(AENV_SYSTEM_URL=url))
+        assert done.returncode == 0
