@@ -38,7 +38,7 @@ def write(spec: InstanceSpec, recipe: Recipe, folder: InstanceFolder, variables:
         (bundle / name).mkdir(parents=True)
     for place in overlays:
         Path(place).mkdir(parents=True, exist_ok=True)
-    targets = [*_FOLDERS, *told["system"], *(bind["target"] for bind in told["binds"])]
+    targets = [*_FOLDERS, *told["system"], *(bind["target"] for bind in told["binds"]), *told["masked"]]
     sources = {bind["target"]: bind["source"] for bind in told["binds"]}
     for target in targets:  # so that nothing has to be made in a root that is not ours to write to
         place = bundle / "glue" / target.lstrip("/")
@@ -79,7 +79,7 @@ def _config(
         mounts.append(
             _mount(bind["target"], "bind", bind["source"], "nodev", "rw" if bind["is_writable"] else "ro")
         )
-    mounts += [_mount(path, "tmpfs", "tmpfs", "nodev", "ro", "size=4k") for path in told["masked"]]
+    mounts += [_mount(path, "tmpfs", "tmpfs", "nodev", "ro", "size=4096") for path in told["masked"]]
     options = {
         "path": "/environment",
         "log": LOG,
