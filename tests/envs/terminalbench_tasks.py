@@ -402,7 +402,9 @@ def write(folder: Path) -> None:
 
 def contents(folder: Path) -> dict[str, str]:
     return {
-        str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()
+        str(path.relative_to(folder)): path.read_text()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
     }
 
 
