@@ -6,6 +6,7 @@ The shapes of requests and replies are in `models.py`, which costs the import of
 from __future__ import annotations
 
 import secrets
+from base64 import b32encode
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -15,13 +16,11 @@ TOKEN_HEADER = "AEnvCore-Instance-Token"  # in data replies: a fresh instance to
 
 DEFAULT_TTL = "30m"
 
-_ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
-
 
 def new_instance_id(environment_name: str) -> str:
     """`<name cut to 30>-<26 random characters>`: 130 random bits, and a legal pod name."""
     prefix = "".join(c if c.isascii() and c.isalnum() else "-" for c in environment_name.lower())[:30].strip("-")
-    return f"{prefix or 'env'}-{''.join(secrets.choice(_ID_ALPHABET) for _ in range(26))}"
+    return f"{prefix or 'env'}-{b32encode(secrets.token_bytes(17))[:26].decode().lower()}"
 
 
 def timestamp(at: float | None = None) -> str:

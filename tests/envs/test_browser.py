@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import struct
 from collections.abc import AsyncIterator, Iterator

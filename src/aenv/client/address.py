@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from ..addresses import Origin, parse_url
@@ -10,6 +11,7 @@ CONTROL_PORT = 8080
 DATA_PORT = 8081
 
 
+@lru_cache
 def control_origin(address: str) -> Origin:
     """A gateway's address: the port given, else 8080 for http, as published clients assume, and 443 for https."""
     return parse_url(_with_scheme(address), http_port=CONTROL_PORT)[0]
@@ -20,6 +22,7 @@ def direct_origin(address: str) -> Origin:
     return parse_url(_with_scheme(address), http_port=DATA_PORT)[0]
 
 
+@lru_cache
 def published_url(address: str, port: int | str, path: str = "") -> str:
     """The URL that the published SDK makes: always http, always this port."""
     host = urlsplit(_with_scheme(address)).hostname or "127.0.0.1"
