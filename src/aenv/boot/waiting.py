@@ -88,13 +88,14 @@ class Waiting:
                 prepared = await _offer(stack, *self.loaded, REMEMBERED if self.keep_history else 0)
             offer = prepared.offer
             async with Listener(prepared.app.handle, max_body_bytes=MAX_BODY_BYTES) as listener:
-                # Who is told of it now finds all in place when the first call comes: that waits in the socket
-                # until what is left has been done.
-                self.announce(offer.tools)
                 is_ahead = not self.is_told()
                 if is_ahead:  # so there is time
                     await warming.one_call()
+                if not self.is_told():
                     await _rehearse(offer, listener)
+                # Who is told of it now finds all in place when the first call comes: that waits in the socket
+                # until what is left has been done.
+                self.announce(offer.tools)
                 options = self.tell()
                 offer.calls.begin(*program.situation(options))
                 data = socket.socket(fileno=options.fd)

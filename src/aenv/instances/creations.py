@@ -192,11 +192,10 @@ class Creations:
             if isinstance(outcome, Exception):
                 raise outcome
             if record.revision:
-                address = await self._start(record, request, *outcome)
+                record.run(await self._start(record, request, *outcome), self._engine.isolation)
+                await self._ledger.save(record)
             else:
-                address = await self._start_and_record(record, request, *outcome)
-            record.run(address, self._engine.isolation)
-            await self._ledger.save(record)
+                await self._start_and_record(record, request, *outcome)
         except Exception as error:  # boundary: the engine, and what the environment's code does to it
             await self._fail(life, error)
         else:
@@ -206,24 +205,30 @@ class Creations:
 
     async def _start_and_record(
         self, record: Record, request: CreateInstance, project: Project, spec: InstanceSpec
-    ) -> Address:
-        """Both at once. When it cannot be recorded, it is not started either."""
+    ) -> None:
+        """Both at once; one that was made ahead runs before it is recorded. What cannot be recorded is ended."""
         starting = self._lives.tasks.create_task(_outcome(self._start(record, request, project, spec)))
         try:
             await asyncio.sleep(0)  # it has asked for what it needs when the store is written to
             began = time.perf_counter()
-            await self._ledger.begin(record, limits={})
-            self._metrics.took("admit", time.perf_counter() - began)
+            if not starting.done() or isinstance(starting.result(), Exception):
+                await self._ledger.begin(record, limits={})
+                self._metrics.took("admit", time.perf_counter() - began)
             outcome = await asyncio.shield(starting)
+            if isinstance(outcome, Exception):
+                raise outcome
+            record.run(outcome, self._engine.isolation)
+            if record.revision:
+                await self._ledger.save(record)
+            else:
+                await self._ledger.begin(record, limits={})
+                self._metrics.took("admit", time.perf_counter() - began)
         except BaseException:
             starting.cancel()
             await asyncio.wait({starting})
             if not starting.cancelled() and not isinstance(starting.result(), Exception):
                 await self._lives.destroy_quietly(record.id)
             raise
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
 
     async def _start(
         self, record: Record, request: CreateInstance, project: Project, spec: InstanceSpec

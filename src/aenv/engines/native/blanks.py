@@ -77,7 +77,7 @@ class Blank:
     _log: int | None = None
     _is_loaded: bool = False
     """Whether it loads its environment before it is assigned; it says then that it is ready, too."""
-    _hearing: asyncio.Task[bytes] | None = None
+    _hearing: asyncio.Task[dict[str, Any]] | None = None
     _first_words: asyncio.Lock = field(default_factory=asyncio.Lock)
     _listeners: dict[str, socket.socket] = field(default_factory=dict)
     _heard: bytearray = field(default_factory=bytearray)
@@ -112,16 +112,32 @@ class Blank:
 
     def hear_ahead(self) -> None:
         """Be told, as soon as it is so, that it has loaded its environment."""
-        self._hearing = asyncio.create_task(self.line())
+        self._hearing = asyncio.create_task(self._said())
         _ = self.fork.start_time  # whoever takes it need not look
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it has done all that can be done before it is assigned."""
+        return self._log is not None and (not self._is_loaded or bool(self._hearing and self._hearing.done()))
+
+    @property
+    def tools(self) -> list[dict[str, Any]] | None:
+        """What it offers, where it has said so before it is assigned."""
+        if not (self._is_loaded and self._hearing and self._hearing.done() and not self._hearing.exception()):
+            return None
+        said = self._hearing.result()
+        return said["tools"] if said["ready"] else None
 
     async def until_ready(self, *, confirmed: bool = True) -> dict[str, Any]:
         """What it says when it has loaded its environment, or has failed to. EOFError when it ends instead.
 
         With `confirmed`, once more after its assignment: without, that cannot go wrong.
         """
-        said = _what(await (self._hearing or self.line()))
-        return _what(await self.line()) if confirmed and said["ready"] and self._is_loaded else said
+        said = await (self._hearing or self._said())
+        return await self._said() if confirmed and said["ready"] and self._is_loaded else said
+
+    async def _said(self) -> dict[str, Any]:
+        return _what(await self.line())
 
     async def egress(self) -> socket.socket:
         """The listener of its way out; for the caller to close. EOFError when it did not come so far."""
@@ -269,7 +285,8 @@ class Blanks:
         self._changed.set()
 
     def ready(self) -> Mapping[Recipe, int]:
-        return {recipe: len(blanks) for recipe, blanks in self._ready.items()}
+        """How many wait to be assigned, and for nothing else."""
+        return {recipe: sum(blank.is_prepared for blank in blanks) for recipe, blanks in self._ready.items()}
 
     async def close(self) -> None:
         self._wanted.clear()

@@ -14,7 +14,6 @@ import resource
 import signal
 import socket
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -41,11 +40,11 @@ from .inside import Inside
 from .members import go_on, members, stop
 from .relays import reopen
 from .seconds import LaterRoot, SecondRoot, Seconds
+from .stamps import Stamps
 from .zygotes import Kind, Zygotes
 
 _MAX_LINE = 16 << 20
 _TAIL_BYTES = 4096
-_STAMP_KNOWN = 0.1  # seconds
 _STATUS_COMES = 1.0  # seconds after the end in which the zygote tells how it was
 
 RootOf = Callable[[InstanceSpec], Awaitable[Root]]
@@ -80,7 +79,7 @@ class NativeEngine(Inside):
         self._gvisor = Gvisor(self._home, self._cgroups)
         self._seconds = Seconds(self._blanks, self._egress, second_root, later_root)
         self._made: dict[str, Blank] = {}
-        self._stamps: dict[Path, tuple[float, str]] = {}
+        self._stamps = Stamps()
         self._checked: set[Path] = set()
         """Folders that may be shown to instances."""
         self._kept_warm: dict[Recipe, str] = {}
@@ -138,7 +137,9 @@ class NativeEngine(Inside):
             raise StartFailed(f"{what} was destroyed while it started")
         self._made[spec.id] = blank
         not_enforced = self._not_enforced(recipe)
+        tools = blank.tools
         folder.write_state(
+            **({} if tools is None else {"tools": tools}),
             pid=blank.fork.pid,
             start_time=blank.fork.start_time,
             environment=spec.environment,
@@ -165,7 +166,8 @@ class NativeEngine(Inside):
         if spec.id in self._ending or not folder.exists():
             raise StartFailed(f"{what} was destroyed while it started")
         blank.fork.channel.close()
-        folder.write_state(tools=said["tools"])
+        if tools is None:
+            folder.write_state(tools=said["tools"])
         origin = Origin("localhost", socket=str(folder.socket))
         return Address(origin, blank.fork.pid, said["tools"], root.name, not_enforced)
 
@@ -198,7 +200,7 @@ class NativeEngine(Inside):
             layers=(("/", root.layers), *root.system.items()),
             layer=spec.layer,
             preload=spec.preload,
-            stamp=self._stamp(spec.project),
+            stamp=self._stamps.of(spec.project),
             host_network=spec.network.kind == "full",
             data=spec.data,
             storage=spec.storage,
@@ -209,14 +211,6 @@ class NativeEngine(Inside):
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 4
         limits = replace(limits, open_files=min(limits.open_files or most, most))
         return Recipe(kind, limits, spec.network.kind == "egress", bool(spec.second), spec.keep_history)
-
-    def _stamp(self, project: Path) -> str:
-        """Of a project's code as it was within the last moments: many instances are made at the same time."""
-        at, stamp = self._stamps.get(project, (0.0, ""))
-        if time.monotonic() - at > _STAMP_KNOWN:
-            stamp = _stamp(project)
-            self._stamps[project] = time.monotonic(), stamp
-        return stamp
 
     def _not_enforced(self, recipe: Recipe) -> tuple[str, ...]:
         limits = {"cpu": recipe.limits.cpus, "memory": recipe.limits.memory_bytes, "pids": recipe.limits.pids}
@@ -412,25 +406,6 @@ def _assignment(spec: InstanceSpec, root: Root) -> dict[str, Any]:
         # What is the runtime's own may be wrong. Otherwise nothing fails once the environment is loaded.
         "confirm": any(name.startswith("AENV_") for name in spec.environment_variables),
     }
-
-
-def _stamp(project: Path) -> str:
-    """Changes whenever a file of the project's code does."""
-    digest = hashlib.blake2b(digest_size=16)
-    folders = [str(project)]
-    while folders:
-        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
-            for entry in sorted(entries, key=lambda entry: entry.name):
-                if entry.name.startswith(".") or entry.name in ("__pycache__", "node_modules"):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
-                elif entry.name.endswith(".py"):
-                    status = entry.stat(follow_symlinks=False)
-                    digest.update(
-                        f"{entry.path}\0{status.st_mtime_ns}\0{status.st_size}\0".encode(errors="replace")
-                    )
-    return digest.hexdigest()
 
 
 def _check_does_not_hold(shown: Path, home: Path) -> None:
