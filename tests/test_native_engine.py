@@ -131,6 +131,21 @@ def colour() -> list[str]:
 '''
 
 
+class TestLeftovers:
+    async def test_a_group_that_was_made_just_before_its_engine_was_killed_is_removed(
+        self, make_engine: MakeEngine, projects: Projects, leftovers: Leftovers
+    ) -> None:
+        dead, spec = make_engine(), projects.spec()
+        assert isinstance(dead, NativeEngine)
+        dead._folders.take(spec.id)[1].close()
+        dead._cgroups.make(spec.id, cpus=None, memory_bytes=None, pids=10)
+        engine = make_engine()
+        assert isinstance(engine, NativeEngine)
+        for id in await engine.leftovers():
+            await engine.destroy(id)
+        assert leftovers() == []
+
+
 class TestLoading:
     async def test_what_is_loaded_once_is_every_instances_own(
         self, make_engine: MakeEngine, projects: Projects, pool: Pool

@@ -155,7 +155,10 @@ class _Zygote:
         gc.disable()
 
     def _obey(self) -> None:
-        message, descriptors, _, _ = socket.recv_fds(self.control, MAX_MESSAGE, 1)
+        try:
+            message, descriptors, _, _ = socket.recv_fds(self.control, MAX_MESSAGE, 1)
+        except ConnectionResetError:  # it was killed, and had not read all that we said
+            message = b""
         if not message:
             os._exit(0)  # the engine is gone; instances live on
         request = json.loads(message)

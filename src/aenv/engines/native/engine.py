@@ -79,6 +79,7 @@ class NativeEngine(Inside):
         self._gvisor = Gvisor(self._home, self._cgroups)
         self._seconds = Seconds(self._blanks, self._egress, second_root, later_root)
         self._made: dict[str, Blank] = {}
+        self._creating: set[str] = set()
         self._stamps = Stamps()
         self._checked: set[Path] = set()
         """Folders that may be shown to instances."""
@@ -110,6 +111,7 @@ class NativeEngine(Inside):
         except FileExistsError:
             raise Conflict(f"instance {spec.id!r} exists already") from None
         what = f"the instance of {spec.environment!r}"
+        self._creating.add(spec.id)
         try:
             async with asyncio.timeout(spec.start_timeout):
                 with listener:
@@ -121,6 +123,8 @@ class NativeEngine(Inside):
         except BaseException:
             await self._end(spec.id)
             raise
+        finally:
+            self._creating.discard(spec.id)
 
     async def _start(
         self, spec: InstanceSpec, folder: InstanceFolder, listener: socket.socket, what: str
@@ -366,8 +370,8 @@ class NativeEngine(Inside):
         blank = self._made.get(folder.id)
         if blank:
             return blank.group
-        # One that was made ahead has only its group; for one that has not come so far none is looked for.
-        name = folder.read_state().get("group") or ("" if folder.exists() else folder.id)
+        # Who made it may have been killed before it was written down; then it is called as the instance.
+        name = folder.read_state().get("group") or ("" if folder.id in self._creating else folder.id)
         with contextlib.suppress(NotFound, InvalidRequest):
             return self._cgroups.group(str(name)) if name else None
         return None
