@@ -276,6 +276,8 @@ def test_an_archive_is_unpacked_and_compared_with_the_manifest_in_it(served: Ser
         (b"no archive", "no sound"),
         (packed(("a", os.urandom(50_000)))[:20_000], "not complete"),
     ],
+    # What is packed has the time in it, and names of tests must be the same in every process.
+    ids=["above", "elsewhere", "a link", "no manifest", "another file", "no file", "no archive", "cut short"],
 )
 def test_an_archive_that_is_wrong_or_wicked_leaves_nothing(
     served: Served, tmp_path: Path, archive: bytes, why: str
