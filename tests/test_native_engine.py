@@ -146,6 +146,22 @@ class TestLeftovers:
         assert leftovers() == []
 
 
+class TestHeldOpen:
+    async def test_an_engine_holds_no_file_of_an_instance_that_runs(
+        self, make_engine: MakeEngine, projects: Projects
+    ) -> None:
+        """Or it would have to take the instance's file system apart, and wait for that, when it ends it."""
+        engine, spec = make_engine(), projects.spec(STATEFUL)
+        await engine.create(spec)
+        held = [os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if _is_open(name)]
+        assert held and not [path for path in held if path.endswith("instance.log")]
+        await end(engine, spec)
+
+
+def _is_open(name: str) -> bool:
+    return os.path.lexists(f"/proc/self/fd/{name}")  # not that of the list itself
+
+
 class TestLoading:
     async def test_what_is_loaded_once_is_every_instances_own(
         self, make_engine: MakeEngine, projects: Projects, pool: Pool

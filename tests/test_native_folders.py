@@ -116,3 +116,41 @@ def test_a_state_that_was_cut_short_is_the_state_before(root: Path) -> None:
     file = next(root.glob("one/state*"))
     os.truncate(file, file.stat().st_size - 3)
     assert InstanceFolder(root, "one").read_state() == {"pid": 1, "tools": []}
+
+
+def test_the_folder_of_an_ended_instance_is_used_again_but_nothing_that_was_in_it(root: Path) -> None:
+    folders = Folders(root)
+    ended, before = folders.take("one")
+    ended.write_state(pid=1, tools=["theirs"])
+    which = ended.path.stat().st_ino
+    assert folders.put_back(InstanceFolder(root, "one")) and not ended.exists()
+    folder, listener = folders.take("two")
+    before.setblocking(False)
+    with before, listener:
+        assert folder.path.stat().st_ino == which
+        assert InstanceFolder(root, "two").read_state() == {}
+        assert answers(folder.socket)
+        with pytest.raises(BlockingIOError):  # whoever kept the socket of the first is not called
+            before.accept()
+    folders.close()
+    assert names(root) == ["two"]
+
+
+def test_a_folder_that_holds_more_is_not_used_again(root: Path) -> None:
+    folders = Folders(root)
+    folder, listener = folders.take("one")
+    listener.close()
+    (folder.path / "more").touch()
+    assert not folders.put_back(folder)
+    assert (folder.path / "more").exists()
+
+
+def test_what_is_kept_to_be_used_again_is_removed_at_the_end(root: Path) -> None:
+    folders = Folders(root)
+    for number in range(3):
+        folders.take(f"one-{number}")[1].close()
+    for number in range(3):
+        assert folders.put_back(InstanceFolder(root, f"one-{number}"))
+    assert len(names(root)) == 3
+    folders.close()
+    assert names(root) == []

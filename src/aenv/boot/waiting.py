@@ -73,8 +73,8 @@ class Waiting:
     prepared: Prepared | None
     keep_history: bool
     is_told: Callable[[], bool]
-    tell: Callable[[], program.Options]
-    """Its `ready_fd` is for whoever wants it confirmed."""
+    tell: Callable[[], tuple[program.Options, bool]]
+    """Its `ready_fd` is for whoever wants it confirmed. And whether there is time to rehearse."""
     announce: Callable[[list[dict[str, Any]]], None]
 
     async def serve(self) -> None:
@@ -96,12 +96,12 @@ class Waiting:
                 # Who is told of it now finds all in place when the first call comes: that waits in the socket
                 # until what is left has been done.
                 self.announce(offer.tools)
-                options = self.tell()
+                options, has_time = self.tell()
                 offer.calls.begin(*program.situation(options))
                 data = socket.socket(fileno=options.fd)
                 await listener.listen(data)
                 program.announce(options, data, offer.tools)
-                if not is_ahead:
+                if has_time and not is_ahead:
                     await _rehearse_meanwhile(offer, listener)
                 await asyncio.Event().wait()
 

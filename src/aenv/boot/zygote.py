@@ -248,7 +248,7 @@ class _Instance:
             speak.sendall(json.dumps({"ready": False, "error": f"cannot isolate it: {error}"}).encode() + b"\n")
             os._exit(1)
         if self.loaded is None:
-            program.serve(self._told(speak))
+            program.serve(self._told(speak)[0])
         wait = waiting.Waiting(
             self.loaded,
             self.prepared,
@@ -288,8 +288,8 @@ class _Instance:
         )
         os.dup2(0, _LISTENER)  # a place for it, which nothing else takes
 
-    def _told(self, channel: socket.socket) -> program.Options:
-        """Wait for the assignment; from now on it is somebody's instance."""
+    def _told(self, channel: socket.socket) -> tuple[program.Options, bool]:
+        """Wait for the assignment: from now on it is somebody's instance. And whether it has time to rehearse."""
         length, descriptors, _, _ = socket.recv_fds(channel, 4, 1)
         if not length:
             os._exit(0)  # the engine is gone, or does not need it
@@ -306,7 +306,7 @@ class _Instance:
         sys.argv = [ENVIRONMENT, *assignment["arguments"]]
         if self.loaded is None:
             sys.path.remove(self.order["source"])
-        return program.Options(
+        options = program.Options(
             path=_ENVIRONMENT_PATH,
             fd=_LISTENER,
             ready_fd=_CHANNEL if speaks else None,
@@ -314,6 +314,7 @@ class _Instance:
             stops_on_signals=False,  # the first process of a pid namespace is not asked to end, but killed
             arguments=assignment["arguments"],
         )
+        return options, assignment["rehearse"]
 
     def _open_log(self, channel: socket.socket) -> None:
         log = os.open(LOG, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o644)

@@ -88,6 +88,19 @@ class InstanceFolder:
             raise
         self._known = {}
 
+    def give(self, spare: str) -> bool:
+        """Move the folder there, with an empty state and nothing else; False, when there is more in it."""
+        try:
+            if {*os.listdir(self.path)} != {"socket", STATE}:
+                return False
+            os.unlink(f"{self.path}/socket")
+            os.truncate(self._state, 0)
+            os.rename(self.path, spare)
+        except OSError:
+            return False
+        self._known = {}
+        return True
+
     def read_state(self) -> dict[str, Any]:
         """What was written; nothing of it that was cut short, or that code in the instance has spoilt."""
         if self._known is not None:

@@ -109,7 +109,9 @@ async def serving(app: ASGIApp, sockets: Iterable[socket.socket]) -> AsyncIterat
     state = ServerState()
     servers = [
         await (loop.create_unix_server if listener.family == socket.AF_UNIX else loop.create_server)(
-            lambda: _Connection(config, state, {}, loop), sock=listener
+            lambda: _Connection(config, state, {}, loop),
+            sock=listener,
+            backlog=_BACKLOG,  # asyncio listens again, for 100: a burst would wait for TCP to try once more
         )
         for listener in sockets
     ]

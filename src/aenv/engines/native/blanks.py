@@ -75,6 +75,8 @@ class Blank:
     owns_group: bool = True
     is_over: bool = False
     _log: int | None = None
+    _has_begun: bool = False
+    """Whether it has said its first words."""
     _is_loaded: bool = False
     """Whether it loads its environment before it is assigned; it says then that it is ready, too."""
     _hearing: asyncio.Task[dict[str, Any]] | None = None
@@ -118,7 +120,7 @@ class Blank:
     @property
     def is_prepared(self) -> bool:
         """Whether it has done all that can be done before it is assigned."""
-        return self._log is not None and (not self._is_loaded or bool(self._hearing and self._hearing.done()))
+        return self._has_begun and (not self._is_loaded or bool(self._hearing and self._hearing.done()))
 
     @property
     def tools(self) -> list[dict[str, Any]] | None:
@@ -163,7 +165,7 @@ class Blank:
     async def _isolated(self) -> None:
         """Its first words, with what it hands over; when isolating it has failed, they are its last."""
         async with self._first_words:  # a descriptor has one reader
-            if self._log is None:
+            if not self._has_begun:
                 await self._hear_first_words()
 
     async def _hear_first_words(self) -> None:
@@ -175,6 +177,7 @@ class Blank:
         close_on_exec(handed)
         if handed:
             self._log, *listeners = handed
+            self._has_begun = True
             first, _, rest = text.partition(b"\n")
             said = json.loads(first)
             self._heard += rest
@@ -186,6 +189,19 @@ class Blank:
             self._heard += text
             if not text:
                 raise EOFError
+
+    def let_go(self) -> None:
+        """It is somebody's now, and has told all that we wanted to know.
+
+        Who ends it with its log still open would have to wait while the kernel takes its file system apart.
+        """
+        self.fork.channel.close()
+        self._close_log()
+
+    def _close_log(self) -> None:
+        if self._log is not None:
+            os.close(self._log)
+            self._log = None
 
     async def end(self) -> None:
         """Return when nothing of it is left. Who gives up waiting does not stop it."""
@@ -202,8 +218,7 @@ class Blank:
             self._hearing.cancel()
             await asyncio.wait({self._hearing})
         self.fork.channel.close()
-        if self._log is not None:
-            os.close(self._log)
+        self._close_log()
         for listener in self._listeners.values():
             listener.close()
         if self.owns_group:

@@ -155,7 +155,8 @@ class NativeEngine(Inside):
             open_files=recipe.limits.open_files,
             host_network=recipe.kind.host_network,
         )
-        assignment = _assignment(spec, root)
+        # While others wait for theirs, nobody has time for what the first call does as well.
+        assignment = _assignment(spec, root) | {"rehearse": len(self._creating) == 1}
         await blank.assign(listener, assignment)
         if spec.second:
             await self._seconds.begin(spec, blank, recipe, second, folder)
@@ -169,7 +170,7 @@ class NativeEngine(Inside):
             raise StartFailed(f"{what} failed to load: {said['error'].strip()}")
         if spec.id in self._ending or not folder.exists():
             raise StartFailed(f"{what} was destroyed while it started")
-        blank.fork.channel.close()
+        blank.let_go()
         if tools is None:
             folder.write_state(tools=said["tools"])
         origin = Origin("localhost", socket=str(folder.socket))
@@ -262,7 +263,7 @@ class NativeEngine(Inside):
                 await self._gvisor.end(id)
             await self._end_adopted(folder)
         await self._relays.stop(id)
-        if not folder.remove_at_once():
+        if not self._folders.put_back(folder):
             await asyncio.to_thread(folder.remove)
 
     async def _end_adopted(self, folder: InstanceFolder) -> None:

@@ -1,4 +1,8 @@
-"""Folders for instances, each with a socket that listens. Some are made ahead, since a disk takes its time."""
+"""Folders for instances, each with a socket that listens.
+
+A disk takes its time to make and to remove them: some are made ahead, and those of ended instances are used again.
+What was in them is not, and their sockets are new: whoever had the one before would still be called.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from pathlib import Path
 from ..folder import STATE, InstanceFolder, is_short_enough
 
 SPARES = 8
+_MOST_EMPTY = 512
 _BACKLOG = 1024
 
 
@@ -23,6 +28,7 @@ class Folders:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._spares: deque[tuple[str, socket.socket]] = deque()
+        self._empty: deque[str] = deque()
         self._spare = f"spare.{os.getpid()}.{secrets.token_hex(4)}."  # dots: no instance has such an id
         self._number = count(1)
         self._has_room = is_short_enough(f"{root}/{self._spare}1000000/socket")
@@ -48,6 +54,16 @@ class Folders:
             raise
         return folder, listener
 
+    def put_back(self, folder: InstanceFolder) -> bool:
+        """Take the folder of an ended instance, to be used again; whether there is nothing left of it now."""
+        if not self._has_room or len(self._empty) >= _MOST_EMPTY:
+            return folder.remove_at_once()
+        path = self._new_path()
+        if not folder.give(path):
+            return False
+        self._empty.append(path)
+        return True
+
     def refill(self) -> None:
         """Make some ahead. For the background: another thread may take them meanwhile."""
         if not self._has_swept:
@@ -60,10 +76,23 @@ class Folders:
         """Remove what was made ahead, also by processes that are no more."""
         while self._spares:
             _discard(*self._spares.popleft())
+        while self._empty:
+            shutil.rmtree(self._empty.popleft())
         self._sweep()
 
     def _make(self) -> tuple[str, socket.socket]:
-        path = f"{self._root}/{self._spare}{next(self._number)}"
+        try:
+            path = self._empty.popleft()
+        except IndexError:
+            path = self._make_empty()
+        try:
+            return path, _listening(f"{path}/socket")
+        except BaseException:
+            shutil.rmtree(path)
+            raise
+
+    def _make_empty(self) -> str:
+        path = self._new_path()
         try:
             os.mkdir(path, 0o700)
         except FileNotFoundError:
@@ -71,10 +100,13 @@ class Folders:
             os.mkdir(path, 0o700)
         try:
             os.close(os.open(f"{path}/{STATE}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            return path, _listening(f"{path}/socket")
         except BaseException:
             shutil.rmtree(path)
             raise
+        return path
+
+    def _new_path(self) -> str:
+        return f"{self._root}/{self._spare}{next(self._number)}"
 
     def _sweep(self) -> None:
         for path in self._root.glob("spare.*"):

@@ -148,7 +148,7 @@ class Seconds:
             raise StartFailed(f"{what} ended before it was ready{last}") from None
         if not said["ready"]:
             raise StartFailed(f"{what} failed to start: {said['error'].strip()}")
-        second.fork.channel.close()
+        second.let_go()
         self._tie(spec.id, first, second)
 
     def _tie(self, id: str, first: Blank, second: Blank) -> None:
@@ -239,4 +239,4 @@ def _assignment(spec: InstanceSpec, root: Root) -> Mapping[str, Any]:
         "AENV_WORKSPACE": root.folder or "/",
         "AENV_CALL_TIMEOUT": f"{_NO_LIMIT:g}",
     }
-    return {"variables": variables, "folder": "/", "arguments": (), "confirm": True}
+    return {"variables": variables, "folder": "/", "arguments": (), "confirm": True, "rehearse": False}
