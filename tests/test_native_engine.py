@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from aenv import wire
-from aenv.engines.base import Engine, Freeze, InstanceSpec, Measures, Warm
+from aenv.engines.base import Engine, Freeze, InstanceSpec, Limits, Measures, Warm
 from aenv.engines.native.engine import NativeEngine
 from aenv.errors import NotFound
 from aenv.http1 import Pool
@@ -218,6 +219,48 @@ class TestLoading:
         assert told["pid"] == 1
         assert told["loaded in"] > 1
         await end(engine, spec)
+
+
+class TestNamespacesMadeAhead:
+    async def test_an_instance_has_them_for_itself_and_with_its_own_limits(
+        self, make_engine: MakeEngine, projects: Projects, pool: Pool
+    ) -> None:
+        engine, first = make_engine(), projects.spec(STATEFUL + ROOM)
+        here = set(_namespaces(os.getpid()))
+        pids = [(await engine.create(first)).pid]
+        await until(lambda: len(_held(pids[0]) - here) >= 4)
+        ahead = _held(pids[0])
+        second = replace(first, id=new_id())
+        third = replace(first, id=new_id(), limits=Limits(storage_bytes=8 << 20))
+        addresses = [await engine.create(second), await engine.create(third)]
+        pids += [address.pid for address in addresses]
+        entered = [set(_namespaces(pid)) for pid in pids]
+        assert entered[1] <= ahead
+        assert not entered[2] & ahead
+        assert len(set.union(*entered)) == 6
+        assert [await call(pool, address, "room") for address in addresses] == [[1 << 30], [8 << 20]]
+        await end(engine, first, second, third)
+
+
+ROOM = '''
+
+@register_tool
+def room() -> list[int]:
+    """How much can be written."""
+    found = os.statvfs("/workspace")
+    return [found.f_blocks * found.f_frsize]
+'''
+
+
+def _namespaces(pid: int) -> list[str]:
+    return [os.readlink(f"/proc/{pid}/ns/{kind}") for kind in ("mnt", "net")]
+
+
+def _held(instance: int) -> set[str]:
+    """The namespaces that the zygote of an instance has open."""
+    folder = Path(f"/proc/{psutil.Process(instance).ppid()}/fd")
+    links = [os.readlink(path) for path in folder.iterdir() if path.is_symlink()]
+    return {link for link in links if link.startswith(("mnt:", "net:"))}
 
 
 class TestWarmPool:

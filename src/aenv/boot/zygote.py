@@ -27,7 +27,6 @@ import socket
 import struct
 import sys
 import traceback
-from collections import deque
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -40,6 +39,7 @@ from ..sandbox import mounts, namespaces, seccomp, system
 from ..sandbox.confine import confine
 from ..sandbox.places import ENVIRONMENT, LOG, VARIABLES, WORKSPACE
 from . import purity, waiting, warming
+from .ahead import Ahead, Spare
 
 logger = logging.getLogger("aenv.boot.zygote")
 
@@ -63,8 +63,7 @@ _NEVER = (
 _fork_only = ctypes.PyDLL(None, use_errno=True).fork
 _CHANNEL = 3  # the descriptors of an instance, besides the three that every process has
 _LISTENER = 4
-_NETWORKS = 4
-_UNDISTURBED = 50  # milliseconds
+_UNDISTURBED = 20  # milliseconds: longer than a start takes
 
 
 def main() -> NoReturn:
@@ -95,9 +94,7 @@ class _Zygote:
         logs.configure()
         settings.give({})
         self._own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-        self._own_network = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        self._networks: deque[int] = deque()
-        self._can_have_more = True
+        self._ahead = Ahead(self.stage, host_network=self.order["host_network"])
         self._instances: dict[int, int] = {}
         awake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake)
@@ -106,31 +103,19 @@ class _Zygote:
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
         poll.register(awake, select.POLLIN)
+        is_undisturbed = False
         while True:
-            events = poll.poll(_UNDISTURBED if self._wants_networks() else None)
-            if not events:
-                self._make_network()
+            pause = 0 if is_undisturbed else _UNDISTURBED
+            events = poll.poll(pause if self._ahead.wants_more else None)
+            is_undisturbed = not events
+            if is_undisturbed:
+                self._ahead.make()
             for descriptor, _ in events:
                 if descriptor == awake:
                     os.read(awake, 4096)
                     self._report_ended()
                 else:
                     self._obey()
-
-    def _wants_networks(self) -> bool:
-        return not self.order["host_network"] and self._can_have_more and len(self._networks) < _NETWORKS
-
-    def _make_network(self) -> None:
-        """One ahead, while nobody asks for anything: the kernel takes half a millisecond for it."""
-        try:
-            system.unshare("network")
-            namespaces.bring_up_loopback()
-            self._networks.append(os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
-        except OSError as error:
-            self._can_have_more = False  # until the next instance, which will say why it has none
-            logger.debug("no network can be made ahead: %s", error)
-        finally:
-            system.setns(self._own_network, "network")
 
     def _load(self) -> None:
         """Everything that an instance will use, so that it finds it loaded, and what the environment asks for."""
@@ -163,18 +148,19 @@ class _Zygote:
             os._exit(0)  # the engine is gone; instances live on
         request = json.loads(message)
         number = request["fork"]
-        network = self._networks.popleft() if self._networks else None
+        view = _view(request)
+        spare = self._ahead.take(view)
         try:
             system.unshare("pid")
             pid = self._fork()
         except OSError as error:
             self._fail(number, error)
-            _close(descriptors[0], network)
+            _close(descriptors[0], spare)
             return
         if pid == 0:
             try:
                 instance = _Instance(
-                    self.stage, self._filter, self.order, request, self._loaded, self._prepared, network
+                    self.stage, self._filter, self.order, request, view, self._loaded, self._prepared, spare
                 )
                 instance.begin(descriptors[0], self._pipe)
             except BaseException:  # boundary: a fork must not go on as its parent
@@ -182,8 +168,7 @@ class _Zygote:
             finally:
                 os._exit(1)
         system.setns(self._own_pids, "pid")
-        _close(descriptors[0], network)
-        self._can_have_more = True
+        _close(descriptors[0], spare)
         self._instances[pid] = number
         handle = os.pidfd_open(pid)
         try:
@@ -228,16 +213,16 @@ class _Instance:
     filter: bytes
     order: dict[str, Any]
     request: dict[str, Any]
+    view: mounts.View
     loaded: loader.Loaded | None
     prepared: waiting.Prepared | None
-    network: int | None
-    """A network that was made ahead, for this instance alone."""
+    spare: Spare | None
 
     def begin(self, channel: int, kept: list[int]) -> NoReturn:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        if self.network is not None:
-            system.setns(self.network, "network")
+        if self.spare:
+            self.spare.enter()
         os.dup2(channel, _CHANNEL)  # over the zygote's own descriptors, of which none may stay
         for first, last in pairwise([_CHANNEL, *kept, 1024]):
             os.closerange(first + 1, last)
@@ -262,21 +247,16 @@ class _Instance:
     def _isolate(self, channel: socket.socket) -> None:
         """Everything that keeps it apart."""
         os.setsid()
-        needs_network = not self.order["host_network"] and self.network is None
-        system.unshare("mount", "ipc", "uts", *(["network"] if needs_network else []))
-        if needs_network:
-            namespaces.bring_up_loopback()
+        system.unshare("ipc", "uts")
         socket.sethostname(self.request["hostname"])
-        view = self.request["view"]
-        mounts.set_up_root(
-            self.stage,
-            mounts.View(
-                view["storage_bytes"],
-                view["inodes"],
-                (WORKSPACE, "/tmp", "/var/log", "/run/shm"),
-                original=view["original"],
-            ),
-        )
+        if self.spare:
+            mounts.change_root(self.stage, self.view)
+        else:
+            system.unshare("mount")
+            if not self.order["host_network"]:
+                system.unshare("network")
+                namespaces.bring_up_loopback()
+            mounts.set_up_root(self.stage, self.view)
         self._open_log(channel)
         if channel.recv(2) != b"go":
             os._exit(0)  # the engine has given up
@@ -370,10 +350,16 @@ def _fill_descriptors(end: int) -> None:
     os.close(descriptor)
 
 
-def _close(*descriptors: int | None) -> None:
-    for descriptor in descriptors:
-        if descriptor is not None:
-            os.close(descriptor)
+def _view(request: dict[str, Any]) -> mounts.View:
+    view = request["view"]
+    folders = (WORKSPACE, "/tmp", "/var/log", "/run/shm")
+    return mounts.View(view["storage_bytes"], view["inodes"], folders, original=view["original"])
+
+
+def _close(channel: int, spare: Spare | None) -> None:
+    os.close(channel)
+    if spare:
+        spare.close()
 
 
 def _has_more(channel: socket.socket) -> bool:

@@ -38,6 +38,7 @@ _SAFE = system.MS_NOSUID | system.MS_NODEV
 _TERMINALS = "newinstance,ptmxmode=0666,max=64"  # the host has some thousands, for all instances
 _OVERLAYS = "/overlays"
 _NEW = "/new"
+_ROOT = f"{_NEW}/root"
 
 
 @dataclass(frozen=True)
@@ -143,22 +144,31 @@ def set_up_root(stage: Stage, view: View) -> None:
 
     To be called in a mount namespace of its own, by the first process of a pid namespace.
     """
-    new = f"{_NEW}/root"
+    build_root(stage, view)
+    change_root(stage, view)
+
+
+def build_root(stage: Stage, view: View) -> None:
+    """All of the root that does not depend on whose it will be. To be called in a mount namespace of its own."""
     system.mount("storage", _NEW, "tmpfs", _SAFE, f"mode=755,size={view.storage_bytes},nr_inodes={view.inodes}")
-    os.mkdir(new)
-    _mount_overlay("/", stage.layers, new, view)
+    os.mkdir(_ROOT)
+    _mount_overlay("/", stage.layers, _ROOT, view)
     for target, layers in stage.overlays.items():
-        _mount_overlay(target, layers, new + target, view)
+        _mount_overlay(target, layers, _ROOT + target, view)
     for path in stage.binds:
         if path in view.uppers:
-            _mount_overlay(path, (path,), new + path, view)
+            _mount_overlay(path, (path,), _ROOT + path, view)
         else:
-            system.mount(path, new + path, None, system.MS_BIND | system.MS_REC)
+            system.mount(path, _ROOT + path, None, system.MS_BIND | system.MS_REC)
     if view.original:
-        _show_original(stage, new + view.original)
-    system.mount("/dev", f"{new}/dev", None, system.MS_BIND | system.MS_REC)
-    system.mount("devpts", f"{new}/dev/pts", "devpts", system.MS_NOSUID | system.MS_NOEXEC, _TERMINALS)
-    os.chdir(new)
+        _show_original(stage, _ROOT + view.original)
+    system.mount("/dev", f"{_ROOT}/dev", None, system.MS_BIND | system.MS_REC)
+    system.mount("devpts", f"{_ROOT}/dev/pts", "devpts", system.MS_NOSUID | system.MS_NOEXEC, _TERMINALS)
+
+
+def change_root(stage: Stage, view: View) -> None:
+    """Change to a root that was built in this mount namespace. By the first process of a pid namespace."""
+    os.chdir(_ROOT)
     _mount_proc(stage)
     # The old root comes to lie over the new one, and is taken away with all that was below it.
     system.pivot_root(".", ".")
