@@ -208,6 +208,13 @@ class TestTasks:
         with pytest.raises(ToolError, match="no split 'dev'; there are train, test"):
             gsm.list_tasks(context(), "dev")
 
+    def test_splits_never_meet(self) -> None:
+        last = str(5 * 10**11 - 20)
+        train, test = (gsm.list_tasks(context(GSM_SEED=last), split) for split in gsm.SPLITS)
+        assert train[-1]["id"].endswith(f"-{5 * 10**11 - 1}") and test[-1]["id"].endswith(f"-{10**12 - 1}")
+        with pytest.raises(ToolError, match=f"GSM_SEED is a number from 0 to {last} where tasks are listed"):
+            gsm.list_tasks(context(GSM_SEED=str(5 * 10**11)))
+
     def test_the_gold_of_every_task_is_rewarded_and_doing_nothing_never_is(self) -> None:
         trusted = context(AENV_VALIDATION="1")
         for level, seed in TASKS:

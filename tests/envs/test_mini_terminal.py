@@ -200,6 +200,38 @@ async def test_programs_that_read_wait_for_input_and_do_not_eat_the_next_command
     assert await run("echo next") == ("next\n", True, 0)
 
 
+async def test_what_a_program_was_sent_and_did_not_read_is_not_read_by_the_next_command(
+    run: Run, terminal: Any
+) -> None:
+    assert await run("sleep 1000", timeout=0.2) == ("", False, 124)
+    with pytest.raises(ToolError, match="does not read what it was sent"):  # as much as a terminal takes, and more
+        await terminals.send_input(terminal, ("x" * 1000 + "\n") * 100, 0.2)
+    assert await run("read -t 0.2 line; echo [$line]") == ("[]\n", True, 0)
+
+
+@pytest.mark.parametrize(("end", "code"), [("(exit 6)", 6), ("exit 3", 3)])
+async def test_a_command_that_has_ended_since_its_timeout_is_told_of_by_the_next_look_at_it(
+    run: Run, terminal: Any, context: Context, end: str, code: int
+) -> None:
+    os.mkfifo(context.workspace / "go")
+    assert await run(f"read < go; echo done; {end}", timeout=0.2) == ("", False, 124)
+    await asyncio.to_thread((context.workspace / "go").write_text, "\n")
+    await terminal._shell.ended(20)
+    assert await terminals.send_input(terminal, "late\n") == {"output": ["done\n", True], "returncode": code}
+    with pytest.raises(ToolError, match="nothing is running"):
+        await terminals.interrupt(terminal)
+
+
+async def test_what_a_shell_said_before_it_ended_comes_with_the_next_command(
+    run: Run, terminal: Any, context: Context
+) -> None:
+    os.mkfifo(context.workspace / "go")
+    assert await run("read < go; echo bye; exit 3", timeout=0.2) == ("", False, 124)
+    await asyncio.to_thread((context.workspace / "go").write_text, "\n")
+    await terminal._shell.gone()
+    assert await run("echo next") == ("bye\nnext\n", True, 0)
+
+
 async def test_a_running_command_can_be_fed_and_interrupted_while_it_is_waited_for(
     run: Run, terminal: Any, context: Context
 ) -> None:
@@ -285,10 +317,12 @@ async def test_a_long_command_gets_through(run: Run) -> None:
 
 
 async def test_reset_ends_every_process_and_empties_the_workspace(
-    run: Run, terminal: Any, context: Context
+    run: Run, terminal: Any, context: Context, tmp_path: Path
 ) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "precious").touch()
     text, _, _ = await run(
-        "mkdir -p deep/er; touch deep/er/f .hidden; chmod 0 deep/er; ln -s / root; sleep 999 & echo $!"
+        "mkdir -p deep/er; touch deep/er/f .hidden; chmod 0 deep/er; ln -s ../outside link; sleep 999 & echo $!"
     )
     process = psutil.Process(int(text))
     waiting = asyncio.create_task(run("sleep 1000"))
@@ -297,8 +331,36 @@ async def test_reset_ends_every_process_and_empties_the_workspace(
     assert (await terminals.reset(context, terminal))["emptied"]
     assert (await waiting)[1:] == (True, 137)
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    assert list(context.workspace.iterdir()) == [] and Path("/etc").is_dir()
+    assert list(context.workspace.iterdir()) == [] and (tmp_path / "outside" / "precious").exists()
     assert await run("echo fresh $PWD") == (f"fresh {context.workspace}\n", True, 0)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -r $PWD",
+        "cd /; mv {folder} {folder}2; ln -s {outside} {folder}",
+        "cd /; rm -r {folder}; : > {folder}",
+        "chmod 0 .",
+    ],
+)
+async def test_whatever_became_of_the_workspace_reset_gives_an_empty_one(
+    run: Run, terminal: Any, context: Context, tmp_path: Path, command: str
+) -> None:
+    # A folder of the test's own: where a link is followed, what it leads to is lost.
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").touch()
+    await run("touch file")
+    assert (await run(command.format(folder=context.workspace, outside=outside)))[2] == 0
+    assert (await terminals.reset(context, terminal))["emptied"]
+    assert await run("pwd; ls -A; touch new") == (f"{context.workspace}\n", True, 0)
+    assert not context.workspace.is_symlink() and (outside / "precious").exists()
+
+
+async def test_a_new_shell_makes_the_workspace_that_a_command_has_removed(run: Run, context: Context) -> None:
+    await run("rm -r $PWD; exit")
+    assert await run("pwd; touch new") == (f"{context.workspace}\n", True, 0)
 
 
 async def test_reset_leaves_a_folder_alone_that_is_not_the_instances_own(tmp_path: Path) -> None:

@@ -234,6 +234,46 @@ async def test_reset_forgets_the_variables_and_starting_over_also_the_files(
     assert (context.workspace / "precious").exists()
 
 
+async def test_code_that_is_not_python_is_shown_where_without_lines_of_others(run: Run) -> None:
+    said = await run("x = (1,\ny = 2")
+    assert said["error"].startswith('  File "<cell 1>", line 1') and said["error"].count("File") == 1
+
+
+async def test_a_fork_that_the_code_makes_does_not_answer_for_it(run: Run) -> None:
+    said = await run("import os\npid = os.fork()\nif not pid: x = 'child'\nelse: x = 'parent'; os.waitpid(pid, 0)")
+    assert said["error"] is None
+    assert (await run("x"))["result"] == "'parent'"
+    said = await run("if not os.fork(): 1 / 0\nos.wait()[1] >> 8")
+    assert said["result"] == "1" and "ZeroDivisionError" in said["stderr"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "shutil.rmtree('{folder}')",
+        "os.rename('{folder}', '{folder}2'); os.symlink('{outside}', '{folder}')",
+        "shutil.rmtree('{folder}'); open('{folder}', 'w').close()",
+    ],
+)
+async def test_whatever_became_of_the_workspace_starting_over_gives_an_empty_one(
+    run: Run, session: Any, context: Context, tmp_path: Path, code: str
+) -> None:
+    # A folder of the test's own: where a link is followed, what it leads to is lost.
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").touch()
+    said = await run(f"import os, shutil; {code.format(folder=context.workspace, outside=outside)}")
+    assert said["error"] is None
+    assert (await pythons.start_over(context, session))["emptied"]
+    assert (await run("import os; os.getcwd(), os.listdir()"))["result"] == repr((str(context.workspace), []))
+    assert (outside / "precious").exists()
+
+
+async def test_a_new_interpreter_makes_the_workspace_that_the_code_has_removed(run: Run, context: Context) -> None:
+    await run("import os, shutil; shutil.rmtree(os.getcwd()); os._exit(1)")
+    assert (await run("import os; os.getcwd()"))["result"] == repr(str(context.workspace))
+
+
 async def test_a_timeout_that_makes_no_sense_is_refused_by_name(run: Run) -> None:
     for timeout in (0, -1, float("nan")):
         with pytest.raises(ToolError, match="'timeout' is a number of seconds above 0"):

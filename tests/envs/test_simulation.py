@@ -358,8 +358,17 @@ async def test_a_server_that_cannot_be_reached_is_said_with_what_to_do(session: 
     with pytest.raises(ToolError, match=r"'127.0.0.1' cannot be reached .*deployConfig.network") as caught:
         await simulation.act(session("help-desk", **variables), "check", {"part": "cable"})
     assert KEY not in str(caught.value)
-    with pytest.raises(ToolError, match=r"SIMULATION_LLM_API_BASE must be an http or https address"):
-        session("help-desk", **{**variables, "SIMULATION_LLM_API_BASE": "file:///etc"})
+
+
+@pytest.mark.parametrize(
+    "base", ["file:///etc", "http://", "http://[::1/v1", "http://me:word@host /v1", "http://a:b/"]
+)
+def test_an_address_that_is_none_is_refused_by_name_and_not_repeated(
+    session: Callable[..., Any], base: str
+) -> None:
+    with pytest.raises(ToolError, match="SIMULATION_LLM_API_BASE must be an http or https address") as caught:
+        session("help-desk", SIMULATION_LLM="m", SIMULATION_LLM_API_BASE=base)
+    assert "word" not in str(caught.value)
 
 
 # In instances

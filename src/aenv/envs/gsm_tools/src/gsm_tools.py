@@ -15,7 +15,8 @@ from gsm_tools_problems import LEVELS, MAX_SEED, Problem, problem
 
 from aenv import Context, Depends, ToolError, register_function, register_reset, register_reward, register_tool
 
-SPLITS = {"train": 0, "test": MAX_SEED // 2}  # where the seeds of a split begin: far apart
+_PER_SPLIT = MAX_SEED // 2
+SPLITS = {"train": 0, "test": _PER_SPLIT}  # where the seeds of a split begin
 _COUNT = 20
 _MOST_TASKS = 100_000
 _TASK_ID = re.compile(r"([1-5])-(0|[1-9]\d{0,11})")
@@ -107,10 +108,12 @@ def list_tasks(context: Context, split: str = "") -> list[dict[str, Any]]:
     count = _number(context, "GSM_COUNT", _COUNT)
     if not 0 <= count <= _MOST_TASKS:
         raise ToolError(f"GSM_COUNT is a number from 0 to {_MOST_TASKS}, not {count}")
-    first = _seed(_number(context, "GSM_SEED", 0), "GSM_SEED")
+    first, most = _number(context, "GSM_SEED", 0), _PER_SPLIT - count
+    if not 0 <= first <= most:
+        raise ToolError(f"GSM_SEED is a number from 0 to {most} where tasks are listed, not {first}")
     levels = [_level(_number(context, "GSM_DIFFICULTY", 0), "GSM_DIFFICULTY")] if _has_level(context) else LEVELS
     ids = [
-        (name, f"{levels[n % len(levels)]}-{_seed(start + first + n, 'GSM_SEED')}")
+        (name, f"{levels[n % len(levels)]}-{start + first + n}")
         for name, start in SPLITS.items()
         if split in ("", name)
         for n in range(count)

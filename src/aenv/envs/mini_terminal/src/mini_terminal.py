@@ -6,6 +6,7 @@ What the shell is and how it is spoken to: `mini_terminal_shell.py`. Files: `min
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import signal
 from collections.abc import AsyncIterator
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from mini_terminal_files import empty
+from mini_terminal_output import CappedOutput
 from mini_terminal_processes import end_all_of
 from mini_terminal_shell import Shell
 
@@ -35,13 +37,15 @@ class Terminal:
         self._shell: Shell | None = None
         self._turn = asyncio.Lock()
         self._is_awaited = False
+        self._is_owed = False
+        """Whether nobody has been told yet how the last command ended."""
 
     async def execute(self, command: str, timeout: float) -> dict[str, Any]:
         """Run a command; one after the other, when several are asked for at a time."""
         async with self._turn:
             notice = await self._free()
             shell = self._ready()
-            self._is_awaited = True
+            self._is_awaited = self._is_owed = True
             try:
                 return self._said(shell, await shell.run(command, timeout), notice)
             finally:
@@ -49,14 +53,16 @@ class Terminal:
 
     async def feed(self, text: bytes, timeout: float) -> dict[str, Any]:
         """Let the running program read a text, and give what it says to it within `timeout` seconds."""
-        shell = self._busy()
-        await shell.feed(text, timeout)
+        shell = self._last()
+        if shell.is_busy:
+            await shell.feed(text, timeout)
         return await self._news(shell, timeout)
 
     async def interrupt(self, timeout: float) -> dict[str, Any]:
         """Interrupt the running program, and wait up to `timeout` seconds for its end."""
-        shell = self._busy()
-        shell.send(signal.SIGINT)
+        shell = self._last()
+        if shell.is_busy:
+            shell.send(signal.SIGINT)
         return await self._news(shell, timeout)
 
     async def end(self) -> None:
@@ -90,11 +96,15 @@ class Terminal:
 
     def _ready(self) -> Shell:
         if self._shell is None or not self._shell.is_alive:
-            self._shell = Shell(self._context.workspace, self._context.variables)
+            left = self._shell.output if self._shell else CappedOutput()
+            with contextlib.suppress(OSError):  # a command may have removed it, or put a file in its place
+                self._context.workspace.mkdir(parents=True, exist_ok=True)
+            self._shell = Shell(self._context.workspace, self._context.variables, left)
         return self._shell
 
-    def _busy(self) -> Shell:
-        if self._shell is None or not self._shell.is_busy:
+    def _last(self) -> Shell:
+        """The shell whose command runs, or has ended since somebody was last told of it."""
+        if self._shell is None or not (self._shell.is_busy or self._is_owed):
             raise ToolError("nothing is running; execute_command starts a program")
         return self._shell
 
@@ -105,6 +115,7 @@ class Terminal:
 
     def _said(self, shell: Shell, is_finished: bool, notice: str = "") -> dict[str, Any]:
         text = notice + shell.output.take(is_all=is_finished)
+        self._is_owed = not is_finished
         return {"output": [text, is_finished], "returncode": shell.code if is_finished else TIMED_OUT}
 
 

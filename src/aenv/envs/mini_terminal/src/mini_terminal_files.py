@@ -100,7 +100,11 @@ def list_files(context: Context, path: str = ".", recursive: bool = False) -> di
 
 
 def empty(folder: Path) -> None:
-    """Remove everything in a folder. Links are removed, not followed."""
+    """Remove everything in a folder, or make it anew. Links are removed, not followed, also in its own place."""
+    if folder.is_symlink() or not folder.is_dir():
+        folder.unlink(missing_ok=True)
+        folder.mkdir(parents=True)
+    folder.chmod(folder.stat().st_mode | 0o700)
     for entry in os.scandir(folder):
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path, onerror=_by_force)

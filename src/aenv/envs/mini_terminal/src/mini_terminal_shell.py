@@ -42,8 +42,8 @@ _DEFAULTS = {"PATH": os.defpath, "TERM": "dumb", "LANG": "C.UTF-8"}
 class Shell:
     """A bash that lives. Made and used on one event loop; `stop` ends it, and so does the command `exit`."""
 
-    def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
-        self.output = CappedOutput()
+    def __init__(self, folder: Path, variables: Mapping[str, str], output: CappedOutput) -> None:
+        self.output = output
         self.code = 0
         """The exit code of the last command that has ended; 128 + n when signal n has ended the shell."""
         self.is_alive = True
@@ -114,7 +114,9 @@ class Shell:
         token = secrets.token_hex(16)
         self._token, self._said = token.encode(), b""
         self._is_done.clear()
-        termios.tcsetattr(self._terminal, termios.TCSANOW, self._modes)  # the last program may have changed them
+        # The last program may have changed the modes, and left what it was sent unread: it was not for this one.
+        termios.tcflush(self._terminal, termios.TCOFLUSH)
+        termios.tcsetattr(self._terminal, termios.TCSAFLUSH, self._modes)
         # So that "$?" is that of the last command; in a list, or it would end a shell with `set -e`.
         before = f"(exit {self.code}) && ((1))\n" if self.code else ""
         closed = f"{STATUS}>&- {TERMINAL}>&- {OUTPUT}>&-"
@@ -162,7 +164,7 @@ class Shell:
             for descriptor in (script, status, printed, slave):
                 os.close(descriptor)
         self._process = os.pidfd_open(self.pid)
-        os.write(self._script, f"{_PREPARE}cd -- {_quoted(str(folder))}\n".encode())
+        os.write(self._script, f"{_PREPARE}cd -- {_quoted(str(folder))} || cd /\n".encode())
         self._watch()
 
     def _watch(self) -> None:

@@ -1,36 +1,38 @@
 """The program in the child process: it runs one piece of code after another in one namespace, as a notebook does.
 
 Requests come and replies go as lines of JSON on descriptors of their own; what the code prints goes to standard
-output and standard error, and is the parent's to read. Imports nothing of aenv, and as little as it can.
+output and standard error, and is the parent's to read. Imports nothing of aenv, and as little as it can: the first
+code waits for it.
 """
 
 from __future__ import annotations
 
-import ast
-import base64
+import _ast  # what `ast` is made of, which itself loads a dozen modules
+import binascii
 import contextlib
-import inspect
 import io
 import json
 import linecache
 import os
-import reprlib
 import signal
 import sys
-import traceback
 import types
-from typing import Any
+from typing import Any, NoReturn
 
 REQUESTS, REPLIES = 90, 91
 MAX_TEXT = 100_000
 MAX_IMAGES = 20
 MAX_IMAGE_BYTES = 5_000_000
 MAX_VARIABLES = 200
+_COROUTINE = 0x80  # among the flags of a code object
 
 
 def main() -> None:
     """Serve until the parent is gone. Arguments: the folder to work in, and `sys.path` as JSON."""
-    os.chdir(sys.argv[2])
+    try:
+        os.chdir(sys.argv[2])
+    except OSError:
+        os.chdir("/")  # the code before has removed it
     sys.path[:] = ["", *json.loads(sys.argv[3])]
     sys.argv[:] = [""]
     for descriptor in (REQUESTS, REPLIES):
@@ -59,6 +61,7 @@ class Notebook:
         self._count = 0
         self._is_running = False
         self._loop: Any = None
+        self._pid = os.getpid()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The reply to a request, whatever the code does."""
@@ -77,17 +80,20 @@ class Notebook:
             said["error"] = capped(_trace(error))
         finally:
             self._is_running = False
+        if os.getpid() != self._pid:  # a fork that the code has made: it must not go on as its parent
+            _leave(said)
         return said
 
     def _run(self, code: str, said: dict[str, Any]) -> None:
         self._count += 1
         name = f"<cell {self._count}>"
         linecache.cache[name] = (len(code), None, code.splitlines(True), name)  # for tracebacks
-        body = ast.parse(code, name).body
-        last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
-        self._execute(ast.Module(body, []), name, "exec")
-        if isinstance(last, ast.Expr):
-            value = self._execute(ast.Expression(last.value), name, "eval")
+        flags = _ast.PyCF_ONLY_AST | _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        tree: _ast.Module = compile(code, name, "exec", flags=flags, dont_inherit=True)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
+        self._execute(tree, name, "exec")
+        if isinstance(last, _ast.Expr):
+            value = self._execute(_ast.Expression(last.value), name, "eval")
             if value is not None:
                 self._names["_"] = value
                 said["result"] = capped(repr(value))
@@ -97,12 +103,11 @@ class Notebook:
             said["notice"] = f"{len(said['images'])} images; the first {MAX_IMAGES} are given"
             del said["images"][MAX_IMAGES:]
 
-    def _execute(self, tree: ast.Module | ast.Expression, name: str, mode: str) -> Any:
-        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    def _execute(self, tree: _ast.Module | _ast.Expression, name: str, mode: str) -> Any:
         # Without what this file asks of the compiler for itself.
-        code = compile(tree, name, mode, flags=flags, dont_inherit=True)
+        code = compile(tree, name, mode, flags=_ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         value = eval(code, self._names)
-        if code.co_flags & inspect.CO_COROUTINE:
+        if code.co_flags & _COROUTINE:
             import asyncio  # only for code that awaits
 
             self._loop = self._loop or asyncio.new_event_loop()
@@ -128,6 +133,8 @@ def capped(text: str) -> str:
 
 
 def _about(value: Any) -> dict[str, str]:
+    import reprlib  # only for who asks
+
     return {"type": type(value).__name__, "value": reprlib.repr(value)[:200]}
 
 
@@ -156,11 +163,13 @@ def _packed(data: bytes) -> str:
         raise ValueError(
             f"a picture of {len(data)} bytes is too large; {MAX_IMAGE_BYTES} are allowed, use a lower dpi"
         )
-    return base64.b64encode(data).decode()
+    return binascii.b2a_base64(data, newline=False).decode()
 
 
 def _trace(error: BaseException) -> str:
     """The traceback, without our own lines."""
+    import traceback  # only for code that fails
+
     told = traceback.TracebackException.from_exception(error)
     told.stack = traceback.StackSummary.from_list([frame for frame in told.stack if frame.filename != __file__])
     return "".join(told.format()).rstrip()
@@ -170,6 +179,15 @@ def _flush(stream: Any) -> None:
     # The code may have closed it, or put something else in its place.
     with contextlib.suppress(AttributeError, OSError, ValueError):
         stream.flush()
+
+
+def _leave(said: dict[str, Any]) -> NoReturn:
+    """End a fork: what went wrong in it is printed, since nobody waits for its reply."""
+    if "error" in said:
+        print(said["error"], file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        _flush(stream)
+    os._exit(1 if "error" in said else 0)
 
 
 def _send(data: bytes) -> None:

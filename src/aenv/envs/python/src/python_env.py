@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import math
 import os
 import shutil
@@ -71,6 +72,8 @@ class Session:
     def _ready(self) -> Interpreter:
         if self._interpreter is None or not self._interpreter.is_alive:
             packages = [str(self._packages)] if self._packages else []
+            with contextlib.suppress(OSError):  # the code may have removed it, or put a file in its place
+                self._context.workspace.mkdir(parents=True, exist_ok=True)
             self._interpreter = Interpreter(self._context.workspace, self._context.variables, packages)
         return self._interpreter
 
@@ -162,7 +165,11 @@ async def start_over(context: Context, session: CurrentSession, seed: int | None
 
 
 def _empty(folder: Path) -> None:
-    """Remove everything in a folder. Links are removed, not followed."""
+    """Remove everything in a folder, or make it anew. Links are removed, not followed, also in its own place."""
+    if folder.is_symlink() or not folder.is_dir():
+        folder.unlink(missing_ok=True)
+        folder.mkdir(parents=True)
+    folder.chmod(folder.stat().st_mode | 0o700)
     for entry in os.scandir(folder):
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path, onerror=_by_force)

@@ -13,6 +13,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -52,10 +53,7 @@ class Model:
         self._scenario = scenario
         self._key = variables.get("SIMULATION_LLM_API_KEY", "")
         base = variables.get("SIMULATION_LLM_API_BASE") or DEFAULT_BASE
-        place = urlsplit(base)
-        if place.scheme not in ("http", "https") or not place.hostname:
-            raise ToolError("SIMULATION_LLM_API_BASE must be an http or https address, such as " + DEFAULT_BASE)
-        self._host = place.hostname
+        self._host = _host(base)
         self._url = f"{base.rstrip('/')}/chat/completions"
 
     async def play(self, turn: Turn) -> tuple[str, State]:
@@ -110,12 +108,24 @@ class Model:
             error.close()
             why = f" ({error.reason})" if error.reason.startswith("egress to ") else ""  # the instance's proxy
             raise _Refused(f"its server answered {error.code}{why}", error.code) from None
-        except (OSError, ValueError) as error:  # ValueError: what no client can send, a key with a line break
+        except (OSError, HTTPException, ValueError) as error:  # also what no client can send: a key of two lines
+            # Its own words may hold the address, and that a password.
             why = getattr(error, "reason", type(error).__name__)
             raise _Refused(
                 f"{self._host!r} cannot be reached ({why}); deployConfig.network says what an instance may reach"
             ) from None
         return _content(data)
+
+
+def _host(base: str) -> str:
+    try:
+        place = urlsplit(base)
+        can_be_sent = base.isascii() and base.isprintable() and " " not in base and place.port != 0
+        if place.scheme in ("http", "https") and place.hostname and can_be_sent:
+            return place.hostname
+    except ValueError:
+        pass  # said below: the text may hold a password
+    raise ToolError(f"SIMULATION_LLM_API_BASE must be an http or https address, such as {DEFAULT_BASE}")
 
 
 class _Refused(Exception):
