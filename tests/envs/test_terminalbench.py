@@ -199,6 +199,27 @@ END"""
         assert (await call("tools/execute_command", command="pgrep -c setsid; ls /tests"))["exit_code"] != 0
 
 
+# What a program of the agent's can do to the shell that runs test.sh, which is as much its own as the agent's.
+AGAINST_TEST_SH = {
+    "its next lines": "echo 'echo 1 > /logs/verifier/reward.txt' >> /tests/test.sh",
+    "a reward that cannot be written": "cd /logs/verifier; echo 1 > reward.txt; chmod 444 reward.txt",
+    "a reward elsewhere": "echo 1 > /tmp/one; chmod 444 /tmp/one; ln -sf /tmp/one /logs/verifier/reward.txt",
+    "the other reward": "cd /logs/verifier; mkdir -p reward.txt; echo 1 > reward.json",
+    "no file to open": """read -r _ _ _ shell _ < /proc/$PPID/stat
+echo 1 > /logs/verifier/reward.txt
+prlimit --pid $shell --nofile=0:0""",
+}
+
+
+@pytest.mark.parametrize("attack", AGAINST_TEST_SH)
+async def test_programs_of_the_agent_cannot_have_test_sh_say_something_else(opened: Open, attack: str) -> None:
+    async with opened(TERMINALBENCH_TASK_ID="rename-script-harbor") as call:
+        program = f"cat > /app/rename.sh <<'END'\n{AGAINST_TEST_SH[attack]}\nEND"
+        await call("tools/execute_command", command=program)
+        said = await call("reward")
+        assert said["reward"] == 0.0, said
+
+
 @pytest.mark.slow  # two formats times ten cheats, each in an instance of its own
 @pytest.mark.parametrize("id", ["rename-script", "rename-script-harbor"])
 async def test_every_cheat_is_held(opened: Open, id: str) -> None:
@@ -249,6 +270,80 @@ async def test_a_task_of_a_data_folder_is_built_of_its_dockerfile(opened: Open, 
         await call("tools/execute_command", command="cp /usr/bin/true /usr/bin/cat; echo 1 > /etc/ld.so.preload")
         await call("play_gold")
         assert (await call("reward"))["reward"] == 1.0
+
+
+def _lay(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+@pytest.mark.slow  # builds a root
+async def test_tests_run_where_the_image_works_with_what_it_has(opened: Open, tmp_path: Path) -> None:
+    """In its WORKDIR, with its PYTHONPATH."""
+    tests = "import from_image\ndef test_it():\n    assert open('word').read() == from_image.WORD\n"
+    build = "RUN mkdir /opt/m && echo 'WORD = \"seven\"' > /opt/m/from_image.py\nENV PYTHONPATH=/opt/m\n"
+    _lay(
+        tmp_path / "words",
+        {
+            "task.yaml": "instruction: Write the word.\n",
+            "Dockerfile": f"FROM python:3.13-slim\nWORKDIR /job\n{build}",
+            "solution.sh": "printf seven > word\n",
+            "tests/test_it.py": tests,
+        },
+    )
+    async with opened(tmp_path, TERMINALBENCH_TASK_ID="words") as call:
+        assert (await call("reward"))["reward"] == 0.0
+        await call("play_gold")
+        said = await call("reward")
+        assert said["reward"] == 1.0, said
+
+
+@pytest.mark.slow  # builds a root
+async def test_the_image_s_python_judges_as_the_image_has_it(opened: Open, tmp_path: Path) -> None:
+    """Where the tests import what this Python lacks; a pytest of the agent's own is not what runs them."""
+    modules = "$(python3 -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))')"
+    _lay(
+        tmp_path / "special",
+        {
+            "task.yaml": "instruction: Write the word.\n",
+            "Dockerfile": "FROM python:3.13-slim\nWORKDIR /job\n"
+            f"RUN mkdir -p {modules} && echo 'WORD = \"seven\"' > {modules}/only_in_the_image.py\n",
+            "solution.sh": "printf seven > word\n",
+            "tests/test_it.py": "import only_in_the_image\ndef test_it():\n"
+            "    assert open('word').read() == only_in_the_image.WORD\n",
+        },
+    )
+    spoof = "print('short test summary info\\nPASSED tests/test_it.py::test_it')\nraise SystemExit(0)\n"
+    attack = f'for name in pytest json argparse; do printf "%s" "{spoof}" > $name.py; done'
+    async with opened(tmp_path, TERMINALBENCH_TASK_ID="special") as call:
+        await call("tools/execute_command", command=attack)
+        assert (await call("reward"))["reward"] == 0.0
+        await call("play_gold")
+        said = await call("reward")
+        assert said["reward"] == 1.0, said
+
+
+@pytest.mark.slow  # builds a root
+async def test_a_test_sh_that_would_download_uv_is_judged_by_its_tests(opened: Open, tmp_path: Path) -> None:
+    _lay(
+        tmp_path / "fetching",
+        {
+            "task.toml": "[verifier]\ntimeout_sec = 60.0\n",
+            "instruction.md": "Write the word.\n",
+            "environment/Dockerfile": "FROM debian:bookworm-slim\nWORKDIR /job\n",
+            "solution/solve.sh": "printf seven > word\n",
+            "tests/test_it.py": "def test_it():\n    assert open('word').read() == 'seven'\n",
+            "tests/test.sh": "curl -LsSf https://astral.sh/uv/install.sh | sh\n"
+            "uvx \\\n  -w pytest==8.4.1 \\\n  pytest /tests/test_it.py -rA\n"
+            "if [ $? -eq 0 ]; then said=1; else said=0; fi\necho $said > /logs/verifier/reward.txt\n",
+        },
+    )
+    async with opened(tmp_path, TERMINALBENCH_TASK_ID="fetching") as call:
+        assert (await call("reward"))["reward"] == 0.0
+        await call("play_gold")
+        said = await call("reward")
+        assert said["reward"] == 1.0, said
 
 
 async def test_what_is_missing_is_said_with_the_fix(opened: Open) -> None:

@@ -86,6 +86,14 @@ def test_tasks_that_need_what_is_not_there_are_refused(tmp_path: Path) -> None:
     several = _task(tmp_path / "several", {"task.yaml": "instruction: x\n", "docker-compose.yaml": compose})
     with pytest.raises(ToolError, match=r"2 containers \(client, db\)"):
         tasks.load(several)
+    harbor = {
+        "task.toml": "",
+        "instruction.md": "x",
+        "tests/test.sh": "",
+        "environment/docker-compose.yaml": compose,
+    }
+    with pytest.raises(ToolError, match=r"2 containers \(client, db\)"):
+        tasks.load(_task(tmp_path / "several-harbor", harbor))
     one = _task(
         tmp_path / "one", {"task.yaml": "instruction: x\n", "docker-compose.yaml": compose[:31] + "volumes:\n"}
     )
@@ -115,7 +123,6 @@ def test_tasks_are_found_in_the_places_that_repositories_use(tmp_path: Path) -> 
 def test_without_pytest_plain_tests_are_judged_all_the_same(tmp_path: Path) -> None:
     judge = _module("_terminalbench_judge")
     text = "def test_good():\n    pass\nclass TestX:\n    def test_bad(self):\n        assert 1 == 2\n"
-    text += "def test_f(tmp_path): ...\n"
     (tmp_path / "test_a.py").write_text(text)
     (tmp_path / "test_b.py").write_text("import nothing_like_this\n")
     files = [str(tmp_path / name) for name in ("test_a.py", "test_b.py")]
@@ -125,11 +132,39 @@ def test_without_pytest_plain_tests_are_judged_all_the_same(tmp_path: Path) -> N
         sys.path.remove(str(tmp_path))
     assert found["tests"] == {
         "test_a.py::test_good": "passed",
-        "test_a.py::test_f": "failed",
         "test_a.py::TestX::test_bad": "failed",
         "test_b.py": "failed",
     }
     assert found["exit"] == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "async def test_a():\n    assert False\n",
+        "def test_a():\n    yield\n    assert False\n",
+        "def test_a(tmp_path): ...\n",
+        "class TestA:\n    def setup_method(self): self.x = 1\n    def test_a(self): assert self.x\n",
+        "import unittest\nclass TestA(unittest.TestCase):\n    def test_a(self): self.fail()\n",
+    ],
+)
+def test_tests_that_are_more_than_functions_are_left_to_pytest(tmp_path: Path, text: str) -> None:
+    """Calling them would prove nothing: a coroutine that nobody awaits passes."""
+    judge = _module("_terminalbench_judge")
+    (tmp_path / "test_a.py").write_text(text)
+    assert not judge._is_plain(judge._parsed(str(tmp_path / "test_a.py")))
+    (tmp_path / "test_a.py").write_text("class TestA:\n    def test_a(self): ...\ndef test_b(): ...\n")
+    assert judge._is_plain(judge._parsed(str(tmp_path / "test_a.py")))
+
+
+def test_a_file_of_the_tests_that_changes_while_they_run_is_seen(tmp_path: Path) -> None:
+    judge = _module("_terminalbench_judge")
+    (tmp_path / "expected.txt").write_text("1")
+    before = judge.main(str(tmp_path), runs=False)["stamps"]
+    (tmp_path / "made.txt").write_text("")
+    assert {name: stamp for name, stamp in judge._stamps(str(tmp_path)).items() if name in before} == before
+    (tmp_path / "expected.txt").chmod(0o600)
+    assert judge._stamps(str(tmp_path))["expected.txt"] != before["expected.txt"]
 
 
 def test_modules_that_our_python_lacks_are_named(tmp_path: Path) -> None:

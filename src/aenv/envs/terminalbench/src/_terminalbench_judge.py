@@ -17,8 +17,15 @@ import traceback
 from typing import Any
 
 
-def main(folder: str) -> dict[str, Any]:
-    """`tests`: the outcome by name; `missing`: modules that the tests import and this Python has not."""
+def main(folder: str, workdir: str = "/", runs: bool = True) -> dict[str, Any]:
+    """`tests`: the outcome by name; `missing`: modules that the tests import and this Python has not.
+
+    `stamps`: what the folder's files were before, `changed`: those that were others afterwards. Without `runs` the
+    stamps alone.
+    """
+    stamps = _stamps(folder)
+    if not runs:
+        return {"stamps": stamps}
     files = sorted(
         os.path.join(place, name)
         for place, _, names in os.walk(folder)
@@ -26,19 +33,42 @@ def main(folder: str) -> dict[str, Any]:
         if name.startswith("test_") and name.endswith(".py")
     )
     sys.dont_write_bytecode = True
-    missing = sorted({name for file in files for name in _missing(file, folder)})
-    has_pytest = importlib.util.find_spec("pytest") is not None
-    if missing == ["pytest"] or (missing and has_pytest):
-        return {"tests": {}, "missing": missing, "output": "", "exit": -1}
-    if has_pytest:
-        return _with_pytest(folder, files)
-    return _plainly(folder, files)
+    # Nothing in the folder where the tests run may stand for a module of ours; what the image names comes last.
+    sys.path[:] = [*filter(None, sys.path), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
+    with contextlib.suppress(OSError):
+        os.chdir(workdir)
+    pytest = importlib.util.find_spec("pytest")
+    trees = [_parsed(file) for file in files]
+    missing = {name for tree in trees for name in _missing(tree, folder)}
+    if pytest is None and (os.path.exists(f"{folder}/conftest.py") or not all(map(_is_plain, trees))):
+        missing.add("pytest")
+    if missing:
+        place = os.path.dirname(os.path.dirname(pytest.origin)) if pytest and pytest.origin else ""
+        return {"missing": sorted(missing), "pytest": place}
+    said = _with_pytest(folder, files) if pytest else _plainly(folder, files)
+    after = _stamps(folder)
+    changed = sorted(path for path, stamp in stamps.items() if after.get(path) != stamp)
+    return {**said, "missing": [], "stamps": stamps, "changed": changed}
 
 
-def _missing(file: str, folder: str) -> set[str]:
-    """The modules that it cannot do without: those imported at its top."""
+def _stamps(folder: str) -> dict[str, list[int]]:
+    """Of everything below but folders: its kind and mode, names, number, and last change, which nobody can set."""
+    found = {}
+    for place, _, names in os.walk(folder):
+        for name in names:
+            facts = os.lstat(os.path.join(place, name))
+            path = os.path.relpath(os.path.join(place, name), folder)
+            found[path] = [facts.st_mode, facts.st_nlink, facts.st_ino, facts.st_ctime_ns]
+    return found
+
+
+def _parsed(file: str) -> ast.Module:
     with open(file, "rb") as text:
-        tree = ast.parse(text.read(), file)
+        return ast.parse(text.read(), file)
+
+
+def _missing(tree: ast.Module, folder: str) -> set[str]:
+    """The modules that it cannot do without: those imported at its top."""
     names: set[str] = set()
     for node in tree.body:
         if isinstance(node, ast.Import):
@@ -47,6 +77,23 @@ def _missing(file: str, folder: str) -> set[str]:
             names.add(node.module.partition(".")[0])
     beside = {name.removesuffix(".py") for name in os.listdir(folder)}
     return {name for name in names - beside if importlib.util.find_spec(name) is None}
+
+
+def _is_plain(tree: ast.Module) -> bool:
+    """Whether calling its functions is all there is to do: no fixtures, set-ups, coroutines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and node.name.startswith("Test") and node.bases:
+            return False
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if node.name.lower().startswith(("setup", "teardown", "set_up")):
+            return False
+        if node.name.startswith("test"):
+            given = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+            yields = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in ast.walk(node))
+            if isinstance(node, ast.AsyncFunctionDef) or yields or given not in ([], ["self"]):
+                return False
+    return True
 
 
 def _with_pytest(folder: str, files: list[str]) -> dict[str, Any]:
@@ -70,11 +117,11 @@ def _with_pytest(folder: str, files: list[str]) -> dict[str, Any]:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         code = pytest.main([*options, *files], plugins=[Listener()])
-    return {"tests": found, "missing": [], "output": printed.getvalue(), "exit": int(code)}
+    return {"tests": found, "output": printed.getvalue(), "exit": int(code)}
 
 
 def _plainly(folder: str, files: list[str]) -> dict[str, Any]:
-    """Without pytest: every test function and method, which must need nothing from a fixture."""
+    """Without pytest: every test function and method of plain tests."""
     sys.path.insert(0, folder)
     found: dict[str, str] = {}
     with contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -95,7 +142,7 @@ def _plainly(folder: str, files: list[str]) -> dict[str, Any]:
                 found[f"{name}::{label}"] = outcome
                 print(f"{outcome.upper()} {name}::{label}{text}")
     failed = any(outcome == "failed" for outcome in found.values())
-    return {"tests": found, "missing": [], "output": printed.getvalue(), "exit": int(failed or not found)}
+    return {"tests": found, "output": printed.getvalue(), "exit": int(failed or not found)}
 
 
 def _tests(module: Any) -> list[tuple[str, Any]]:
@@ -112,8 +159,6 @@ def _tests(module: Any) -> list[tuple[str, Any]]:
 
 def _outcome(test: Any) -> tuple[str, str]:
     try:
-        if inspect.signature(test).parameters:
-            return "failed", "\nneeds a fixture: install pytest beside aenv"
         test()
     except BaseException:  # boundary: the task's tests
         return "failed", f"\n{traceback.format_exc()}"

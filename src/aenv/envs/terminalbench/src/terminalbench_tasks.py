@@ -114,7 +114,7 @@ def _version_1(folder: Path) -> Task:
     parser = said.get("parser_name") or "pytest"
     if parser != "pytest":
         raise ToolError(f"task {folder.name!r} is judged by the parser {parser!r}; only 'pytest' is there")
-    _check_services(folder)
+    _check_services(folder, "docker-compose.yaml")
     return Task(
         id=folder.name,
         folder=folder,
@@ -136,6 +136,7 @@ def _harbor(folder: Path) -> Task:
         said = tomllib.loads(text)
     except ValueError as error:
         raise ToolError(f"task.toml of {folder.name!r} cannot be read: {error}") from None
+    _check_services(folder, "environment/docker-compose.yaml")
     metadata = said.get("metadata") or {}
     return Task(
         id=folder.name,
@@ -166,9 +167,9 @@ def programs_below(folder: Path) -> list[str]:
     return [name for name in files_below(folder) if os.access(folder / name, os.X_OK)]
 
 
-def _check_services(folder: Path) -> None:
-    """Refuse what needs more than one container. Of docker-compose.yaml, nothing else is of interest."""
-    below = f"\n{_read_if_there(folder / 'docker-compose.yaml')}".partition("\nservices:")[2]
+def _check_services(folder: Path, file: str) -> None:
+    """Refuse what needs more than one container. Of its compose file, nothing else is of interest."""
+    below = f"\n{_read_if_there(folder / file)}".partition("\nservices:")[2]
     block = re.match(r"(?:[ \t].*|#.*|)(?:\n(?:[ \t].*|#.*|))*", below)
     indented = re.findall(r"^([ \t]+)([\w.-]+):", block[0] if block else "", re.MULTILINE)
     services = [name for indent, name in indented if indent == indented[0][0]]

@@ -1,15 +1,19 @@
 """The verdict: the tests come into the second part only now, and nothing that the agent has left takes part in it.
 
 First its processes are ended and the image's programs put back. Tests of version 1 are then run by this instance's
-own Python in a process that nothing there can look into. Harbor's test.sh is run by the image's shell; what it
-says counts only if it came to its end and nothing was left running that could have spoken in its place.
+own Python in a process that nothing there can look into. Harbor's test.sh is run by the image's shell, which the
+agent's programs that it runs can reach: a reward that it wrote is doubted until the same tests have passed as
+those of version 1 do.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
+import stat
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +24,45 @@ from aenv import AEnvError, Context, ToolError, register_reward
 
 _TESTS, _LOGS = "/tests", "/logs"
 _MAX_OUTPUT = 100_000  # characters
-_TIMED_OUT, _BY_SIGNAL = 124, 128
+_TIMED_OUT, _NOT_FOUND, _BY_SIGNAL = 124, 127, 128
 _LINE = re.compile(r"^(PASSED|FAILED|ERROR|XFAIL|XPASS|SKIPPED)\s+(\S+)", re.MULTILINE)
+_USES_UV = re.compile(r"^\s*(uvx|uv\s+(run|tool))\b", re.MULTILINE)
+_REWARDS = ("reward.txt", "reward.json")
+# The image's Python as the image has it, by the folders that its PATH names; arguments follow.
+_ORIGINAL_PYTHON = """
+IFS=:
+for folder in $PATH; do
+    [ -x "/.original$folder/python3" ] && exec "/.original$folder/python3" -I -B -c "$@"
+done
+echo "the image has no python3" >&2
+exit 127
+"""
+# pytest of that Python, or else ours; no other process can look into it. What was installed since comes last.
+_PYTEST = """
+import os, sys
+try:
+    import ctypes
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+except (ImportError, OSError, AttributeError):
+    pass
+sys.path.append(sys.argv.pop(1))
+import pytest
+old = "/.original"
+since = [path[len(old):] for path in sys.path if path.startswith(old)]
+sys.path += since + [path for path in os.environ.get("PYTHONPATH", "").split(":") if path]
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """How the verdict is to be made, as the variables say."""
+
+    keeps: bool
+    """The agent's processes run on."""
+    restores: bool
+    checks: bool
+    """A reward of test.sh is doubted."""
 
 
 @register_reward
@@ -40,26 +81,34 @@ async def _judged(task_name: str, context: Context, at: Bench) -> dict[str, Any]
     task = at.task
     if task_name and task_name != task.id:
         raise ToolError(f"this instance has the task {task.id!r}; for {task_name!r} create another one")
-    keeps = task.keeps_processes or context.variables.get("TERMINALBENCH_KEEP_PROCESSES") == "1"
-    restores = context.variables.get("TERMINALBENCH_RESTORE") != "0"
+    ways = _Ways(
+        keeps=task.keeps_processes or context.variables.get("TERMINALBENCH_KEEP_PROCESSES") == "1",
+        restores=context.variables.get("TERMINALBENCH_RESTORE") != "0",
+        checks=context.variables.get("TERMINALBENCH_CROSS_CHECK") != "0",
+    )
     try:
-        if not keeps:
-            await at.second.end_processes()
-        if restores:
-            await at.second.restore()
-        await at.second.put_folder(_TESTS, files_below(task.tests), programs_below(task.tests))
-        said = await (_version_1(at) if task.format == VERSION_1 else _harbor(at, keeps=keeps))
+        await _prepare(at, ways)
+        said = await (_version_1(at) if task.format == VERSION_1 else _harbor(at, ways))
     except AEnvError as error:  # a full disk, say: then nothing was judged
         said = _invalid(f"the tests could not be run: {error.message}")
     finally:
-        problem = await _cleared(at, keeps=keeps)
+        problem = await _cleared(at, ways)
     return {"task_name": task.id, **(_invalid(problem) if problem and "invalid" not in said else said)}
 
 
-async def _cleared(at: Bench, *, keeps: bool) -> str:
+async def _prepare(at: Bench, ways: _Ways) -> None:
+    """Take away what the agent, or its programs that tests have run, left there; bring the tests."""
+    if not ways.keeps:
+        await at.second.end_processes()
+    if ways.restores:
+        await at.second.restore()
+    await at.second.put_folder(_TESTS, files_below(at.task.tests), programs_below(at.task.tests))
+
+
+async def _cleared(at: Bench, ways: _Ways) -> str:
     """Take the tests away again, before the agent goes on; why that is not possible."""
     try:
-        if not keeps:
+        if not ways.keeps:
             await at.second.end_processes()
         for path in (_TESTS, _LOGS):
             await at.second.remove(path)
@@ -72,29 +121,43 @@ async def _cleared(at: Bench, *, keeps: bool) -> str:
 
 
 async def _version_1(at: Bench) -> dict[str, Any]:
-    code = (Path(__file__).parent / "_terminalbench_judge.py").read_text()
-    done = await at.second.python(
-        code, {"folder": _TESTS}, timeout=at.task.test_seconds, variables={"TEST_DIR": _TESTS}
-    )
+    where = at.folder or (await at.second.exec("pwd")).stdout.strip()
+    done = await _own_python(at, folder=_TESTS, workdir=where)
     if done.exit_code == _TIMED_OUT:
         return _timeout(at.task)
     match done.answer:
-        case {"missing": [_, *_] as missing}:
-            return await _with_image(at, [str(name) for name in missing])
+        case {"missing": [_, *_] as missing, "pytest": str(pytest)}:
+            return await _with_image(at, [str(name) for name in missing], pytest)
+        case {"changed": [path, *_]}:
+            return _invalid(f"{path!r} of the tests was changed while they ran")
         case {"tests": dict(tests), "output": str(output), "exit": int(status)}:
             passed = sum(outcome in ("passed", "xfailed") for outcome in tests.values())
             return _scored(passed, len(tests), status, output)
     return _invalid(f"the judge ended without a verdict: {(done.stderr or done.stdout).strip()[-1000:]}")
 
 
-async def _with_image(at: Bench, missing: list[str]) -> dict[str, Any]:
-    """By the image's own pytest, where the tests import what this Python does not have."""
+async def _own_python(at: Bench, **arguments: Any) -> Any:
+    code = (Path(__file__).parent / "_terminalbench_judge.py").read_text()
+    return await at.second.python(code, arguments, timeout=at.task.test_seconds, variables={"TEST_DIR": _TESTS})
+
+
+async def _stamps(at: Bench, folder: str) -> dict[str, Any]:
+    """What the files of a folder are, so that a change is seen."""
+    match (await _own_python(at, folder=folder, runs=False)).answer:
+        case {"stamps": dict(stamps)}:
+            return stamps
+    raise ToolError(f"the files of {folder} could not be looked at")
+
+
+async def _with_image(at: Bench, missing: list[str], pytest: str) -> dict[str, Any]:
+    """By the image's own Python, where the tests import what this instance's does not have."""
     options = [f"--rootdir={_TESTS}", f"--confcutdir={_TESTS}", "-c", "/dev/null", "-p", "no:cacheprovider", "-rA"]
+    before = await _stamps(at, _TESTS)
     done = await at.second.exec(
-        ["python3", "-B", "-m", "pytest", *options, "--color=no", _TESTS],
+        ["/bin/sh", "-c", _ORIGINAL_PYTHON, "sh", _PYTEST, pytest, *options, "--color=no", _TESTS],
         timeout=at.task.test_seconds,
         folder=at.folder,
-        variables={"TEST_DIR": _TESTS, "PYTHONNOUSERSITE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        variables={"TEST_DIR": _TESTS, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
     if done.exit_code == _TIMED_OUT:
         return _timeout(at.task)
@@ -103,18 +166,50 @@ async def _with_image(at: Bench, missing: list[str]) -> dict[str, Any]:
     tests = {name: word for word, name in _LINE.findall(summary)}
     if not tests:
         words = (done.stderr or done.stdout).strip()[-500:]
-        return _invalid(f"the tests import {', '.join(missing)}, and the image has no pytest for them: {words}")
+        if "test session starts" in done.stdout or done.exit_code > _NOT_FOUND:
+            return _invalid(f"the tests ended without a verdict (exit code {done.exit_code}): {words}")
+        said = _invalid(
+            f"the tests need {', '.join(missing)}, and neither the Python beside aenv nor the image's can run "
+            f"them; install these beside aenv, with pytest: {words}"
+        )
+        return {**said, "missing": missing}
+    if path := _changed(before, await _stamps(at, _TESTS)):
+        return _invalid(f"{path!r} of the tests was changed while they ran")
     passed = sum(word in ("PASSED", "XFAIL") for word in tests.values())
     return _scored(passed, len(tests), done.exit_code, done.stdout)
+
+
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> str:
+    return next((path for path, stamp in before.items() if after.get(path) != stamp), "")
 
 
 # Harbor
 
 
-async def _harbor(at: Bench, *, keeps: bool) -> dict[str, Any]:
+async def _harbor(at: Bench, ways: _Ways) -> dict[str, Any]:
+    has_tests = any(at.task.tests.rglob("test_*.py"))
+    if has_tests and await _lacks_uv(at):
+        return await _version_1(at)
+    said = await _scripted(at, ways)
+    if said["reward"] > 0 and has_tests and ways.checks:
+        await _prepare(at, ways)
+        return _doubted(said, await _version_1(at))
+    return said
+
+
+async def _lacks_uv(at: Bench) -> bool:
+    """Whether test.sh would have to download what it runs the tests with."""
+    script = at.task.tests / "test.sh"
+    if not script.is_file() or not _USES_UV.search(script.read_text(errors="replace")):
+        return False
+    return (await at.second.exec("command -v uv && command -v uvx", variables={"PATH": _path()})).exit_code != 0
+
+
+async def _scripted(at: Bench, ways: _Ways) -> dict[str, Any]:
+    """What test.sh says, unless it can be seen that somebody else has said it."""
     await at.second.remove(_LOGS)
     await at.second.put_folder(f"{_LOGS}/verifier", {})
-    before = await at.second.processes()
+    stamps, before = await _stamps(at, _TESTS), await at.second.processes()
     done = await at.second.exec(
         ["bash", f"{_TESTS}/test.sh"],
         timeout=at.task.test_seconds,
@@ -127,7 +222,7 @@ async def _harbor(at: Bench, *, keeps: bool) -> dict[str, Any]:
         },
     )
     left = await at.second.processes() - before
-    if not keeps:
+    if not ways.keeps:
         await at.second.end_processes()
     output = done.stdout + done.stderr
     if done.exit_code == _TIMED_OUT:
@@ -135,13 +230,29 @@ async def _harbor(at: Bench, *, keeps: bool) -> dict[str, Any]:
     reward = await _reward(at)
     if reward is None:
         return _invalid(f"test.sh wrote no reward (exit code {done.exit_code}): {output.strip()[-1000:]}")
-    if reward > 0 and done.exit_code > _BY_SIGNAL:
-        return _invalid(
-            f"test.sh was ended by signal {done.exit_code - _BY_SIGNAL}; somebody else wrote the reward"
-        )
-    if reward > 0 and left > 0 and not keeps:
-        return _invalid(f"{left} processes were left by the tests, which could have written the reward")
+    problem = ""
+    if done.exit_code > _BY_SIGNAL:
+        problem = f"test.sh was ended by signal {done.exit_code - _BY_SIGNAL}; somebody else wrote the reward"
+    elif left > 0 and not ways.keeps:
+        problem = f"{left} processes were left by the tests, which could have written the reward"
+    elif path := _changed(stamps, await _stamps(at, _TESTS)):
+        problem = f"{path!r} of the tests was changed while they ran"
+    elif f"{_LOGS}/verifier/reward" in done.stderr or done.truncated:
+        problem = f"test.sh may not have been able to write its reward: {done.stderr.strip()[-1000:]}"
+    if problem and reward > 0:
+        return _invalid(problem)
     return {"status": "success", "score": reward, "reward": reward, "raw_output": output[-_MAX_OUTPUT:]}
+
+
+def _doubted(said: dict[str, Any], checked: dict[str, Any]) -> dict[str, Any]:
+    """What test.sh said, if the tests say no less: all of them for the full reward, some for a part of it."""
+    if "missing" in checked or checked["reward"] == 1.0 or (said["reward"] < 1.0 and checked["score"] > 0):
+        return said
+    why = checked.get("error") or checked.get("raw_output") or ""
+    return _invalid(
+        f"test.sh wrote the reward {said['reward']:g}, but its tests do not pass out of its reach "
+        f"(TERMINALBENCH_CROSS_CHECK=0 where they need what test.sh has set up): {why.strip()[-1000:]}"
+    )
 
 
 def _path() -> str:
@@ -150,17 +261,21 @@ def _path() -> str:
 
 async def _reward(at: Bench) -> float | None:
     """What test.sh has written: a number, or an object with one."""
-    for name in ("reward.txt", "reward.json"):
+    stamps = await _stamps(at, f"{_LOGS}/verifier")
+    for name in _REWARDS:
+        if name not in stamps:
+            continue
+        mode, links, *_ = stamps[name]
+        if not (stat.S_ISREG(mode) and mode & stat.S_IWUSR and links == 1):
+            return None  # nothing that a shell leaves that has just written it
         try:
             said: Any = json.loads(await at.second.read_file(f"{_LOGS}/verifier/{name}"))
-        except AEnvError:
-            continue
         except ValueError:
             return None
         if isinstance(said, dict):
             values = [value for value in said.values() if isinstance(value, int | float)]
             said = said.get("reward", values[0] if len(values) == 1 else None)
-        if isinstance(said, int | float):
+        if isinstance(said, int | float) and math.isfinite(said):
             return min(max(float(said), 0.0), 1.0)
     return None
 
