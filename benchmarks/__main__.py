@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.netns import namespace
 from tests.venvs import create
 
-from . import control, crowds, native, registry
+from . import control, crowds, environments, native, registry
 from .measures import Bench
 from .processes import ROOT
 from .report import Row, as_json, table
@@ -23,7 +23,8 @@ from .report import Row, as_json, table
 AGAINST_PUBLISHED = ("import", "enter", "tool", "function", "reward", "concurrent", "gateway", "start", "idle")
 CONTROL_PLANE = ("control", "list", "queue", "upload")
 NATIVE = ("native",)
-NAMES = (*AGAINST_PUBLISHED, *CONTROL_PLANE, *NATIVE)
+ENVIRONMENTS = ("environments",)
+NAMES = (*AGAINST_PUBLISHED, *CONTROL_PLANE, *NATIVE, *ENVIRONMENTS)
 
 
 def main() -> int:
@@ -74,6 +75,7 @@ def measure(bench: Bench, names: list[str]) -> list[Row]:
         "queue": control.queue,
         "upload": registry.upload,
         "native": lambda: [*native.rows(bench), *crowds.rows()],
+        "environments": environments.rows,
     }
     rows: list[Row] = []
     for name in names:

@@ -228,8 +228,20 @@ async def test_a_dockerfile_can_begin_with_a_loaded_image_or_nothing(
 async def test_an_unknown_base_is_refused_with_the_fix(roots: Roots, project) -> None:
     with pytest.raises(NotFound, match="then: aenv image load FILE --name node:20"):
         await roots.root_for(project({"Dockerfile": "FROM node:20"}))
+    with pytest.raises(NotFound, match="no image 'registry.test/team/python-tools:1'"):
+        await roots.root_for(project({"Dockerfile": "FROM registry.test/team/python-tools:1"}))
     with pytest.raises(NotFound, match="aenv image load FILE --name other:1"):
         await roots.image("other:1")
+
+
+@pytest.mark.parametrize("base", ["registry.test/bench/t/ubuntu-24-04:20250624", "team/python-3-13:1"])
+async def test_a_base_that_others_keep_under_its_name_and_version_stands_for_the_host(
+    roots: Roots, project, base: str
+) -> None:
+    root = await roots.root_for(project({"Dockerfile": f"FROM {base}\nCOPY config.json /app/"}))
+    assert View(root).read("/app/config.json") and f"{base} stands for the host's own system" in " ".join(
+        root.notes
+    )
 
 
 async def test_a_dockerfile_outside_the_project_is_not_read(roots: Roots, project, tmp_path: Path) -> None:
