@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from aenv import ToolError
+from tests.command_line import environ
 from tests.gateways import Gateway, running_gateway
 
 from .shells import ENVIRONMENTS, post, result_of
@@ -20,6 +23,7 @@ from .tau2_sessions import actions, session, validating
 
 # isort: split
 from tau2_domains import DOMAINS, specs
+from tau2_models import Model, ModelFailed
 from tau2_settings import read
 
 Json = dict[str, Any]
@@ -48,6 +52,7 @@ def model_server(answers: list[Json | int]) -> Iterator[tuple[str, list[Json]]]:
             seen.append({**body, "key": self.headers.get("authorization")})
             answer = answers[min(len(seen), len(answers)) - 1]
             self.send_response(answer if isinstance(answer, int) else 200)
+            self.send_header("location", "/elsewhere")  # counts with a redirect only
             self.end_headers()
             self.wfile.write(b"" if isinstance(answer, int) else json.dumps(answer).encode())
 
@@ -144,10 +149,43 @@ async def test_without_data_an_instance_starts_and_names_the_command(tmp_path, m
         assert "run 'aenv data pull tau2'" in answer["content"][0]["text"]
 
 
+async def said_by_example(gateway: Gateway, **variables: str) -> str:
+    """What the example prints, run as a user runs it."""
+    url = f"http://{gateway.address.host}:{gateway.address.port}"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(ENVIRONMENTS / "tau2" / "example.py")),
+        env=environ(AENV_SYSTEM_URL=url, **variables),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    return out.decode()
+
+
+async def test_the_example_serves_a_user_by_script_and_by_model(tmp_path, shared):
+    task = {"TAU2_DATA_DIR": str(shared / "data"), "TAU2_TASK_ID": "create_task_1"}
+    answers = [
+        called("create_task", user_id="user_1", title="Important Meeting"),
+        said("It is done. Is there anything else?"),
+        called("tau2_done"),
+    ]
+    async with gateway(tmp_path, shared) as here:
+        by_script = await said_by_example(here, **task, TAU2_SOLO_MODE="false")
+        assert "agent: Thank you for calling. Goodbye." in by_script
+        assert '"total_reward": 0.0' in by_script
+        with model_server(answers) as (url, seen):
+            by_model = await said_by_example(here, **task, OPENAI_BASE_URL=url, OPENAI_MODEL="agent")
+    assert '"total_reward": 1.0' in by_model
+    offered = [tool["function"]["name"] for tool in seen[0]["tools"]]
+    assert offered == ["tau2_send_message", "tau2_done", *specs("mock", solo=False)]
+
+
 @pytest.mark.parametrize(
     ("variables", "text"),
     [
         ({"TAU2_MAX_STEPS": "many"}, "TAU2_MAX_STEPS='many' is not a number"),
+        ({"TAU2_MAX_STEPS": "9" * 5000}, "TAU2_MAX_STEPS='9+…' is not a number"),
         ({"TAU2_SOLO_MODE": "perhaps"}, "TAU2_SOLO_MODE='perhaps' is neither true nor false"),
         ({"TAU2_DOMAIN": "retail", "TAU2_SOLO_MODE": "1"}, "Retail domain does not support solo mode"),
         ({"TAU2_NL_JUDGE": "maybe"}, "use one of assume, deny, llm"),
@@ -197,6 +235,44 @@ def test_keys_are_shown_nowhere(shared):
     assert SECRET not in repr(here.settings)
 
 
+@pytest.mark.parametrize("key", [f"{SECRET}\nx", f"{SECRET}\u201d"])
+def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(key):
+    with pytest.raises(ToolError, match="TAU2_USER_LLM_API_KEY") as refused:
+        read({"TAU2_USER_LLM": "player", "TAU2_USER_LLM_API_KEY": key})
+    assert SECRET not in str(refused.value)
+
+
+def test_blanks_around_a_key_and_a_url_do_not_count():
+    given = {"TAU2_USER_LLM_API_BASE": " http://localhost:8000/v1\n", "TAU2_USER_LLM_API_KEY": f"{SECRET}\n"}
+    assert read({"TAU2_USER_LLM": "player", **given}).user_model == Model(
+        "player", "http://localhost:8000/v1", SECRET
+    )
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        f"localhost/{SECRET}",
+        f"file:///{SECRET}",
+        f"http://me:{SECRET}@localhost/v1",
+        f"http://localhost:{SECRET}/v1",
+        f"http://localhost/v1?key={SECRET}",
+        f"http://localhost/{SECRET} v1",
+        f"http:///{SECRET}",
+    ],
+)
+def test_a_url_that_leads_to_no_model_is_refused_and_not_shown(base):
+    with pytest.raises(ToolError, match=r"TAU2_NL_JUDGE_LLM_API_BASE.*http://localhost:8000/v1") as refused:
+        read({"TAU2_NL_JUDGE_LLM": "judge", "TAU2_NL_JUDGE_LLM_API_BASE": base})
+    assert SECRET not in str(refused.value)
+
+
+def test_a_key_is_not_sent_where_a_server_points_to():
+    with model_server([302, said("Hello")]) as (url, seen), pytest.raises(ModelFailed, match="HTTP 302 Found"):
+        Model("player", url, SECRET)([], [])
+    assert len(seen) == 1
+
+
 def test_the_schemas_are_those_of_the_benchmark():
     book = specs("airline", solo=False)["book_reservation"].parameters
     assert book["title"] == "parameters"
@@ -230,6 +306,31 @@ def test_the_scripted_user_runs_a_tool_that_the_agent_names(shared):
     assert "tell me its notification_id" in actions.send_message(here, "Use dismiss_notification.")["observation"]
     done = actions.send_message(here, 'Now run dismiss_notification("notif_1").')
     assert done["observation"] == "dismiss_notification: Notification notif_1 dismissed"
+
+
+def test_the_scripted_user_runs_a_tool_once_however_often_a_message_names_it(shared):
+    here = session(shared, "mock", "update_task_with_user_tools")
+    named = "Run check_notifications. What check_notifications says, tell me. " * 1000
+    assert actions.send_message(here, named)["observation"].count("check_notifications: ") == 1
+    asked = 'Run dismiss_notification("x"), then dismiss_notification("notif_1").'
+    assert actions.send_message(here, asked)["observation"].splitlines() == [
+        "dismiss_notification: Error: Notification x not found",
+        "dismiss_notification: Notification notif_1 dismissed",
+    ]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("notification_id={[]: 1}", '{"notification_id": ' + "[" * 100_000, "-" * 100_000 + "1"),
+        *('"\\ud800"', '{"notification_id": "\\ud800"}', "b'x'", "1 + 2j", "..."),  # what no JSON can hold
+    ],
+)
+def test_arguments_that_the_scripted_user_cannot_read_are_asked_for(shared, given):
+    here = session(shared, "mock", "update_task_with_user_tools")
+    answer = actions.send_message(here, f"Run dismiss_notification({given}).")
+    assert answer["observation"] == "I cannot run dismiss_notification: tell me its notification_id."
+    assert actions.status(here)["steps"] == 1
 
 
 def test_the_scripted_user_knows_no_gold(shared):
@@ -272,6 +373,20 @@ def test_the_reward_says_when_the_judge_assumed(shared):
     validating.play_gold(assumed)
     assert actions.reward(assumed)["judge"] == "assumed"
     assert "judge" not in actions.reward(session(shared, "airline", "3"))
+
+
+def test_only_tasks_of_the_chosen_mode_are_known_to_deviate(shared):
+    here = session(shared, "mock", TAU2_SOLO_MODE="true")
+    known = validating.known_exceptions(here)
+    assert known["gold"].keys() | known["empty"].keys() <= {task["id"] for task in here.tasks("")}
+    assert "update_task_with_user_tools" in known["gold"]
+
+
+def test_it_is_said_why_doing_nothing_is_rewarded(shared):
+    empty = validating.known_exceptions(session(shared, "retail"))["empty"]
+    for id, why in empty.items():
+        task = session(shared, "retail", id)
+        assert ("is assumed" in why) is (actions.reward(task).get("judge") == "assumed"), id
 
 
 def test_a_model_plays_the_user_and_never_sees_the_agents_tools(shared):

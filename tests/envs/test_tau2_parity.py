@@ -161,6 +161,23 @@ def test_the_shops_vectors_keep_the_price_of_the_last_variant(shared, order, old
     assert database_hash(world.agent.db).startswith(hash)
 
 
+@pytest.mark.parametrize(("said", "part"), [("It is $1,628 in all.", 1.0), ("It is 1 628.", 0.0)])
+def test_a_number_counts_as_said_with_commas_too(shared, said, part):
+    here = session(shared, "airline", "7")
+    actions.send_message(here, said)
+    assert actions.reward(here)["parts"]["COMMUNICATE"] == part
+
+
+@pytest.mark.parametrize(
+    ("called", "part"),
+    [({}, 1.0), ({"status": "completed"}, 1.0), ({"status": "pending"}, 0.0), ({"other": 1}, 0.0)],
+)
+def test_an_action_is_compared_by_the_arguments_of_the_call(shared, called, part):
+    here = session(shared, "mock", "update_task_with_user_tools")
+    actions.call_tool(here, "update_task_status", called)
+    assert actions.reward(here)["parts"]["ACTION"] == part
+
+
 def test_a_world_never_sees_what_another_has_changed(shared):
     one, other = opened(shared, "airline"), opened(shared, "airline")
     one.execute("cancel_reservation", {"reservation_id": "EHGLP3"})

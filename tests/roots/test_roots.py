@@ -228,7 +228,7 @@ async def test_a_dockerfile_can_begin_with_a_loaded_image_or_nothing(
 async def test_an_unknown_base_is_refused_with_the_fix(roots: Roots, project) -> None:
     with pytest.raises(NotFound, match="then: aenv image load FILE --name node:20"):
         await roots.root_for(project({"Dockerfile": "FROM node:20"}))
-    with pytest.raises(NotFound, match="no image 'registry.test/team/python-tools:1'"):
+    with pytest.raises(NotFound, match=r"no image 'registry\.test/team/python-tools:1'"):
         await roots.root_for(project({"Dockerfile": "FROM registry.test/team/python-tools:1"}))
     with pytest.raises(NotFound, match="aenv image load FILE --name other:1"):
         await roots.image("other:1")

@@ -26,8 +26,8 @@ from .steps import RunCommand, State, Steps
 from .unpacking import Limits
 from .view import View
 
-# Bases whose programs a usual host has, also as others keep them, "team/ubuntu-24-04"; whoever needs the very image
-# loads it.
+# Bases whose programs a usual host has, also as others keep them, "team/ubuntu-24-04"; whoever needs the very
+# image loads it.
 _LIKE_HOST = re.compile(
     r"(python|debian|ubuntu|aenvironment/[\w.-]+|([\w.:-]+/)+(python|debian|ubuntu)-\d[\w.-]*)[:@]"
 )

@@ -40,7 +40,8 @@ async def by_script(env: Environment) -> None:
         function = tool["function"]
         if not function["parameters"].get("required") and function["name"] != "done":
             print(f"{function['name']}: {await answer_of(env, function['name'], {})}")
-    if not status["done"] and not os.environ.get("TAU2_SOLO_MODE"):
+    info = await env.call_function("tau2_get_task_info", {})
+    if not status["done"] and not info["solo_mode"]:
         for text in ("Could you please tell me your name or your user id?", "Thank you for calling. Goodbye."):
             print(f"agent: {text}")
             print(f"user: {await answer_of(env, 'tau2_send_message', {'message': text})}")
@@ -49,7 +50,7 @@ async def by_script(env: Environment) -> None:
 
 async def by_model(env: Environment) -> None:
     """The usual loop: the model calls tools, and what it says goes to the user."""
-    tools = [tool for tool in await env.list_openai_tools() if not _is_ours(tool) or _name(tool) in OWN]
+    tools = [tool for tool in await env.openai_tools() if not _is_ours(tool) or _name(tool) in OWN]
     task = await env.call_function("get_task", {})
     messages: list[Json] = [
         {"role": "system", "content": task["system"]},

@@ -10,9 +10,12 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
+
+from aenv import ToolError
 
 Json = dict[str, Any]
 Chat = Callable[[list[Json], list[Json]], Json]
@@ -73,14 +76,44 @@ class Model:
         if self.key:
             headers["authorization"] = f"Bearer {self.key}"
         request = urllib.request.Request(f"{self.base.rstrip('/')}/chat/completions", body, headers)
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
+        with urllib.request.build_opener(_Stay).open(request, timeout=_TIMEOUT) as response:
             return json.load(response)
 
 
-def model_of(variables: Any, prefix: str) -> Model | None:
-    """The model that `<prefix>`, `<prefix>_API_BASE` and `<prefix>_API_KEY` name; None without the first."""
+class _Stay(urllib.request.HTTPRedirectHandler):
+    """Follow no redirect: the key would go along, to whatever server it names."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def model_of(variables: Mapping[str, str], prefix: str) -> Model | None:
+    """The model that `<prefix>`, `<prefix>_API_BASE` and `<prefix>_API_KEY` name; None without the first.
+
+    ToolError names the variable that is wrong and not its value, which may hold a secret.
+    """
     name = variables.get(prefix)
     if not name:
         return None
-    base = variables.get(f"{prefix}_API_BASE") or _DEFAULT_BASE
-    return Model(name, base, variables.get(f"{prefix}_API_KEY") or "")
+    base = variables.get(f"{prefix}_API_BASE", "").strip() or _DEFAULT_BASE
+    if not _is_base(base):
+        raise ToolError(
+            f"{prefix}_API_BASE is no URL of a model server; it is like 'http://localhost:8000/v1', and a key "
+            f"goes into {prefix}_API_KEY"
+        )
+    key = variables.get(f"{prefix}_API_KEY", "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise ToolError(f"{prefix}_API_KEY is no key: it has a line break, or characters other than ASCII's")
+    return Model(name, base, key)
+
+
+def _is_base(url: str) -> bool:
+    if not (url.isascii() and url.isprintable()) or " " in url:
+        return False
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises where it is no number
+    except ValueError:
+        return False
+    is_bare = "@" not in parts.netloc and not parts.query and not parts.fragment
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and is_bare

@@ -71,6 +71,7 @@ def _flag(variables: Mapping[str, str], name: str) -> bool:
 
 def _count(variables: Mapping[str, str], name: str, default: int) -> int:
     value = variables.get(name) or str(default)
-    if not value.isdecimal() or int(value) < 1:
-        raise ToolError(f"{name}={value!r} is not a number of at least 1")
+    if not value.isdecimal() or len(value) > 9 or int(value) < 1:
+        shown = value if len(value) <= 20 else f"{value[:20]}…"
+        raise ToolError(f"{name}={shown!r} is not a number from 1 to 999999999")
     return int(value)

@@ -28,6 +28,7 @@ _CONFIRM = re.compile(
 )
 _ASKED = re.compile(r"\byes\s*(/|or)\s*no\b|\bprovide\b|\btell me\b|\blet me know\b|\bneed your\b")
 _HANDED_OVER = re.compile(r"\bbeing transferred\b|\btransferr(ed|ing) you\b|\btransfer you to a human\b")
+_GIVEN = re.compile(r"`?\s{0,9}\(([^)]{0,2000})\)")  # bounded: a long message can open many and close none
 _COMMON = {
     *("a", "an", "and", "are", "be", "can", "could", "do", "for", "have", "i", "in", "is", "it", "me", "my", "of"),
     *("on", "or", "please", "the", "to", "what", "you", "your"),
@@ -105,19 +106,23 @@ class ScriptedUser:
         return Turn(STOP if self._idle > self._patience else text)
 
     def _calls_named_in(self, message: str) -> tuple[list[Json], str]:
-        """The tools that a message names, in its order, with the arguments it gives; or what one of them lacks."""
-        calls, missing = [], ""
+        """The tools that a message names, in its order, with the arguments it gives; or what one of them lacks.
+
+        A call that is named again is the same call: "run toggle_data, and say what toggle_data tells" wants one.
+        """
+        calls: dict[str, Json] = {}
+        missing = ""
         for found in re.finditer(r"[a-z][a-z0-9_]*", message):
             spec = self._tools.get(found[0])
             if spec is None:
                 continue
-            arguments = _arguments(message[found.end() :], list(spec.parameters["properties"]))
+            arguments = _arguments(message, found.end(), list(spec.parameters["properties"]))
             lacking = [name for name in spec.parameters.get("required", []) if name not in arguments]
             if lacking:
                 missing = missing or f"I cannot run {spec.name}: tell me its {', '.join(lacking)}."
             else:
-                calls.append({"name": spec.name, "arguments": arguments})
-        return calls, missing
+                calls.setdefault(f"{spec.name}{arguments}", {"name": spec.name, "arguments": arguments})
+        return list(calls.values()), missing
 
 
 class ModelUser:
@@ -185,19 +190,23 @@ def _words(text: str) -> set[str]:
     return set(_WORD.findall(text.lower())) - _COMMON
 
 
-def _arguments(text: str, names: list[str]) -> Json:
+def _arguments(message: str, end: int, names: list[str]) -> Json:
     """What stands in parentheses behind a tool's name, as in Python or as JSON; nothing where it is unreadable."""
-    found = re.match(r"`?\s*\((.*?)\)", text, re.DOTALL)
+    found = _GIVEN.match(message, end)
     if found is None:
         return {}
     inner = found[1].strip()
     try:
-        if inner.startswith("{"):
-            data = json.loads(inner)
-            return data if isinstance(data, dict) else {}
-        call = ast.parse(f"f({inner})", mode="eval").body
-        assert isinstance(call, ast.Call)
-        given = dict(zip(names, (ast.literal_eval(argument) for argument in call.args), strict=False))
-        return given | {each.arg: ast.literal_eval(each.value) for each in call.keywords if each.arg}
-    except (SyntaxError, ValueError, AssertionError):
-        return {}
+        given: Json = json.loads(inner) if inner.startswith("{") else _as_in_python(inner, names)
+        json.dumps(given, ensure_ascii=False).encode()  # what no JSON can hold, no answer could tell
+    except (SyntaxError, TypeError, ValueError, MemoryError, RecursionError):
+        return {}  # the last two: it is nested too deeply
+    return given
+
+
+def _as_in_python(inner: str, names: list[str]) -> Json:
+    call = ast.parse(f"f({inner})", mode="eval").body
+    if not isinstance(call, ast.Call):
+        raise ValueError("it is more than the arguments of one call")
+    given = dict(zip(names, (ast.literal_eval(argument) for argument in call.args), strict=False))
+    return given | {each.arg: ast.literal_eval(each.value) for each in call.keywords if each.arg}

@@ -19,6 +19,7 @@ _MOCK_GOLD = {
     "update_task_with_user_tools": "its gold actions leave a notification unread that its assertion wants read",
 }
 _NOTHING_TO_DO = "its gold actions change nothing, and it asks for nothing to be said"
+_ASSUMED = "its gold actions change nothing, and TAU2_NL_JUDGE=assume: what it wants said is assumed"
 _EMPTY: dict[str, tuple[str | int, ...]] = {
     "mock": ("create_task_1_nl_eval",),
     "airline": (0, 1, 2, 4, 5, 6, 9, 10, 13, 26, 27, 28, 31, 34, 36, 38, 41, 43, 45, 46, 47, 48, 49),
@@ -51,9 +52,15 @@ def known_exceptions(session: Session) -> dict[str, dict[str, str]]:
     gold = dict(_MOCK_GOLD) if session.domain == "mock" else {}
     empty = dict.fromkeys(map(str, _EMPTY.get(session.domain, ())), _NOTHING_TO_DO)
     if session.settings.judge == "deny":
-        judged = _judged_tasks(session)
+        judged = {task["id"] for task in session.source.tasks if _is_judged(task)}
         gold |= dict.fromkeys(judged, "TAU2_NL_JUDGE=deny: an assertion in plain language counts, and is denied")
         empty = {id: why for id, why in empty.items() if id not in judged}
+    elif session.settings.judge == "assume":
+        empty |= {id: _ASSUMED for id in empty if _is_judged(session.source.find(id))}
+    if session.settings.solo:  # where some tasks are not there
+        there = {task["id"] for task in session.tasks("")}
+        gold = {id: why for id, why in gold.items() if id in there}
+        empty = {id: why for id, why in empty.items() if id in there}
     return {"gold": gold, "empty": empty}
 
 
@@ -77,13 +84,10 @@ def list_cheats(session: Session) -> list[Json]:
     ]
 
 
-def _judged_tasks(session: Session) -> set[str]:
-    found = set()
-    for task in session.source.tasks:
-        criteria = task.get("evaluation_criteria") or {}
-        if "NL_ASSERTION" in (criteria.get("reward_basis") or ()) and criteria.get("nl_assertions"):
-            found.add(task["id"])
-    return found
+def _is_judged(task: Json) -> bool:
+    """Whether plain language counts in it."""
+    criteria = task.get("evaluation_criteria") or {}
+    return "NL_ASSERTION" in (criteria.get("reward_basis") or ()) and bool(criteria.get("nl_assertions"))
 
 
 def _check(session: Session, name: str) -> None:
