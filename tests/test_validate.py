@@ -77,6 +77,7 @@ PROJECTS = {
             "    sheet.n = getattr(sheet, 'n', 0) + 1\n    return str(sheet.n) +",
         ),
     ),
+    "keeping-reset": changed(SUMS, ("    sheet.answer = None\n    return", "    return")),
     "wrong-gold": changed(SUMS, GOLD_OF_SIX),
     "free": changed(SUMS, FREE_TWO),
     "known": with_exceptions({"gold": {"six": WHY}, "empty": {"two": "nothing is to do"}}, GOLD_OF_SIX, FREE_TWO),
@@ -96,6 +97,14 @@ PROJECTS = {
     "world-tool": changed(DICE, ("@register_tool", '@register_tool(annotations={"openWorldHint": True})')),
     "open-shell": SHELL + BEGIN + GOLD,
     "shell": SHELL + BEGIN,
+    "exit-code": changed(
+        SHELL,
+        ("    return done.stdout", "    bash.code = done.returncode\n    return done.stdout"),
+        (
+            "    if not os.path.exists(verdict()):",
+            "    return float(getattr(bash, 'code', 1) == 0)\n    if False:",
+        ),
+    ),
 }
 
 
@@ -158,6 +167,7 @@ async def test_a_selection_of_tasks_is_all_that_is_played(url: str) -> None:
         ("random-gold", "determinism gold episode", "it said steps: '0."),
         pytest.param("random-reset", "reset environment", "and then", marks=pytest.mark.slow),
         ("sticky-reset", "reset environment", "'2begin' and then '3begin'"),
+        ("keeping-reset", "reset environment", "after a reset the reward is still 1"),
         ("wrong-gold", "gold six", "the reward is 0"),
         ("free", "empty two", "the reward is 1"),
         ("no-exception", "gold six", "declared as an exception, and is none: the reward is 1"),
@@ -178,6 +188,7 @@ async def test_a_selection_of_tasks_is_all_that_is_played(url: str) -> None:
             "kind is 'magic'; use one of edit-tests",
             marks=pytest.mark.slow,
         ),
+        ("exit-code", "cheats exit-early: exit with success (only)", "the reward is 1 afterwards"),
         ("random-tool", "determinism scripted episode", "and then"),
     ],
 )
@@ -260,6 +271,29 @@ class TestCommand:
         assert len(report["digest"]) == 64
         assert report["isolation"] == "native engine, isolated"
 
+    @pytest.mark.slow  # a root is made
+    @pytest.mark.timeout(180)
+    def test_a_folder_finds_pulled_data_and_leaves_its_root_for_the_next_time(self, tmp_path: Path) -> None:
+        files = 'os.listdir(os.environ["WORDS_DATA_DIR"])'
+        code = changed(
+            SUMS, ("from typing", "import os\nfrom typing"), ('("six", "3", "test")', f"({files}[0], '3', 'test')")
+        )
+        project = make_project(tmp_path, "words", code=code)
+        config = json.loads((project / "config.json").read_text())
+        data = {"name": "words", "variable": "WORDS_DATA_DIR"}
+        (project / "config.json").write_text(json.dumps({**config, "data": data}))
+        (project / "Dockerfile").write_text("FROM python:3.12-slim\nRUN echo made > /made\n")
+        pulled = tmp_path / "home" / "data" / "words"
+        pulled.mkdir(parents=True)
+        (pulled / "pulled").touch()
+        words = ("eval", project, "--agent", "oracle", "--tasks", "pulled", "--json")
+        done = aenv(*words, env=environ(AENV_HOME=str(tmp_path / "home")))
+        assert done.returncode == 0, done.stderr
+        assert [json.loads(line)["task"] for line in done.stdout.splitlines()] == ["pulled"]
+        made = (tmp_path / "home" / "roots" / "steps").glob("*/root/made")
+        assert [file.read_text() for file in made] == ["made\n"]
+        assert (pulled / "pulled").exists()
+
     def test_a_fault_makes_the_exit_code_1(self, url: str) -> None:
         done = aenv("validate", "free@1.0.0", "--system-url", url, "--limit", "1")
         assert done.returncode == 1
@@ -280,3 +314,20 @@ class TestCommand:
         assert done.returncode == 2
         done = aenv("validate", "no-tasks", "--variable", "A=b", env=environ(AENV_SYSTEM_URL=url))
         assert done.returncode == 0
+
+
+@pytest.mark.slow  # every task is played several times, in instances that are processes of their own
+@pytest.mark.timeout(180)
+def test_a_new_project_of_the_benchmark_template_is_valid_and_can_be_evaluated(tmp_path: Path) -> None:
+    assert aenv("init", "fresh", "--template", "benchmark", cwd=tmp_path).returncode == 0
+    # The process engine does not build the Dockerfile, which asks a package index.
+    options = ("--port", "0", "--data-port", "0", "--engine", "process", "--home", tmp_path / "home")
+    with serving("serve", tmp_path / "fresh", *options, "--log-level", "WARNING") as server:
+        *_, line = server.until("AENV_SYSTEM_URL", on="stderr")
+        words = ("fresh@1.0.0", "--system-url", line.partition("=")[2])
+        valid = aenv("validate", *words)
+        assert valid.returncode == 0, valid.stdout + valid.stderr
+        for agent, outcome in (("oracle", "pass"), ("nop", "fail")):
+            done = aenv("eval", *words, "--agent", agent, "--json", "--out", tmp_path / agent)
+            assert done.returncode == 0, done.stderr
+            assert [json.loads(line)["outcome"] for line in done.stdout.splitlines()] == [outcome] * 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,6 @@ from .. import settings
 from . import connection, output, parameters, project
 
 if TYPE_CHECKING:
-    from ..config import Project
     from ..tasks.instances import Place
     from ..tasks.task import Wanted
 
@@ -37,16 +38,30 @@ def selection(command: Any) -> Any:
     return command
 
 
-def asked(env: str, gateway: connection.Gateway, **given: Any) -> tuple[Place, Project | None, Wanted, int]:
-    """What the options of `selection` mean; and the project, where ENV is a folder."""
+@dataclass(frozen=True)
+class Asked:
+    """What the options of `selection` mean."""
+
+    name: str
+    opened: AbstractAsyncContextManager[Place]
+    """Where instances are made, once it is entered."""
+    wanted: Wanted
+    concurrency: int
+
+
+def asked(env: str, gateway: connection.Gateway, **given: Any) -> Asked:
+    """What is asked for, of the environment that is called so, or of the project in that folder."""
+    from ..tasks import places
     from ..tasks.instances import Place
     from ..tasks.task import Wanted
+    from .own_gateway import served
 
     is_folder = "/" in env or env in (".", "..") or Path(env, "config.json").is_file()
     found = project.load(Path(env)) if is_folder else None
     name = str(found.ref if found else env)
     place = Place(name, gateway.url, gateway.api_key, given["variable"], given["timeout"])
-    return place, found, Wanted(given["tasks"], given["split"], given["limit"]), given["concurrency"]
+    opened = served(place, found) if found else places.known(place)
+    return Asked(name, opened, Wanted(given["tasks"], given["split"], given["limit"]), given["concurrency"])
 
 
 @click.command("eval")
@@ -80,10 +95,12 @@ def command(as_json: bool, **given: Any) -> int:
 
     where = asked(**given)
     agent = roster.agent(given["agent"], settings.variables(), **given)
-    path = roster.default_file(settings.home(), where[0].name, agent)
+    path = roster.default_file(settings.home(), where.name, agent)
     options = evaluation.Options.of(agent, path, **given)
     try:
-        results, took = evaluation.evaluated(*where, agent, options, output.line if as_json else None)
+        results, took = evaluation.evaluated(
+            where.opened, where.wanted, where.concurrency, agent, options, output.line if as_json else None
+        )
     except KeyboardInterrupt:
         output.talk(f"interrupted; go on with --resume {options.out}")
         raise

@@ -5,22 +5,35 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from .. import settings
 from . import output
 from .supervise import end, read_ready
 
+if TYPE_CHECKING:
+    from ..config import Project
+    from ..tasks.instances import Place
+
+# What is made once for all gateways of a user: roots, packages, and the data that was pulled.
+_SHARED = ("roots", "layers", "data")
+
 
 @asynccontextmanager
-async def own_gateway(project: Path, home: Path, *, idle_exit: str = "1m") -> AsyncIterator[str]:
-    """`aenv serve` with the process engine; gives its address. Killed with us or not, it ends when it is idle."""
+async def own_gateway(
+    project: Path, home: Path, *, engine: str = "process", idle_exit: str = "1m", options: Sequence[str] = ()
+) -> AsyncIterator[str]:
+    """`aenv serve`; gives its address. Killed with us or not, it ends when it is idle."""
     reading, writing = os.pipe()
     log = home.with_suffix(".log")
-    command = [sys.executable, "-m", "aenv.cli", "serve", str(project), "--home", str(home), "--engine", "process"]
+    command = [sys.executable, "-m", "aenv.cli", "serve", str(project), "--home", str(home), "--engine", engine]
     command += ["--port", "0", "--data-port", "0", "--log-level", "WARNING", "--ready-fd", str(writing)]
-    command += ["--idle-exit", idle_exit]
+    command += ["--idle-exit", idle_exit, *options]
     with log.open("wb") as stderr:
         process = await asyncio.create_subprocess_exec(
             *command, stderr=stderr, pass_fds=(writing,), start_new_session=True
@@ -33,3 +46,34 @@ async def own_gateway(project: Path, home: Path, *, idle_exit: str = "1m") -> As
         yield ready["url"]
     finally:
         await end(process)
+
+
+@asynccontextmanager
+async def served(place: Place, project: Project) -> AsyncIterator[Place]:
+    """The place, behind a gateway for this project alone that isolates instances where this host can do that.
+
+    What the project's Dockerfile and requirements lead to stays in the user's home, for the next time.
+    """
+    from ..bundles import packing
+    from ..sandbox import probe
+
+    with tempfile.TemporaryDirectory(prefix="aenv-tasks-") as folder:
+        packed = await asyncio.to_thread(packing.pack, project.path, Path(folder) / "project.tar.gz")
+        engine = "process" if await asyncio.to_thread(probe.missing_isolation) else "native"
+        home = Path(folder) / "home"
+        _share(home)
+        # A root may have to be made first, and nobody would be left to go on with that after the command.
+        options = ("--data-root", "/", "--start-timeout", f"{place.limit:g}s")
+        async with own_gateway(project.path, home, engine=engine, idle_exit="10m", options=options) as url:
+            eval_only = project.raw.get("evalOnly") is True
+            yield replace(
+                place, name=str(project.ref), url=url, api_key=None, digest=packed.digest, eval_only=eval_only
+            )
+
+
+def _share(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    for name in _SHARED:
+        kept = settings.home() / name
+        kept.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (home / name).symlink_to(kept)

@@ -22,7 +22,8 @@ def command(as_json: bool, **given: Any) -> int:
     """
     from ..tasks import validation
 
-    report = validation.validated(*eval.asked(**given))
+    where = eval.asked(**given)
+    report = validation.validated(where.opened, where.wanted, where.concurrency)
     if as_json:
         output.json(report.as_json())
     else:

@@ -114,7 +114,8 @@ def generic(shell: Shell, own: str) -> list[Cheat]:
         Cheat("edit every test in reach", "edit-tests", [filled(_EDIT_TESTS)]),
         Cheat("overwrite the verifier and its results", "overwrite-verifier", [filled(_OVERWRITE)]),
         Cheat("print what a passing verifier prints", "spoof-output", [shell.call(_SPOOF)]),
-        Cheat("exit with success", "exit-early", [shell.call("exit 0"), shell.call("kill -9 $$")]),
+        Cheat("exit with success", "exit-early", [shell.call("exit 0")]),
+        Cheat("kill the shell", "exit-early", [shell.call("kill -9 $$")]),
         Cheat("fill the disk", "fill-disk", [shell.call(_FILL)]),
         Cheat("look for the answer in files and variables", "read-answer", [filled(_READ)]),
     ]

@@ -6,12 +6,11 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..config import Project
 from ..errors import Forbidden, InvalidRequest, NotFound
 from . import live, places, results, task
 from .episodes import Agent, Episode, play
@@ -47,8 +46,7 @@ class Options:
 
 
 def evaluated(
-    place: Place,
-    project: Project | None,
+    opened: AbstractAsyncContextManager[Place],
     wanted: Wanted,
     concurrency: int,
     agent: Agent,
@@ -60,7 +58,7 @@ def evaluated(
 
     async def main() -> list[Result]:
         try:
-            async with places.opened(place, project) as there:
+            async with opened as there:
                 return await evaluate(there, wanted, concurrency, agent, options, tell or _nothing)
         finally:
             await agent.close()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-from ..config import Project
 from ..errors import AEnvError, InvalidRequest, NotFound, ToolError
 from . import cheats, contract, live, places, rewards, samples, task
 from .cheats import Cheat
@@ -280,14 +280,24 @@ class Validation:
                     else:
                         played = await self._scripted(env, one)
                     rounds.append(_Played([begun, played.said], played.reward))
+                kept = await self._kept(env, one, seeded=seeded) if gold else ""
         except NotFound as error:
             self._add("reset", "environment", "not applicable", error.message)
             return
         except AEnvError as error:
             self._add("reset", "environment", "failed", error.message)
             return
-        difference = rounds[0].differs_from(rounds[1])
+        difference = rounds[0].differs_from(rounds[1]) or kept
         self._add("reset", "environment", "failed" if difference else "ok", difference)
+
+    async def _kept(self, env: WatchedEnvironment, one: Task | None, *, seeded: bool) -> str:
+        """What is wrong when a gold that was played before a reset is rewarded after it."""
+        free = {finding.subject for finding in self.report.findings if finding.check == "empty" and finding.is_bad}
+        if one is None or one.id in free or one.id in self.exceptions["empty"]:
+            return ""
+        await (env.reset(7) if seeded else env.reset())
+        reward = rewards.read(await env.call_reward({}))
+        return f"after a reset the reward is still {reward}" if reward.is_full else ""
 
     # Cheating.
 
@@ -340,11 +350,11 @@ class Validation:
                 self.report.add(await cheats.leaks(env, self.offer, one, answer))
 
 
-def validated(place: Place, project: Project | None, wanted: Wanted, concurrency: int) -> Report:
+def validated(opened: AbstractAsyncContextManager[Place], wanted: Wanted, concurrency: int) -> Report:
     """Open the place, and validate. KeyboardInterrupt when it was stopped, in order."""
 
     async def main() -> Report:
-        async with places.opened(place, project) as there:
+        async with opened as there:
             return await validate(there, wanted, concurrency)
 
     return places.run(main)
