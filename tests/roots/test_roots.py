@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import stat
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -290,6 +291,16 @@ async def test_commands_really_run_in_the_image(real, home: Path, project, tmp_p
     view = View(root)
     assert (view.read("/b"), view.read("/id")) == (b"1\n1\n", b"0\n")
     assert view.find("/tmp") is None and "said" in lines
+
+
+async def test_aenv_is_installed_where_a_dockerfile_stands_on_the_host(real, home: Path, project) -> None:
+    asked = "from importlib.metadata import version; print(version('aenvironment'))"
+    dockerfile = (
+        f'FROM python:3.11\nENV PYTHONPATH=/x\nRUN python3 -c "{asked}" > /version && echo $PYTHONPATH > /path'
+    )
+    root = await Roots(home, run=real).root_for(project({"Dockerfile": dockerfile}))
+    assert (View(root).read("/version") or b"").decode().strip() == version("aenvironment")
+    assert (View(root).read("/path") or b"").startswith(b"/x:") and root.variables["PYTHONPATH"] == "/x"
 
 
 async def test_commands_really_run_on_the_host_root(real, home: Path, project) -> None:

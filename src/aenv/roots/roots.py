@@ -22,6 +22,7 @@ from .host import description, host_root
 from .images import Image, Images, OnLine
 from .packages import packages_layer
 from .references import canonical
+from .runtime_package import runtime_layer
 from .steps import RunCommand, State, Steps
 from .unpacking import Limits
 from .view import View
@@ -217,7 +218,7 @@ def _host_base(home: Path) -> Root:
     """The host root as something to build on: with its package database, and folders that can be written into."""
     root, packages = host_root(home), packages_layer(home)
     system = {target: (folders_layer(home, folders[0]), *folders) for target, folders in root.system.items()}
-    return replace(root, layers=(packages, *root.layers) if packages else root.layers, system=system)
+    return replace(root, layers=(*filter(None, (packages,)), runtime_layer(home), *root.layers), system=system)
 
 
 def _host_words() -> str:

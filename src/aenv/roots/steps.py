@@ -21,7 +21,7 @@ from typing import IO, Protocol
 
 from ..errors import InvalidRequest, StartFailed
 from ..sandbox.root import Root
-from . import store
+from . import runtime_package, store
 from .copying import Item, Owner, Packed, pack, tree_path
 from .dockerfile import Instruction
 from .images import OnLine
@@ -80,6 +80,9 @@ class Steps:
         """RUN: the command's exit status must be 0."""
         network = self._network and dict(origin.flags).get("network") != "none"
         variables = {"PATH": _PATH, "HOME": _home(state), **state.known}
+        if View(state.root).is_folder(runtime_package.FOLDER):
+            above = variables.get("PYTHONPATH")
+            variables["PYTHONPATH"] = f"{above}:{runtime_package.FOLDER}" if above else runtime_package.FOLDER
         last: deque[str] = deque(maxlen=_LAST_LINES)
 
         def listen(line: str) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 from ..author.registry import Registry, collecting
-from ..errors import StartFailed
+from ..errors import StartFailed, ToolError
 
 logger = logging.getLogger("aenv.runtime.loader")
 
@@ -47,7 +47,9 @@ def load(path: Path, *, lenient: bool = False) -> Loaded:
             try:
                 module = _execute(file, root, before)
             except (Exception, SystemExit) as error:  # boundary: author's code
-                message = f"{os.path.relpath(file, root)} failed to load:\n{_trace(error)}"
+                # An author's own words for a wrong setting say all; anything else is a bug to be found.
+                why = f" {error.message}" if isinstance(error, ToolError) else f"\n{_trace(error)}"
+                message = f"{os.path.relpath(file, root)} failed to load:{why}"
                 if not lenient:
                     raise StartFailed(message) from error
                 logger.warning("%s", message)

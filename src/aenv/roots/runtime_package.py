@@ -1,0 +1,30 @@
+"""What pip is told about aenv where a Dockerfile stands on the host root: that it is installed.
+
+It is: instances bring it along. Without this, `RUN pip install -r requirements.txt` would fetch it, and all that
+it needs, from a package index; and nothing could be built without a network.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+
+from . import store
+from .host import Entry, write
+
+FOLDER = "/opt/aenv"
+"""Where it is told, for PYTHONPATH."""
+_NAME = "aenvironment"
+
+
+def runtime_layer(home: Path) -> Path:
+    """A layer for above the skeleton."""
+    version = metadata.version(_NAME)
+    told = f"Metadata-Version: 2.1\nName: {_NAME}\nVersion: {version}\n"
+    place = store.place(home) / f"runtime-{store.digest([told])[:32]}"
+    if not store.use(place):
+        with store.new(place) as folder:
+            path = f"{FOLDER.lstrip('/')}/{_NAME}-{version}.dist-info/METADATA"
+            write(folder, {path: Entry(0o644, told.encode())})
+        store.use(place)
+    return place
