@@ -286,6 +286,50 @@ async def test_an_isolated_instance_reads_its_data_at_one_place_and_cannot_chang
     assert traces(home) == []
 
 
+FURTHER = '''
+import os
+from aenv import register_tool
+
+
+@register_tool
+def look() -> dict:
+    """What is seen of the further folder."""
+    folder = os.environ.get("KIT_MORE_DIR", "")
+    return {"folder": folder, "listed": sorted(os.listdir(folder)) if folder else [],
+            "can_write": bool(folder) and os.access(folder, os.W_OK)}
+'''
+
+
+@pytest.mark.parametrize("engine", ["process", "native"])
+async def test_further_folders_are_found_as_the_data_are_and_can_be_read_alone(
+    tmp_path: Path, data: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    made = project(tmp_path, data={**DATA, "folders": ["KIT_MORE_DIR"]})
+    next(made.glob("src/*.py")).write_text(FURTHER)
+    own, named, inside = data("own"), data("offered/named"), data("home/data/kit")
+    (inside / "more").mkdir()
+
+    def expected(folder: Path) -> tuple[str, list[str]]:
+        return (str(folder) if engine == "process" else "/folders/kit_more_dir", [folder.name])
+
+    async with running_gateway(
+        tmp_path / "home", made, engine=engine, data_roots=(tmp_path / "offered",)
+    ) as gateway:
+        assert (await look(gateway))["folder"] == ""
+        monkeypatch.setenv("KIT_MORE_DIR", str(own))
+        seen = await look(gateway)
+        assert (seen["folder"], seen["listed"]) == expected(own)
+        assert engine == "process" or not seen["can_write"]
+        seen = await look(gateway, environment_variables={"KIT_MORE_DIR": str(named)})
+        assert (seen["folder"], seen["listed"]) == expected(named)
+        body = {"envName": "kit", "environment_variables": {"KIT_MORE_DIR": str(own)}}
+        status, reply = await gateway.ask("POST", "/env-instance", body)
+        assert (status, "field 'environment_variables.KIT_MORE_DIR'" in reply["message"]) == (400, True)
+        if engine == "native":
+            among = await look(gateway, environment_variables={"KIT_MORE_DIR": "/data/more"})
+            assert (among["folder"], among["listed"]) == ("/data/more", [])
+
+
 def test_the_variables_of_a_program_reach_the_platform_for_environments_that_declare_them(
     built_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

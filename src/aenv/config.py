@@ -25,6 +25,7 @@ NetworkKind = Literal["none", "egress", "full"]
 
 # No other: who publishes an environment must not choose which of the gateway's variables is taken for a folder.
 _DATA = re.compile(r"[a-z0-9][a-z0-9-]{0,62} [A-Z][A-Z0-9_]{0,62}_DATA_DIR\Z")
+_FOLDER = re.compile(r"[A-Z][A-Z0-9_]*_DIR\Z")
 
 _HOST = re.compile(
     r"((\*\.)?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*|\[[0-9a-f:.]+\])(:(?P<port>[0-9]{1,5}))?\Z",
@@ -86,6 +87,8 @@ class Data(NamedTuple):
 
     name: str
     variable: str
+    folders: tuple[str, ...] = ()
+    """Variables that name further folders of this machine, which it reads where they are set."""
 
 
 @dataclass(frozen=True)
@@ -182,9 +185,15 @@ def _alias(text: str, alias: Any) -> refs.Ref:
 
 def _data(text: str, data: dict[str, Any]) -> Data:
     match data:
-        case {"name": str(name), "variable": str(key)} if len(data) == 2 and _DATA.match(f"{name} {key}"):
-            return Data(name, key)
-    shape = '{"name": "tau2", "variable": "TAU2_DATA_DIR"}, in such letters, and the variable ending in _DATA_DIR'
+        case {"name": str(name), "variable": str(key), **rest} if _DATA.match(f"{name} {key}"):
+            folders = rest.pop("folders", [])
+            is_list = isinstance(folders, list) and all(isinstance(one, str) for one in folders)
+            if not rest and is_list and all(_FOLDER.match(one) for one in folders):
+                return Data(name, key, tuple(folders))
+    shape = (
+        '{"name": "tau2", "variable": "TAU2_DATA_DIR"}, in such letters, and the variable ending in _DATA_DIR; '
+        'further ones may be named as in "folders": ["TAU2_MORE_DIR"]'
+    )
     raise InvalidRequest(f"{_place(text, 'data')}data must be as in {shape}")
 
 

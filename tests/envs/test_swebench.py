@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import shutil
+import subprocess
 import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +22,7 @@ from tests.envs.swebench_data import GOLD, ID, PROJECT, RECORD, SDIST, make_data
 from tests.gateways import Gateway, running_gateway
 
 # isort: split
+import swebench_bases as bases
 import swebench_sites as sites
 from swebench_records import record_of
 
@@ -94,6 +98,7 @@ async def swe(gateway: Gateway, data: Path) -> AsyncIterator[Instance]:
         yield one
 
 
+@pytest.mark.slow  # five runs of tests: what resolves is tried again
 async def test_an_agent_repairs_the_repository_and_is_rewarded(swe: Instance) -> None:
     task = await swe.function("get_task")
     assert task["instruction"] == RECORD["problem_statement"]
@@ -149,6 +154,38 @@ async def test_a_patch_can_be_judged_by_id_by_record_and_by_json_text(swe: Insta
     assert "neither an id nor a record" in await swe.failure("/task/reward", instance="{", model_patch="")
 
 
+async def test_a_record_of_a_trainers_own_is_judged_on_its_own_base(gateway: Gateway, swe: Instance) -> None:
+    assert (await swe.reward(model_patch=GOLD))["resolved"] is True
+    for _ in range(2):  # nothing of the first attempt is in the second one's way
+        said = await swe.failure("/task/reward", instance={**RECORD, "sdist": "toolz-9.9"}, model_patch=GOLD)
+        assert "no sdist 'toolz-9.9'" in said
+    pinned = {**RECORD, "environment": "dependencies:\n- pip:\n  - pytest==1.0\n"}
+    for _ in range(2):
+        assert "pins pytest==1.0" in await swe.failure("/task/reward", instance=pinned, model_patch=GOLD)
+
+
+async def test_a_mirror_in_the_data_gives_the_base(gateway: Gateway, data: Path, tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        settings = ["-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "safe.directory=*"]
+        command = ["git", *settings, *words]
+        return subprocess.run(command, cwd=work, check=True, capture_output=True, text=True).stdout
+
+    work, own = tmp_path / SDIST, data.parent / "mirrored"
+    bases.from_sdist(record_of(RECORD), data / "sdists", work)
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-q", "-m", "base")
+    git("clone", "-q", "--mirror", ".", str(own / "mirrors" / "pytoolz__toolz.git"))
+    shutil.copytree(data / "wheels", own / "wheels")
+    commit = git("rev-parse", "HEAD").strip()
+    (own / "all.json").write_text(json.dumps([{**RECORD, "sdist": "", "base_commit": commit}]))
+    async with instance(gateway, own, SWEBENCH_GIT_DIR="/data/mirrors", AENV_VALIDATION="1") as swe:
+        assert (await swe.reward())["resolved"] is False
+        await swe.function("play_gold")
+        reward = await swe.reward()
+        assert (reward["resolved"], reward["variant"]) == (True, f"git {commit[:12]}")
+
+
 async def test_tools_say_what_is_wrong_with_a_call(swe: Instance) -> None:
     path = "toolz/itertoolz.py"
     assert "stands in 'toolz/itertoolz.py' 0 times" in await swe.error(
@@ -164,6 +201,12 @@ async def test_tools_say_what_is_wrong_with_a_call(swe: Instance) -> None:
     long = await swe.tool("bash", command="seq 1 100000")
     assert "characters are left out here" in long["output"]
     assert long["output"].endswith("100000\n")
+
+
+async def test_an_agent_sees_lines_and_errors_where_they_are(swe: Instance) -> None:
+    done = await swe.tool("bash", command="echo one; echo two >&2; echo three; printf 'a\\fb\\nc\\n' > pages")
+    assert done["output"] == "one\ntwo\nthree\n"
+    assert await swe.tool("view", path="pages") == "     1\ta\fb\n     2\tc"  # a form feed ends no line
 
 
 async def test_a_submission_takes_new_removed_and_executable_files_and_leaves_out_the_rest(swe: Instance) -> None:
@@ -291,4 +334,8 @@ async def test_an_image_gives_the_tree_and_the_python_of_the_verdict(
         reward = await swe.reward()
         assert reward["resolved"] is True, reward
         assert reward["variant"] == f"docker {IMAGE}"
-        assert (await swe.reward(model_patch=""))["resolved"] is False
+        # Its packages know one place for the tree: one verdict after another has it.
+        both = await asyncio.gather(swe.reward(), swe.reward(model_patch=""))
+        assert [reward["resolved"] for reward in both] == [True, False]
+        other = {**RECORD, "instance_id": "pytoolz__toolz-2"}
+        assert "instance of another image" in await swe.failure("/task/reward", instance=other, model_patch="")

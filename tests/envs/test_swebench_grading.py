@@ -63,6 +63,13 @@ def before(place: Place, code: str, path: str = SOURCE) -> str:
     return patches.diff(path, old, code.encode() + b"\n" + old, False, False)
 
 
+def within(place: Place, code: str) -> str:
+    """A patch that puts code into the function with the problem, for the calls that show it."""
+    old = (place.base / SOURCE).read_text()
+    new = old.replace("        return seq[-n:]\n", f"        if n == 0:\n{code}        return seq[-n:]\n")
+    return patches.diff(SOURCE, old.encode(), new.encode(), False, False)
+
+
 def added(path: str, content: str) -> str:
     return patches.diff(path, None, content.encode(), False, False)
 
@@ -124,6 +131,21 @@ import pytest
 def pytest_runtest_call(item):
     item.obj = lambda *a, **k: None
 """
+_SPEAK = """
+import os, sys
+frame = sys._getframe()
+while frame:
+    if "say" in frame.f_locals and "order" in frame.f_locals:
+        say, order = frame.f_locals["say"], frame.f_locals["order"]
+        say({"event": "collected", "count": len(order["expected"])})
+        for test in order["expected"]:
+            say({"event": "outcome", "names": [test], "status": "PASSED"})
+        for test in order["canaries"]:
+            say({"event": "outcome", "names": [test], "status": "FAILED"})
+        say({"event": "end", "code": 1})
+        os._exit(1)
+    frame = frame.f_back
+"""
 IN_SOURCE = {
     "exit 0": ("import sys; sys.exit(0)", "tests that must fail"),
     "exit at once": ("import os; os._exit(0)", "ended early, with exit code 0"),
@@ -136,6 +158,8 @@ IN_SOURCE = {
         "has changed what decides",
     ),
     "forge the report": (cheats._FORGE.replace("TESTS", "['a']"), "something else than the runner"),
+    "register a plugin": (cheats._PLUGIN, "has decided about outcomes"),
+    "speak in the runner's place": (_SPEAK, "has decided about outcomes"),
     "end pytest": ("import pytest; pytest.exit('done', returncode=1)", "tests"),
     "disable assertions": ("import builtins; builtins.AssertionError = type('Never', (BaseException,), {})", ""),
     "a hook at exit": ("import atexit, os; atexit.register(os._exit, 0)", ""),
@@ -165,6 +189,75 @@ def test_tested_code_cannot_pass_itself_off_as_solved(judge: Judge, place: Place
     assert not grade.is_resolved
     assert why in grade.why_not
     assert not grade.invalid  # the patch is to blame, and not the place
+
+
+_XFAIL = "            import pytest; pytest.xfail('known')\n"
+_MARK = """\
+            import sys, pytest
+            frame = sys._getframe()
+            while frame:
+                if "item" in frame.f_locals:
+                    frame.f_locals["item"].add_marker(pytest.mark.xfail)
+                frame = frame.f_back
+"""
+
+
+@pytest.mark.parametrize("code", [_XFAIL, pytest.param(_MARK, marks=pytest.mark.slow)], ids=["raised", "marked"])
+def test_tested_code_cannot_have_its_failures_expected(judge: Judge, place: Place, code: str) -> None:
+    grade = judge(within(place, code))
+    assert "has decided about outcomes" in grade.why_not
+    assert not grade.is_resolved
+
+
+@pytest.mark.slow  # three verdicts
+def test_tested_code_cannot_have_what_it_breaks_skipped(judge: Judge, place: Place) -> None:
+    text = (place.base / SOURCE).read_text().replace("seq[-n:]", "seq[len(seq) - n:]")
+    skips = "import pytest; pytest.skip('broken')"
+    new = text.replace("return itertools.islice(seq, n, None)", skips)
+    assert new != text
+    grade = judge(patches.diff(SOURCE, (place.base / SOURCE).read_bytes(), new.encode(), False, False))
+    assert "has decided about outcomes: toolz/tests/test_itertoolz.py::test_drop" in grade.why_not
+
+
+@pytest.mark.slow  # three verdicts
+def test_a_test_that_is_expected_to_fail_by_its_own_file_still_counts(judge: Judge, place: Place) -> None:
+    tests = "import pytest\nfrom toolz import tail\n\n\n"
+    tests += "def test_tail():\n    assert tail(0, 'a') == ''\n\n\n"
+    tests += "@pytest.mark.xfail\ndef test_not_yet():\n    assert tail(-1, 'abc') == 'a'\n\n\n"
+    tests += "def test_ends_early():\n    if tail(1, 'ab') == 'b':\n        return\n    assert 0\n"
+    names = [f"toolz/tests/test_more.py::{name}" for name in ("test_tail", "test_not_yet", "test_ends_early")]
+    honest = within(place, "            return seq[:0]\n")
+    assert honest != GOLD
+    record = {"FAIL_TO_PASS": names[:1], "PASS_TO_PASS": names[1:]}
+    grade = judge(honest, test_patch=added("toolz/tests/test_more.py", tests), **record)
+    assert grade.is_resolved, (grade.why_not, grade.output)
+
+
+def test_tested_code_cannot_rewrite_the_tests_that_are_read_after_it(judge: Judge, place: Place) -> None:
+    code = (
+        "import pathlib\nfor path in pathlib.Path('toolz/tests').glob('test_*.py'):\n"
+        "    path.write_text(path.read_text().replace(\"assert tail(0, seq) == ''\", 'tail(0, seq)'))\n"
+    )
+    tests = {"PASS_TO_PASS": RECORD["PASS_TO_PASS"][:1], "FAIL_TO_PASS": RECORD["FAIL_TO_PASS"][1:]}
+    # The first file of all imports what is tested.
+    tests["FAIL_TO_PASS"] = tests["PASS_TO_PASS"] + tests["FAIL_TO_PASS"]
+    grade = judge(before(place, code), **tests)
+    assert grade.verdict.is_resolved  # by its tests it would win
+    assert "has changed what decides about outcomes: toolz/tests/test_tail.py" in grade.why_not
+
+
+def test_a_process_that_never_holds_still_ends_with_the_tests(judge: Judge, place: Place) -> None:
+    # Each lives too briefly to be found by its number. It would keep the report open, and the verdict waiting.
+    code = (
+        "import os, time\nif os.fork() == 0:\n    os.setsid()\n    end = time.time() + 60\n"
+        "    while time.time() < end:\n        if os.fork():\n            os._exit(0)\n    os._exit(0)\n"
+    )
+    grade = judge(before(place, code))
+    assert grade.verdict.fail_to_pass.failure == RECORD["FAIL_TO_PASS"]
+
+
+def test_what_is_no_patch_is_not_taken_for_an_empty_one(judge: Judge) -> None:
+    assert "no unified diff" in judge("I have solved it.").why_not
 
 
 def test_files_that_steer_tests_do_not_count(judge: Judge) -> None:
@@ -204,7 +297,7 @@ def test_tests_that_take_too_long_are_ended_with_all_that_they_started(judge: Ju
         "subprocess.Popen(words, start_new_session=True)\n"
         "time.sleep(600)\n"
     )
-    grade = judge(before(place, code), timeout=2)
+    grade = judge(before(place, code), timeout=6)
     assert grade.why_not == "the tests took too long"
     assert not grade.invalid
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _is_there(path)]
@@ -324,6 +417,21 @@ def test_sympys_tests_are_functions_by_their_bare_names(place: Place, tmp_path: 
     assert empty.verdict.pass_to_pass.failure == []
     exits = SOLUTION.replace("+1,2", "+1,3").replace("2 * n", "n\n+import os; os._exit(1)")
     assert "ended early" in grader.grade(exits, 60).why_not
+
+
+def test_tests_of_the_same_name_in_two_files_both_count(place: Place, tmp_path: Path) -> None:
+    files = ("pkg/tests/test_core.py", "pkg/tests/test_more.py")
+    grader = small(
+        place,
+        tmp_path,
+        SYMPY,
+        repo="sympy/sympy",
+        test_patch="".join(added(file, SYMPY_TESTS) for file in files),
+        FAIL_TO_PASS=["test_double"],
+        PASS_TO_PASS=["test_zero"],
+    )
+    grade = grader.grade(SOLUTION, 60)
+    assert grade.is_resolved, grade.why_not
 
 
 @pytest.mark.slow  # three verdicts

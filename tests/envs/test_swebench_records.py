@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.envs.swebench_data import GOLD, ID, RECORD, TEST_PATCH
+from tests.envs.swebench_data import GOLD, ID, PROJECT, RECORD, SDIST, TEST_PATCH
 
 # isort: split
 import swebench_bases as bases
@@ -98,6 +100,59 @@ def test_a_table_without_pyarrow_says_what_to_do(tmp_path: Path, monkeypatch: py
         read(tmp_path)
 
 
+TABLES = """
+import datetime, json, sys
+from pathlib import Path
+import pyarrow, pyarrow.ipc, pyarrow.parquet
+from swebench_sources import records
+
+folder, raw = Path(sys.argv[1]), json.load(sys.stdin)
+text = {**raw, **{name: json.dumps(raw[name]) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}}
+timed = {**raw, "created_at": datetime.datetime.fromisoformat(raw["created_at"])}
+for name, content in {"hub/data/dev-00000-of-00001": raw, "text/any": text, "timed/any": timed}.items():
+    (folder / name).parent.mkdir(parents=True)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([content]), folder / (name + ".parquet"))
+saved = folder / "saved" / "dev" / "data-00000-of-00001.arrow"  # as save_to_disk writes it
+saved.parent.mkdir(parents=True)
+(folder / "saved" / "dataset_dict.json").write_text('{"splits": ["dev"]}')
+(saved.parent / "state.json").write_text("{}")
+table = pyarrow.Table.from_pylist([raw])
+with pyarrow.OSFile(str(saved), "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as out:
+    out.write_table(table)
+for place in sorted(folder.iterdir()):
+    print(json.dumps([place.name, *([vars(record) for record in records(place)])]))
+"""
+
+
+@pytest.mark.slow  # installs pyarrow
+@pytest.mark.timeout(240)
+def test_a_table_is_read_like_any_other_form(tmp_path: Path) -> None:
+    uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or "uv"
+    words = [uv, "run", "--quiet", "--no-project", "--python", sys.executable, "--with", "pyarrow"]
+    have = subprocess.run([*words, "python", "-c", "import pyarrow"], capture_output=True, text=True)
+    if have.returncode:
+        pytest.skip(f"pyarrow cannot be installed: {have.stderr[-200:]}")
+    done = subprocess.run(
+        [*words, "python", "-c", TABLES, str(tmp_path)],
+        input=json.dumps(RECORD),
+        env={**os.environ, "PYTHONPATH": str(PROJECT / "src")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    wanted = json.loads(json.dumps(vars(record_of(RECORD))))
+    found = dict(map(json.loads, done.stdout.splitlines()))
+    assert {name: record.pop("split") for name, record in found.items()} == {
+        "hub": "dev",
+        "saved": "dev",
+        "text": "test",
+        "timed": "test",
+    }
+    assert found["timed"].pop("created_at") == "2022-08-01T00:00:00+00:00"
+    for record in found.values():
+        assert record == {name: wanted[name] for name in record}
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -163,6 +218,13 @@ def test_a_patch_applies_where_its_lines_are(tmp_path: Path) -> None:
     tree(tmp_path, x_py="zero\none\ntwo\nthree\nfour\n")
     assert patches.apply(f"Here is the patch:\n\n{DIFF}", tmp_path) == {"x.py"}
     assert (tmp_path / "x.py").read_text() == "zero\none\n2\nthree\nfour\n"
+
+
+def test_a_file_has_one_name_however_a_patch_writes_it(tmp_path: Path) -> None:
+    tree(tmp_path, sub__x_py="one\ntwo\nthree\n")
+    assert patches.apply(DIFF.replace("x.py", "./sub//x.py"), tmp_path) == {"sub/x.py"}
+    move = "diff --git a/sub/x.py b/y.py\nrename from ./sub/x.py\nrename to ./y.py\n"
+    assert patches.paths(move) == {"sub/x.py", "y.py"}
 
 
 def test_a_patch_makes_removes_and_moves_files(tmp_path: Path) -> None:
@@ -276,6 +338,14 @@ def test_a_missing_sdist_says_how_to_fetch_it(tmp_path: Path) -> None:
         bases.sdist_of(record_of({**RECORD, "sdist": ""}), sdist(tmp_path, "toolz-1.0", when=1_700_000_000))
 
 
+@pytest.mark.parametrize("ending", [".tar.gz", ".zip"])
+@pytest.mark.parametrize("sdist", [SDIST, ""], ids=["named", "found"])
+def test_an_sdist_that_is_damaged_is_named(tmp_path: Path, ending: str, sdist: str) -> None:
+    (tmp_path / f"{SDIST}{ending}").write_bytes(b"half of it")
+    with pytest.raises(bases.NoBase, match=rf"toolz-0\.12\.0{ending}' cannot be unpacked: .*; fetch it again"):
+        bases.from_sdist(record_of({**RECORD, "sdist": sdist}), tmp_path, tmp_path / "tree")
+
+
 def test_an_sdist_that_leads_out_of_its_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sdists").mkdir()
     with zipfile.ZipFile(tmp_path / "sdists" / "toolz-0.12.0.zip", "w") as archive:
@@ -310,6 +380,8 @@ def test_a_mirror_gives_the_commit_without_its_history(tmp_path: Path) -> None:
     with pytest.raises(bases.NoBase, match="cannot give"):
         bases.from_git(record_of({**RECORD, "base_commit": "0" * 40}), tmp_path / "git", tmp_path / "other")
     with pytest.raises(bases.NoBase, match="git clone --mirror"):
+        bases.from_git(record, tmp_path, tmp_path / "third")
+    with pytest.raises(bases.NoBase, match=r"no folder '.*nowhere' in the instance's view; put the mirrors into"):
         bases.from_git(record, tmp_path / "nowhere", tmp_path / "third")
 
 

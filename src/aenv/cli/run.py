@@ -119,7 +119,7 @@ def _plan(options: Options, arguments: tuple[str, ...]) -> Plan:
         # As in an instance, where what its creator gives wins over config.json: here the shell does.
         variables = {**found.environment_variables, **variables, "AENV_ENVIRONMENT": str(found.ref)}
         if found.data and (data := on_host(found.data, settings.home())):
-            variables[found.data.variable] = str(data)
+            variables[found.data.variable] = str(data)  # further folders are where the shell's variables say
         flags += ["--call-timeout", f"{found.call_timeout:g}"] if found.call_timeout else []
     return Plan(path, flags, arguments, folder, variables)
 

@@ -41,6 +41,10 @@ class Later:
     """What its root is built of, in the folder where it lies; without one it is the host's own system."""
 
 
+DATA_PLACE = "/data"
+"""Where an instance sees its data, if its engine shows it other files than the host's."""
+
+
 @dataclass(frozen=True)
 class InstanceSpec:
     """Everything an engine needs to make one instance."""
@@ -66,6 +70,8 @@ class InstanceSpec:
     """A folder that it may read at /data."""
     data_variable: str = ""
     """The variable that tells the environment where it finds that folder."""
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    """Further folders that it may read, by the variable that tells where."""
     second: str | Later = ""
     """The image of a second part, in which the first can run commands; or one that is made later."""
     preload: tuple[str, ...] = ()

@@ -281,6 +281,7 @@ def _variables(spec: InstanceSpec, folder: InstanceFolder) -> dict[str, str]:
         "TMPDIR": str(folder.temporary),
         **spec.environment_variables,
         **({spec.data_variable: str(spec.data)} if spec.data_variable else {}),
+        **{variable: str(folder) for variable, folder in spec.folders.items()},
         _MARK: spec.id,
         "AENV_ENVIRONMENT": spec.environment,
         "AENV_WORKSPACE": str(folder.workspace),

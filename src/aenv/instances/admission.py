@@ -15,7 +15,7 @@ from ..models import CreateInstance, CreateInstances, Renew
 from ..serving import routes
 from ..serving.accounts import Caller
 from ..wire import DEFAULT_TTL
-from .datasources import data_and_second, declared_data
+from .datasources import data_and_second, declared_data, declared_folders
 from .networks import network_for
 from .records import Record, describe_environment
 from .resources import limits_for
@@ -150,6 +150,7 @@ def spec_for(
     """What the engine is asked to make. InvalidRequest or Forbidden when it may not be had."""
     data, second = data_and_second(request.datasource, project, rules.data_roots)
     data = data or declared_data(request.environment_variables, project, rules.data_roots, rules.home)
+    folders = declared_folders(request.environment_variables, project, rules.data_roots)
     return InstanceSpec(
         id=id,
         environment=str(project.ref),
@@ -169,6 +170,7 @@ def spec_for(
         image=project.image,
         data=data,
         data_variable=project.data.variable if data and project.data else "",
+        folders=folders,
         second=second or later(project, {**project.environment_variables, **request.environment_variables}, data),
         preload=tuple(project.deploy.get("preload", ())),
         isolation=project.deploy.get("isolation", ""),

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..config import Project
-from ..data.folders import on_host
+from ..data.folders import named_here, on_host
+from ..engines.base import DATA_PLACE
 from ..errors import InvalidRequest
 
 _DEFAULT_PREFIX = "docker.io/library/aenv"  # published
@@ -34,6 +35,22 @@ def declared_data(
     if named := given.get(project.data.variable):
         return _folder(f"environment_variables.{project.data.variable}", named, roots)
     return on_host(project.data, home) if home else None
+
+
+def declared_folders(given: Mapping[str, str], project: Project, roots: Sequence[Path]) -> dict[str, Path]:
+    """Further folders that the environment asks for, by variable: as far as they are named, in the same ways."""
+    found = {}
+    for variable in project.data.folders if project.data else ():
+        named = given.get(variable)
+        if not named:
+            folder = named_here(variable)
+        elif named == DATA_PLACE or named.startswith(f"{DATA_PLACE}/"):
+            folder = None  # it is among the data, as the instance sees them
+        else:
+            folder = _folder(f"environment_variables.{variable}", named, roots)
+        if folder:
+            found[variable] = folder
+    return found
 
 
 def _folder(field: str, datasource: str, roots: Sequence[Path]) -> Path:

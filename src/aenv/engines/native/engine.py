@@ -29,7 +29,7 @@ from ...sandbox import landlock, probe
 from ...sandbox.places import WORKSPACE
 from ...sandbox.root import Root
 from .. import proc
-from ..base import Address, InstanceSpec, Later, Used
+from ..base import DATA_PLACE, Address, InstanceSpec, Later, Used
 from ..descriptors import readable
 from ..folder import InstanceFolder
 from . import gvisor, seconds
@@ -41,7 +41,7 @@ from .members import go_on, members, stop
 from .relays import reopen
 from .seconds import LaterRoot, SecondRoot, Seconds
 from .stamps import Stamps
-from .zygotes import Kind, Zygotes
+from .zygotes import Kind, Zygotes, folder_place
 
 _MAX_LINE = 16 << 20
 _TAIL_BYTES = 4096
@@ -195,7 +195,7 @@ class NativeEngine(Inside):
     def _recipe(self, spec: InstanceSpec, root: Root) -> Recipe:
         if spec.isolation not in ("", "native", gvisor.NAME):
             raise Unsupported(f"isolation {spec.isolation!r} is not available here; 'aenv doctor' says what is")
-        for shown in (spec.project, spec.data, Path(sys.prefix), Path(sys.base_prefix)):
+        for shown in (spec.project, spec.data, *spec.folders.values(), Path(sys.prefix), Path(sys.base_prefix)):
             if shown and shown not in self._checked:
                 _check_does_not_hold(shown, self._home)
                 self._checked.add(shown)
@@ -208,6 +208,7 @@ class NativeEngine(Inside):
             stamp=self._stamps.of(spec.project),
             host_network=spec.network.kind == "full",
             data=spec.data,
+            folders=tuple(sorted(spec.folders.items())),
             storage=spec.storage,
         )
         asked = {name: value for name, value in vars(spec.limits).items() if value is not None}
@@ -393,7 +394,8 @@ def _assignment(spec: InstanceSpec, root: Root) -> dict[str, Any]:
         **(PROXY_VARIABLES if spec.network.kind == "egress" else {}),
         **root.variables,
         **spec.environment_variables,
-        **({spec.data_variable: "/data"} if spec.data_variable else {}),
+        **({spec.data_variable: DATA_PLACE} if spec.data_variable else {}),
+        **{variable: folder_place(variable) for variable in spec.folders},
         "AENV_INSTANCE_ID": spec.id,
         "AENV_ENVIRONMENT": spec.environment,
         "AENV_WORKSPACE": WORKSPACE,

@@ -24,6 +24,7 @@ from ...sandbox import interpreter
 from ...sandbox.mounts import Bind
 from ...sandbox.root import Root
 from .. import proc
+from ..base import DATA_PLACE
 
 logger = logging.getLogger("aenv.engines.native")
 
@@ -48,6 +49,7 @@ class Kind:
     """Changes with the project's code, where some of it is loaded ahead."""
     host_network: bool = False
     data: Path | None = None
+    folders: tuple[tuple[str, Path], ...] = ()
     storage: Path | None = None
 
 
@@ -329,7 +331,8 @@ def order(kind: Kind) -> dict[str, Any]:
     if kind.layer:
         binds.append(Bind(str(kind.layer), str(kind.layer)))
     if kind.data:
-        binds.append(Bind(str(kind.data), "/data"))
+        binds.append(Bind(str(kind.data), DATA_PLACE))
+    binds += [Bind(str(folder), folder_place(variable)) for variable, folder in kind.folders]
     if kind.storage:
         binds.append(Bind(str(kind.storage), "/storage", is_writable=True))
     source = "/environment/src" if (kind.project / "src").is_dir() else "/environment"
@@ -344,6 +347,11 @@ def order(kind: Kind) -> dict[str, Any]:
         "masked": [interpreter.built_in_environments()],
         "program": "aenv.boot.zygote",
     }
+
+
+def folder_place(variable: str) -> str:
+    """Where an instance sees a further folder."""
+    return f"/folders/{variable.lower()}"
 
 
 def close_on_exec(descriptors: Iterable[int]) -> None:

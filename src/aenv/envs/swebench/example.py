@@ -81,7 +81,7 @@ async def modelled(env: Environment, task: dict[str, Any]) -> None:
         {"role": "system", "content": task["system"]},
         {"role": "user", "content": task["instruction"]},
     ]
-    tools = await env.list_openai_tools()
+    tools = await env.openai_tools()
     for _ in range(task["max_steps"]):
         message = await asyncio.to_thread(ask, messages, tools)
         messages.append(message)

@@ -7,6 +7,7 @@ the records, the reference solution and the runtime's memory are out of their re
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -22,7 +23,9 @@ _ASK_VERSION, _PATH_BENEATH = 1, 1
 _EXECUTE, _WRITE, _READ, _LIST, _TRUNCATE, _IOCTL = 1, 2, 4, 8, 1 << 14, 1 << 15
 _OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _IOCTL
 _DEVICES = (1 << 6) | (1 << 11)
-_SCOPES = 3  # abstract sockets, and signals, of those outside
+_SCOPED_SIGNALS = 2
+_SCOPES = 1 | _SCOPED_SIGNALS  # abstract sockets, and signals, of those outside
+_SCOPING_ABI = 6
 _NO_NEW_PRIVS, _SUBREAPER = 38, 36
 _LEAST_ABI = 2  # before it, no file could be moved to another folder
 TIMED_OUT, UNCONFINED = 124, 125
@@ -40,21 +43,24 @@ def landlock_version() -> int:
 
 def main() -> None:
     """Run what the order on stdin says, and say on stdout how it ended: an exit code, as JSON."""
+    # Before anything is started: whoever ends this process ends all of it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TIMED_OUT))
     order = json.loads(sys.stdin.buffer.read())
     _prctl(_SUBREAPER, 1)
+    is_scoped = _scope_signals()
     child = os.fork()
     if child == 0:
         try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             _become(order)
         except BaseException as error:  # boundary: nothing may run on in the child's place
             os.write(2, f"the tests cannot be shut in: {error}\n".encode())
         os._exit(UNCONFINED)
     os.close(order["pipe"])  # whoever reads it waits for its end
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TIMED_OUT))
     try:
         code = _wait(child, order["timeout"])
     finally:
-        _end_all()
+        _end_all(is_scoped)
     print(json.dumps({"code": code}))
 
 
@@ -83,7 +89,7 @@ def restrict(readable: list[str], writable: list[str]) -> None:
     if version < _LEAST_ABI:
         raise OSError("this kernel has no landlock that would do")
     rights = (1 << 14) - 1 | (_TRUNCATE if version >= 3 else 0) | (_IOCTL if version >= 5 else 0)
-    attributes = [rights, 0, _SCOPES] if version >= 6 else [rights]
+    attributes = [rights, 0, _SCOPES] if version >= _SCOPING_ABI else [rights]
     packed = b"".join(word.to_bytes(8, sys.byteorder) for word in attributes)
     ruleset = _call(_CREATE_RULESET, packed, len(packed), 0)
     reading = rights & (_EXECUTE | _READ | _LIST | _IOCTL)
@@ -115,22 +121,53 @@ def _wait(child: int, timeout: float) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _end_all() -> None:
-    """Kill all that is left below this process, in rounds: what is killed may just have started more."""
+def _scope_signals() -> bool:
+    """Whether signals of this process now reach none but its descendants, which a signal to all can then end."""
+    if landlock_version() < _SCOPING_ABI:
+        return False
+    packed = b"".join(word.to_bytes(8, sys.byteorder) for word in (0, 0, _SCOPED_SIGNALS))
+    ruleset = _call(_CREATE_RULESET, packed, len(packed), 0)
+    _prctl(_NO_NEW_PRIVS, 1)
+    _call(_RESTRICT_SELF, ruleset, 0)
+    os.close(ruleset)
+    try:
+        os.kill(os.getppid(), 0)
+    except PermissionError:
+        return True
+    return False  # not so after all: a signal to all would end this host
+
+
+def _end_all(is_scoped: bool) -> None:
+    """Kill all that is left below this process.
+
+    At one stroke where that reaches nobody else: what forks and exits without end is never caught by its number.
+    Else in rounds, since what is killed may just have started more.
+    """
     for _ in range(_ROUNDS):
         below = _descendants()
         if not below:
             return
+        if is_scoped:
+            os.kill(-1, signal.SIGKILL)
         for pid in below:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        while True:
-            try:
-                os.waitpid(-1, 0)
-            except ChildProcessError:
-                break
+            _end(pid)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+def _end(pid: int) -> None:
+    """Kill a process, and wait for its end: for its own, since one that was started meanwhile may go on."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:  # it is gone
+        return
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    poll.poll()
+    os.close(handle)
 
 
 def _descendants() -> set[int]:

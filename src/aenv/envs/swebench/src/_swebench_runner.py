@@ -131,6 +131,24 @@ def _watch(modules: "tuple[str, ...]") -> Any:
     return changed
 
 
+def _rewritten(files: "list[str]") -> Any:
+    """Gives whether a file of tests is no longer what it is now: tested code could change those that follow."""
+    known = {}
+    for file in files:
+        if os.path.isfile(file):
+            known[file] = _bytes(file)
+
+    def changed(file: str) -> bool:
+        return file in known and (not os.path.isfile(file) or _bytes(file) != known[file])
+
+    return changed
+
+
+def _bytes(file: str) -> bytes:
+    with open(file, "rb") as data:
+        return data.read()
+
+
 def _code(function: Any) -> Any:
     inner = getattr(function, "__func__", function)
     return getattr(inner, "__code__", None)
@@ -140,7 +158,7 @@ def _pytest(order: "dict[str, Any]", say: Any) -> int:
     sys.path[:0] = order["first"]  # only where the tested project is pytest itself
     import pytest
 
-    changed = _watch(("_pytest", "unittest"))
+    changed, rewritten = _watch(("_pytest", "unittest")), _rewritten(order["files"])
     sys.path[:0] = order["paths"]
     expected, repo, canaries = set(order["expected"]), order["repo"], order["canaries"]
     cuts = tuple(name for name in expected if is_cut(name))
@@ -161,6 +179,10 @@ def _pytest(order: "dict[str, Any]", say: Any) -> int:
             if left:
                 config.hook.pytest_deselected(items=left)
             say({"event": "collected", "count": len(kept)})
+
+        def pytest_collectstart(self, collector: Any) -> None:
+            if rewritten(collector.nodeid):
+                say({"event": "changed", "what": collector.nodeid})
 
         def pytest_collectreport(self, report: Any) -> None:
             if report.failed:
@@ -277,21 +299,26 @@ def _sympy(order: "dict[str, Any]", say: Any) -> int:
 
     sys.path[:0] = order["paths"]
     wanted = set(order["expected"]) | set(order["canaries"])
+    rewritten = _rewritten(order["files"])
     found, failures = [], 0
     for file in order["files"]:
+        if rewritten(file):
+            say({"event": "changed", "what": file})
         try:
             module = importlib.import_module(file[: -len(".py")].replace("/", "."))
         except BaseException:  # boundary: tested code, which may also ask to exit
             failures += 1
             say({"event": "uncollected", "what": file, "text": traceback.format_exc()[-2000:]})
             continue
-        found += [(name, test) for name, test in list(vars(module).items()) if name in wanted and callable(test)]
-    canaries = [one for one in found if one[0] in order["canaries"]]
+        tests = [(file, name, test) for name, test in list(vars(module).items()) if callable(test)]
+        found += [one for one in tests if one[1] in wanted]
+    canaries = [one for one in found if one[1] in order["canaries"]]
     say({"event": "collected", "count": len(found) - len(canaries)})
-    for name, test in [one for one in found if one not in canaries] + canaries:
+    for file, name, test in [one for one in found if one not in canaries] + canaries:
         status = _called(test)
         failures += status in (FAILED, ERROR)
-        say({"event": "outcome", "names": [name], "status": status})
+        # Two files may have tests of the same name: the data has one name for both.
+        say({"event": "outcome", "names": [file + ":" + name, name], "status": status})
     return int(failures > 0)
 
 

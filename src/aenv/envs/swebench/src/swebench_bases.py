@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -22,6 +23,7 @@ from swebench_records import Record
 _ARCHIVES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 _COMMIT = re.compile(r"[0-9a-fA-F]{7,64}\Z")
 _GIT_VARIABLES = {"PATH": os.defpath, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "HOME": "/"}
+_BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError)
 # Archives without a date of their own have this, or less.
 _NO_DATE = 631152000.0  # 1990
 
@@ -34,6 +36,11 @@ def from_git(record: Record, mirrors: Path, tree: Path) -> str:
     """Check the record's commit out into `tree`, without any history; what it came from, for the report."""
     owner, _, name = record.repo.partition("/")
     mirror = mirrors / f"{owner}__{name}.git"
+    if not mirrors.is_dir():
+        raise NoBase(
+            f"there is no folder {str(mirrors)!r} in the instance's view; put the mirrors into 'git' in the data "
+            "folder, or let SWEBENCH_GIT_DIR name the folder that holds them"
+        )
     if not mirror.is_dir():
         raise NoBase(
             f"no mirror {mirror.name!r} in {str(mirrors)!r}; make it where there is a network: "
@@ -81,6 +88,8 @@ def from_sdist(record: Record, sdists: Path, tree: Path) -> str:
         if len(tops) != 1 or not tops[0].is_dir():
             raise NoBase(f"{file.name!r} is no sdist: it should hold one folder, and holds {len(tops)} things")
         tops[0].rename(tree)
+    except _BROKEN as error:
+        raise _broken(file, error) from None
     finally:
         shutil.rmtree(place, ignore_errors=True)
     return file.name
@@ -142,14 +151,29 @@ def _seconds(text: str, record: Record) -> float:
 
 def _made_at(file: Path) -> float:
     """When a release was made, by the newest of its files; 0 when they do not say."""
-    if file.suffix == ".zip":
-        with zipfile.ZipFile(file) as archive:
-            times = [datetime(*one.date_time, tzinfo=UTC).timestamp() for one in archive.infolist()]
-    else:
-        with tarfile.open(file) as tar:
-            times = [float(one.mtime) for one in tar]
+    try:
+        if file.suffix == ".zip":
+            with zipfile.ZipFile(file) as archive:
+                times = [_stamp(one) for one in archive.infolist()]
+        else:
+            with tarfile.open(file) as tar:
+                times = [float(one.mtime) for one in tar]
+    except _BROKEN as error:
+        raise _broken(file, error) from None
     newest = max(times, default=0.0)
     return newest if newest > _NO_DATE else 0.0
+
+
+def _stamp(info: zipfile.ZipInfo) -> float:
+    try:
+        return datetime(*info.date_time, tzinfo=UTC).timestamp()
+    except ValueError:  # such as the month 0, of archives without dates
+        return 0.0
+
+
+def _broken(file: Path, error: Exception) -> NoBase:
+    why = str(error).partition("\n")[0].rstrip(":")
+    return NoBase(f"{str(file)!r} cannot be unpacked: {why}; fetch it again")
 
 
 def _members(file: Path) -> Iterator[tuple[PurePosixPath, int, IO[bytes]]]:

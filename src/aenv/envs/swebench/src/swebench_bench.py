@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
+import shutil
 import sys
 from pathlib import Path
 
@@ -31,8 +33,11 @@ class Bench:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._record: Record | None = None
-        self._places: dict[str, Place] = {}
+        self._places: dict[tuple[str, ...], Place] = {}
+        self._graders: dict[Record, Grader] = {}
+        self._image = ""
         self._placing = asyncio.Lock()
+        self._judging = asyncio.Lock()
         self._working = asyncio.Lock()
         self._is_prepared = False
         self._digests: dict[str, tuple[str, bool]] = {}
@@ -105,14 +110,21 @@ class Bench:
 
     async def place(self, record: Record) -> Place:
         """Where a record is judged; its base tree and its packages are made ready first."""
+        # A trainer may bring a record of its own, of the same id and another base.
+        key = (record.id, record.repo, record.base_commit, record.sdist, record.created_at, record.environment)
         async with self._placing:
-            if record.id not in self._places:
-                work = self._context.workspace / ".swebench" / record.id
-                if self.base == "docker":
-                    self._places[record.id] = await self._from_image(record, work)
-                else:
-                    self._places[record.id] = await asyncio.to_thread(self._from_data, record, work)
-            return self._places[record.id]
+            if key not in self._places:
+                # A folder of its own for each attempt: one that was given up may still be at work in a thread.
+                work = self._context.workspace / ".swebench" / f"{record.id}-{secrets.token_hex(4)}"
+                try:
+                    if self.base == "docker":
+                        self._places[key] = await self._from_image(record, work)
+                    else:
+                        self._places[key] = await asyncio.to_thread(self._from_data, record, work)
+                except BaseException:
+                    shutil.rmtree(work, ignore_errors=True)
+                    raise
+            return self._places[key]
 
     def _from_data(self, record: Record, work: Path) -> Place:
         try:
@@ -132,8 +144,9 @@ class Bench:
 
     async def _from_image(self, record: Record, work: Path) -> Place:
         """The image's tree and its interpreter, copied here before the agent's first command."""
-        if self._is_prepared:
+        if self._is_prepared or self._image not in ("", record.image):
             raise ToolError(f"{record.id!r} cannot be judged in an instance of another image")
+        self._image = record.image
         second, conda = self.second(), self.variable("SWEBENCH_CONDA", _CONDA)
         await workplace.fetch(second, workplace.TREE, work / "base")
         # Its packages know their own place, and the tree's: both lie here where they lie in the image.
@@ -210,15 +223,17 @@ class Bench:
         return await workplace.changes(self.second(), place.base, self._digests)
 
     async def grade(self, record: Record, patch: str, timeout: float) -> Grade:
-        """The verdict on a patch. A caller who gives up ends it."""
-        grader = Grader(record, await self.place(record))
-        work = asyncio.ensure_future(asyncio.to_thread(grader.grade, patch, timeout))
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            grader.stop()
-            await asyncio.wait([work])
-            raise
+        """The verdict on a patch, one after another. A caller who gives up ends it."""
+        place = await self.place(record)
+        async with self._judging:
+            grader = self._graders.setdefault(record, Grader(record, place))
+            work = asyncio.ensure_future(asyncio.to_thread(grader.grade, patch, timeout))
+            try:
+                return await asyncio.shield(work)
+            except asyncio.CancelledError:
+                grader.stop()
+                await asyncio.wait([work])
+                raise
 
     def forget(self) -> None:
         """Start over: the tree is brought anew at the next call that needs it."""

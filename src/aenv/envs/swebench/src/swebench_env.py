@@ -42,13 +42,9 @@ async def bash(command: str, bench: Own, timeout: float = 120) -> dict[str, Any]
     """
     _check_timeout(timeout)
     second = await bench.workplace()
-    # An image may have no bash; which shell it has is its own matter.
-    words = [
-        "/bin/sh",
-        "-c",
-        'if [ -x /bin/bash ]; then exec /bin/bash -c "$0"; else exec /bin/sh -c "$0"; fi',
-        command,
-    ]
+    # An image may have no bash; which shell it has is its own matter. Errors stand where they were printed.
+    shell = 'if [ -x /bin/bash ]; then exec /bin/bash -c "$0"; else exec /bin/sh -c "$0"; fi'
+    words = ["/bin/sh", "-c", f"exec 2>&1; {shell}", command]
     done = await second.exec(words, timeout=timeout, folder=TREE, variables=bench.variables)
     output = done.stdout + done.stderr
     if len(output) > _MOST_OUTPUT:
@@ -75,7 +71,7 @@ async def view(path: str, bench: Own, start: int = 1, end: int = 0) -> str:
     )
     if kind.exit_code == 0:
         return kind.stdout
-    lines = (await _read(bench, place)).splitlines()
+    lines = (await _read(bench, place)).removesuffix("\n").split("\n")  # as grep and editors count them
     if start > max(len(lines), 1):
         raise ToolError(f"{path!r} has {len(lines)} lines; {start} is behind its end")
     last = min(end or len(lines), len(lines), start - 1 + _MOST_LINES)

@@ -10,24 +10,26 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import secrets
+import select
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import _swebench_confine as confine
 import swebench_patches as patches
 from _swebench_runner import ERROR, FAILED
+from swebench_control import plant, spoil
 from swebench_records import Record
 from swebench_sealing import Unfit, sealed_tree
-from swebench_verdict import verdict, worse
+from swebench_verdict import status_of, verdict, worse
 
 _MOST_SAID_BYTES = 64 << 20
+_PIECE_BYTES = 1 << 20
 _TAIL_BYTES = 20_000
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/proc", "/sys/devices/system")
 _DEVICES = (
@@ -85,6 +87,9 @@ class Run:
     def has_evidence(self) -> bool:
         """Whether tests were at least looked for: one that cannot be imported is known to fail."""
         return bool(self.statuses or self.uncollected or self.ended is not None) and not self.missing
+
+    def has_failed(self, test: str) -> bool:
+        return status_of(test, self.statuses) in (FAILED, ERROR)
 
     def distrust(self, canaries: list[str]) -> str:
         """Why what was said cannot be believed; empty when it can."""
@@ -155,6 +160,8 @@ class Grader:
     def __init__(self, record: Record, place: Place) -> None:
         self._record = record
         self._place = place
+        self._known: Run | None = None
+        """What the reference solution makes of tests that must fail."""
         self._process: subprocess.Popen[bytes] | None = None
 
     def stop(self) -> None:
@@ -179,7 +186,31 @@ class Grader:
             grade.verdict = verdict(run.statuses, self._record.fail_to_pass, self._record.pass_to_pass)
             if not run.has_evidence and (why := self._without_it(run, patch, timeout)):
                 grade.why_not, grade.invalid = "", why
+            elif grade.is_resolved:
+                grade.why_not = self._deceit(patch, timeout)
         return grade
+
+    def _deceit(self, patch: str, timeout: float) -> str:
+        """Why a patch that resolves does not: with tests that must fail, some do not, and do with the solution."""
+        control, canaries = self._run(patch, timeout, Grade(self._record, ""), must_fail=True)
+        if why := control.distrust(canaries):
+            return f"with tests that must fail: {why}"
+        left = [test for test in self._record.tests if not control.has_failed(test)]
+        if not left or patch == self._record.gold:
+            return ""
+        # Some cannot be made to fail, such as those that are skipped here: then not by the solution either.
+        known, canaries = (self._known, []) if self._known else self._solved(timeout)
+        if why := known.distrust(canaries):
+            return f"with the reference solution and tests that must fail: {why}"
+        self._known = known
+        odd = [test for test in left if known.has_failed(test)]
+        return f"the tested code has decided about outcomes: {', '.join(odd[:5])}" if odd else ""
+
+    def _solved(self, timeout: float) -> tuple[Run, list[str]]:
+        try:
+            return self._run(self._record.gold, timeout, Grade(self._record, ""), must_fail=True)
+        except patches.PatchError:
+            return self._run("", timeout, Grade(self._record, ""), must_fail=True)
 
     def _without_it(self, run: Run, patch: str, timeout: float) -> str:
         """Whether the tests run without the patch: else it is not the patch's fault that they did not."""
@@ -192,10 +223,12 @@ class Grader:
             return f"no test could run: {run.missing} is missing; put its wheels into the data folder's 'wheels'"
         return f"nothing shows that tests ran; the last that was printed:\n{run.output[-1500:]}"
 
-    def _run(self, patch: str, timeout: float, grade: Grade) -> tuple[Run, list[str]]:
+    def _run(self, patch: str, timeout: float, grade: Grade, *, must_fail: bool = False) -> tuple[Run, list[str]]:
         with self._folder() as (folder, tree):
             grade.sealed = sealed_tree(self._record, patch, self._place.base, tree)
             files = test_files(self._record, tree)
+            if must_fail:
+                spoil(files, tree, self._record.runner)
             canaries = plant(files, tree, self._record.runner)
             order = self._order(folder, tree, files, canaries, timeout)
             return self._said(order, canaries, folder / "output"), canaries
@@ -278,12 +311,12 @@ class Grader:
             raise
         finally:
             os.close(writer)
-        with open(reader, "rb") as pipe, self._process as process:
+        with open(reader, "rb", buffering=0) as pipe, self._process as process:
             assert process.stdin
             assert process.stdout
             with process.stdin as given:
                 given.write(json.dumps(order).encode())
-            said = pipe.read(_MOST_SAID_BYTES + 1)
+            said = _read(pipe, process.stdout)
             if len(said) > _MOST_SAID_BYTES:
                 process.terminate()
             answer = process.stdout.read()
@@ -292,6 +325,23 @@ class Grader:
         run.code = json.loads(answer)["code"] if answer else confine.TIMED_OUT
         run.output = _tail(output)
         return run
+
+
+def _read(pipe: IO[bytes], until: IO[bytes]) -> bytes:
+    """What is written to a pipe until the other one has something or ends: others may keep this one open."""
+    os.set_blocking(pipe.fileno(), False)
+    said = bytearray()
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    poll.register(until, select.POLLIN)
+    is_over = False
+    while len(said) <= _MOST_SAID_BYTES and not is_over:
+        is_over = any(ready == until.fileno() for ready, _ in poll.poll())
+        while len(said) <= _MOST_SAID_BYTES and (piece := pipe.read(_PIECE_BYTES)):
+            said += piece
+        if piece == b"":
+            break
+    return bytes(said)
 
 
 def understood(said: bytes, key: str, canaries: list[str]) -> Run:
@@ -355,28 +405,6 @@ def _is_within(tree: Path, path: str) -> bool:
         return patches.inside(tree, path).is_file()
     except patches.PatchError:
         return False
-
-
-def plant(files: list[str], tree: Path, runner: str) -> list[str]:
-    """Add a test that fails to each file of tests: where it does not fail, nothing said can be believed."""
-    names = []
-    for file in files:
-        path = tree / (f"tests/{file.replace('.', '/')}.py" if runner == "django" else file)
-        if path.suffix != ".py" or not path.is_file():
-            continue
-        if runner == "django" and not re.match(r"tests?(_|\.py)", path.name) and path.parent.name != "tests":
-            continue  # models and the like, which its runner finds no tests in
-        name = f"test_{secrets.token_hex(6)}"
-        body = f"def {name}():\n    assert not 1\n"
-        if runner == "django":
-            body = (
-                f"import unittest as _unittest_\n\n\nclass Case_{name}(_unittest_.TestCase):\n"
-                f"    def {name}(self):\n        assert not 1\n"
-            )
-        with path.open("a", encoding="utf-8") as text:
-            text.write(f"\n\n{body}")
-        names.append(name)
-    return names
 
 
 def _tail(file: Path) -> str:

@@ -174,9 +174,9 @@ class _Reader:
             line = self._lines[self._at]
             key, _, value = line.partition(" mode ")
             if line.startswith(("rename from ", "copy from ")):
-                file.old, file.is_copy = _unquoted(line.partition(" from ")[2]), line.startswith("copy")
+                file.old, file.is_copy = _plain(_unquoted(line.partition(" from ")[2])), line.startswith("copy")
             elif line.startswith(("rename to ", "copy to ")):
-                file.new = _unquoted(line.partition(" to ")[2])
+                file.new = _plain(_unquoted(line.partition(" to ")[2]))
             elif key in ("new file", "deleted file", "old", "new") and value:
                 self._mode(file, key, value.strip())
             elif line.startswith("--- ") and self._next().startswith("+++ "):
@@ -248,7 +248,12 @@ def _name(text: str) -> str | None:
     name = _unquoted(text.split("\t")[0].rstrip())
     if name == "/dev/null":
         return None
-    return name[2:] if name[:2] in ("a/", "b/") else name
+    return _plain(name[2:] if name[:2] in ("a/", "b/") else name)
+
+
+def _plain(name: str) -> str:
+    """The one name of a file, which may also be written as "./x" or as "a//x"."""
+    return str(PurePosixPath(name))
 
 
 def _both_names(line: str) -> tuple[str | None, str | None]:

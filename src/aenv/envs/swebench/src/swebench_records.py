@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z")
@@ -111,6 +112,8 @@ def _text(raw: Mapping[str, Any], name: str, where: str) -> str:
         return ""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)  # a version that YAML took for a number
+    if isinstance(value, datetime):
+        return value.isoformat()  # from a table that knows times
     if not isinstance(value, str):
         raise BadRecord(f"{where}: {name!r} must be a text, and is {type(value).__name__}")
     return value

@@ -30,7 +30,9 @@ def sealed_tree(record: Record, patch: str, base: Path, tree: Path) -> list[str]
     PatchError when the model's patch does not apply, Unfit when the test patch does not.
     """
     shutil.copytree(base, tree, symlinks=True)
-    touched = patches.apply(patch, tree) if patch.strip() else set()
+    touched = patches.apply(patch, tree)
+    if patch.strip() and not touched:
+        raise patches.PatchError("it is no unified diff, with '--- a/…' and '+++ b/…' above its changes")
     try:
         tests, solution = patches.paths(record.test_patch), patches.paths(record.gold)
         named = {test.partition("::")[0] for test in record.tests if "::" in test}

@@ -16,6 +16,7 @@ import platform
 import re
 import sys
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -68,7 +69,10 @@ def build(record: Record, data: Path, folder: Path) -> Site:
         return Site(programs / "python", packages)
     chosen, notes = _chosen(record, data)
     for wheel in chosen:
-        _unpack(wheel.file, packages)
+        try:
+            _unpack(wheel.file, packages)
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise NoSite(f"{str(wheel.file)!r} cannot be unpacked: {error}; fetch it again") from None
     return Site(programs / "python", packages, notes)
 
 

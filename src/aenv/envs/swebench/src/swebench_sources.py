@@ -81,8 +81,9 @@ def _files(data: Path) -> Iterator[Path]:
 
 def _of_file(file: Path, id: str) -> Iterator[tuple[str, str, Any]]:
     split = shard["split"] if (shard := _SHARD.match(file.name)) else ""
-    if not split and file.suffix == ".arrow" and file.parent.name in ("train", "dev", "test", "validation"):
-        split = file.parent.name
+    if file.suffix == ".arrow" and (file.parent / "state.json").is_file():
+        # As `save_to_disk` writes it: all files are called data-…, and splits are folders, where there are any.
+        split = file.parent.name if (file.parent.parent / "dataset_dict.json").is_file() else ""
     match file.suffix:
         case ".jsonl":
             yield from _of_lines(file, id, split)
