@@ -251,7 +251,7 @@ async def test_without_data_the_error_says_how_to_get_it(gateway: Gateway) -> No
     one = Instance(gateway, created["id"])
     try:
         said = await one.failure("/functions/get_task")
-        assert "run 'aenv data pull swebench', or set SWEBENCH_DATA_DIR to a folder that has it" in said
+        assert "run 'aenv data pull swebench --from URL|DIR' (without --from it says what to fetch)" in said
     finally:
         await gateway.ask("DELETE", f"/env-instance/{created['id']}")
 

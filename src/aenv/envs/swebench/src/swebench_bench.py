@@ -57,8 +57,8 @@ class Bench:
         place = self.variable("SWEBENCH_DATA_DIR")
         if not place or not Path(place).exists():
             raise ToolError(
-                "no data for swebench: run 'aenv data pull swebench', "
-                "or set SWEBENCH_DATA_DIR to a folder that has it"
+                "no data for swebench: run 'aenv data pull swebench --from URL|DIR' (without --from it says what "
+                "to fetch), or set SWEBENCH_DATA_DIR to a folder that has it"
             )
         return Path(place)
 

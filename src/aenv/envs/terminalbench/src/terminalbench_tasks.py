@@ -21,8 +21,8 @@ _PLACES = ("", "tasks", "original-tasks")
 _CANARY = re.compile(r"^.*canary.*$", re.IGNORECASE | re.MULTILINE)
 _AGENT_SECONDS, _TEST_SECONDS = 900.0, 180.0
 NO_DATA = (
-    "no data for terminalbench: run 'aenv data pull terminalbench', "
-    "or set TERMINALBENCH_DATA_DIR to a folder that has it"
+    "no data for terminalbench: run 'aenv data pull terminalbench --from URL|DIR' (without --from it says what to "
+    "fetch), or set TERMINALBENCH_DATA_DIR to a folder that has it"
 )
 
 
