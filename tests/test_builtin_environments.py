@@ -201,6 +201,8 @@ def test_the_list_of_the_package_needs_no_server(tmp_path: Path) -> None:
         # Whoever publishes an environment would get a folder of the gateway's choice of words.
         ({"data": {"name": "x", "variable": "HOME"}}, "config.json line 1: data must be as in"),
         ({"data": {"name": "x", "variable": "X_DATA_DIR", "more": 1}}, "config.json line 1: data must be as in"),
+        ({"data": {**DATA, "folders": ["XDG_RUNTIME_DIR"]}}, "config.json line 1: data must be as in"),
+        ({"data": {**DATA, "folders": "KIT_GIT_DIR"}}, "config.json line 1: data must be as in"),
         ({"deployConfig": {"secondPart": 1}}, "config.json line 1: deployConfig.secondPart must be a string or"),
     ],
 )
@@ -294,7 +296,7 @@ from aenv import register_tool
 @register_tool
 def look() -> dict:
     """What is seen of the further folder."""
-    folder = os.environ.get("KIT_MORE_DIR", "")
+    folder = os.environ.get("KIT_GIT_DIR", "")
     return {"folder": folder, "listed": sorted(os.listdir(folder)) if folder else [],
             "can_write": bool(folder) and os.access(folder, os.W_OK)}
 '''
@@ -304,29 +306,29 @@ def look() -> dict:
 async def test_further_folders_are_found_as_the_data_are_and_can_be_read_alone(
     tmp_path: Path, data: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    made = project(tmp_path, data={**DATA, "folders": ["KIT_MORE_DIR"]})
+    made = project(tmp_path, data={**DATA, "folders": ["KIT_GIT_DIR"]})
     next(made.glob("src/*.py")).write_text(FURTHER)
     own, named, inside = data("own"), data("offered/named"), data("home/data/kit")
     (inside / "more").mkdir()
 
     def expected(folder: Path) -> tuple[str, list[str]]:
-        return (str(folder) if engine == "process" else "/folders/kit_more_dir", [folder.name])
+        return (str(folder) if engine == "process" else "/folders/kit_git_dir", [folder.name])
 
     async with running_gateway(
         tmp_path / "home", made, engine=engine, data_roots=(tmp_path / "offered",)
     ) as gateway:
         assert (await look(gateway))["folder"] == ""
-        monkeypatch.setenv("KIT_MORE_DIR", str(own))
+        monkeypatch.setenv("KIT_GIT_DIR", str(own))
         seen = await look(gateway)
         assert (seen["folder"], seen["listed"]) == expected(own)
         assert engine == "process" or not seen["can_write"]
-        seen = await look(gateway, environment_variables={"KIT_MORE_DIR": str(named)})
+        seen = await look(gateway, environment_variables={"KIT_GIT_DIR": str(named)})
         assert (seen["folder"], seen["listed"]) == expected(named)
-        body = {"envName": "kit", "environment_variables": {"KIT_MORE_DIR": str(own)}}
+        body = {"envName": "kit", "environment_variables": {"KIT_GIT_DIR": str(own)}}
         status, reply = await gateway.ask("POST", "/env-instance", body)
-        assert (status, "field 'environment_variables.KIT_MORE_DIR'" in reply["message"]) == (400, True)
+        assert (status, "field 'environment_variables.KIT_GIT_DIR'" in reply["message"]) == (400, True)
         if engine == "native":
-            among = await look(gateway, environment_variables={"KIT_MORE_DIR": "/data/more"})
+            among = await look(gateway, environment_variables={"KIT_GIT_DIR": "/data/more"})
             assert (among["folder"], among["listed"]) == ("/data/more", [])
 
 

@@ -20,13 +20,11 @@ from .errors import InvalidRequest
 logger = logging.getLogger("aenv.config")
 
 FILE_NAME = "config.json"
-
 NetworkKind = Literal["none", "egress", "full"]
 
 # No other: who publishes an environment must not choose which of the gateway's variables is taken for a folder.
 _DATA = re.compile(r"[a-z0-9][a-z0-9-]{0,62} [A-Z][A-Z0-9_]{0,62}_DATA_DIR\Z")
-_FOLDER = re.compile(r"[A-Z][A-Z0-9_]*_DIR\Z")
-
+_FOLDER = re.compile(r"[A-Z][A-Z0-9_]{0,62}_(DATA|GIT)_DIR\Z")
 _HOST = re.compile(
     r"((\*\.)?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*|\[[0-9a-f:.]+\])(:(?P<port>[0-9]{1,5}))?\Z",
     re.IGNORECASE,
@@ -184,16 +182,11 @@ def _alias(text: str, alias: Any) -> refs.Ref:
 
 
 def _data(text: str, data: dict[str, Any]) -> Data:
-    match data:
-        case {"name": str(name), "variable": str(key), **rest} if _DATA.match(f"{name} {key}"):
-            folders = rest.pop("folders", [])
-            is_list = isinstance(folders, list) and all(isinstance(one, str) for one in folders)
-            if not rest and is_list and all(_FOLDER.match(one) for one in folders):
-                return Data(name, key, tuple(folders))
-    shape = (
-        '{"name": "tau2", "variable": "TAU2_DATA_DIR"}, in such letters, and the variable ending in _DATA_DIR; '
-        'further ones may be named as in "folders": ["TAU2_MORE_DIR"]'
-    )
+    match {"folders": [], **data}:
+        case {"name": str(name), "variable": str(key), "folders": list(more), **rest} if not rest:
+            if _DATA.match(f"{name} {key}") and all(_FOLDER.match(str(one)) for one in more):
+                return Data(name, key, tuple(more))
+    shape = '{"name": "tau2", "variable": "TAU2_DATA_DIR", "folders": ["TAU2_GIT_DIR"]}, in such letters'
     raise InvalidRequest(f"{_place(text, 'data')}data must be as in {shape}")
 
 

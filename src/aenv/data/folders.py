@@ -29,7 +29,11 @@ def named_here(variable: str) -> Path | None:
 
 def of_built_in(name: str) -> dict[str, str]:
     """This process's own variables that tell where the data of a built-in environment is, for others to find."""
-    ours = {key: folder for key, folder in settings.variables().items() if key.endswith("_DIR") and folder}
+    ours = {
+        key: folder
+        for key, folder in settings.variables().items()
+        if key.endswith(("_DATA_DIR", "_GIT_DIR")) and folder
+    }
     versions = built_in().get(name, {}).values() if ours else ()  # nothing is read where nothing is set
     asked = {key for project in versions if project.data for key in (project.data.variable, *project.data.folders)}
     return {key: str(Path(ours[key]).expanduser().absolute()) for key in asked & ours.keys()}
