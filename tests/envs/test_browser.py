@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import shutil
 import struct
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -19,13 +20,14 @@ import pytest
 from aenv import Context, ToolError
 from aenv.boot.purity import is_same_for_all
 from tests.envs.shells import ENVIRONMENTS, module, native_gateway, post, result_of
-from tests.gateways import Gateway
+from tests.gateways import Gateway, running_gateway
 from tests.system import require
 
 browser = module("browser", "browser")
 site = module("browser", "browser_site")
 tasks = module("browser", "browser_tasks")
 tree = module("browser", "browser_tree")
+driver = module("browser", "browser_driver")
 
 PAGES = ("", "contact", "account", "inbox", "shop", "shop/cart", "shop/item/3", "trains", "trains/T101", "rooms")
 MORE_PAGES = (
@@ -36,6 +38,38 @@ MORE_PAGES = (
     "board",
     "board/items?from=8",
 )
+
+
+TRAPS = """
+from browser_site import Assignment, Reply, Section, Unknown
+
+OPENER = "let a = document.createElement('a'); a.href = '/inbox'; a.target = '_blank'; a.click()"
+PAGES = {
+    "stuck": '<button onclick="for (;;);">Stick</button>',
+    "many": "<i></i>" * 20_000,
+    "tall": '<div style="height:50000px">tall</div>',
+    "ask": "<script>document.title = prompt('Who?', 'Ada') + confirm('Sure?')</script>",
+    "file": '<a href="/contact" download="list.html">Get it</a>',
+    "opener": f'<button onclick="{OPENER}">Open it</button>',
+    "point": '<input style="position:fixed;left:300px;top:400px;width:200px" name="here">',
+    "turning": "<script>location.href = '/traps/turning?' + Math.random()</script>",
+}
+
+
+class Traps(Section):
+    name, title, about = "traps", "Traps", "Pages that agents meet elsewhere"
+
+    def __init__(self, chance):
+        self.state = []
+
+    def get(self, request):
+        if request.path not in PAGES:
+            raise Unknown
+        return Reply(PAGES[request.path])
+
+    def assignment(self):
+        return Assignment("Beware.", [], [])
+"""
 
 
 class Visitor:
@@ -99,6 +133,14 @@ def test_a_bad_split_task_or_seed_is_named_with_what_there_is() -> None:
         browser._seed({"BROWSER_SEED": "-1"})
 
 
+def test_without_chromium_the_command_that_installs_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_PROGRAMS", ("/no/such/chromium",))  # a host without one
+    with pytest.raises(ToolError, match=r"run: apt-get install -y chromium$"):
+        driver._program({})
+    with pytest.raises(ToolError, match=r"BROWSER_CHROMIUM is '/bin', and there is no such program"):
+        driver._program({"BROWSER_CHROMIUM": "/bin"})
+
+
 @pytest.mark.parametrize("task", list(tasks.TASKS))
 def test_looking_at_pages_changes_nothing_and_earns_nothing(task: str) -> None:
     episode = tasks.Episode(task, 7)
@@ -154,6 +196,35 @@ def test_what_a_visitor_writes_is_shown_as_text(contact: tuple[Any, Visitor]) ->
     assert "&lt;script&gt;" in shown
 
 
+def test_a_form_that_is_wrong_is_shown_again_with_what_was_written(contact: tuple[Any, Visitor]) -> None:
+    episode, visitor = contact
+    response, shown = visitor.post("contact", **{**right_message(episode), "email": ""})
+    wanted = episode.assignment.goal[0]
+    assert response.status == 400
+    assert "Please fill in: E-mail" in shown
+    assert f'value="{wanted["name"]}"' in shown
+    assert f"<option selected>{wanted['topic']}</option>" in shown
+    for path in ("trains/T101", "directory/answer", "rooms/when", "shop/add/3"):
+        response, shown = visitor.post(path)
+        assert (response.status, 'role="alert"' in shown, "<form" in shown) == (400, True, True), path
+    assert visitor.post("rooms/when", date="2031-02-30", people="4")[0].status == 400
+
+
+def test_numbers_that_no_page_asks_for_are_refused_as_others_are(contact: tuple[Any, Visitor]) -> None:
+    _, visitor = contact
+    long = "9" * 5000
+    assert visitor.post("shop/add/3", count=long)[0].status == 400
+    assert visitor.get(f"shop/item/{long}")[0] == 404
+    assert visitor.get(f"directory?page={long}")[0] == 200
+    assert visitor.get(f"board/items?from={long}")[0] == 200
+
+
+def test_every_page_has_the_site_s_frame(contact: tuple[Any, Visitor]) -> None:
+    _, visitor = contact
+    for page in ("", "inbox", "no-such-page"):
+        assert 'class="brand"' in visitor.get(page)[1]
+
+
 def test_a_form_that_is_too_large_is_refused(contact: tuple[Any, Visitor]) -> None:
     _, visitor = contact
     assert visitor.post("contact", text="x" * (65 << 10))[0].status == 413
@@ -176,15 +247,18 @@ def test_the_tree_names_things_once_and_gives_refs_to_what_can_be_acted_on() -> 
     ticked = [{"name": "checked", "value": {"value": "true"}}, {"name": "disabled", "value": {"value": False}}]
     made = tree.tree_of(
         [
-            node("1", "RootWebArea", "Title", ("2", "4", "5", "8")),
+            node("1", "RootWebArea", "Title", ("2", "4", "5", "8", "12")),
             node("2", "button", "Send", ("3",)),
             node("3", "StaticText", "Send"),
             node("4", "checkbox", "Copy  me", properties=ticked),
             node("5", "generic", "", ("6",)),
             node("6", "StaticText", "A remark"),
-            node("7", "textbox", "Name", value={"value": "Ada"}, ignored=False),
+            node("7", "textbox", "Name", ("10",), value={"value": "Ada"}, ignored=False),
             node("8", "LabelText", "", ("9", "7")),
             node("9", "StaticText", "Name"),
+            node("10", "generic", "", ("11",)),
+            node("11", "StaticText", "Ada"),
+            node("12", "Date", "Day"),
         ]
     )
     assert made.text.splitlines() == [
@@ -192,8 +266,9 @@ def test_the_tree_names_things_once_and_gives_refs_to_what_can_be_acted_on() -> 
         '- checkbox "Copy me" [e2] checked',
         "- A remark",
         '- textbox "Name" [e3] value="Ada"',
+        '- Date "Day" [e4]',
     ]
-    assert made.nodes == {"e1": 20, "e2": 40, "e3": 70}
+    assert made.nodes == {"e1": 20, "e2": 40, "e3": 70, "e4": 120}
     assert tree.tree_of([]).text == ""
 
 
@@ -286,6 +361,8 @@ async def test_what_cannot_be_done_is_said_and_the_browser_stays_usable(home: Pa
         stale = ref_of(shown, "Inbox")
         for address in ("file:///etc/passwd", "javascript:alert(1)", "view-source:http://x", "chrome://version"):
             await refused("goto", "give an http or https address", url=address)
+        for address in ("", "http://", "HTTP://[::1"):
+            await refused("goto", "give an http or https address", url=address)
         await refused("goto", "deployConfig.network", url="http://other.example/")
         await refused("click", "call accessibility_tree again", ref=stale)
         await said(gateway, id, "goto", url="/inbox")
@@ -293,6 +370,9 @@ async def test_what_cannot_be_done_is_said_and_the_browser_stays_usable(home: Pa
         await refused("click", "matches nothing", text="No such words")
         await refused("click", "one of ref, selector or text; given: none")
         await refused("click", "given: ref, text", ref="e1", text="x")
+        await refused("click", "both x and y", x=3)
+        await refused("click", "outside of the window, which is 1280 by 800", x=1280, y=3)
+        await refused("type", "no field has the focus", text="x")
         await refused("type", "Input of type", selector="input[value=m1]", text="x")
         await refused("press", "Unknown key", key="NoSuchKey")
         await said(gateway, id, "goto", url="/contact")
@@ -315,3 +395,73 @@ async def test_no_cheat_gets_a_reward(home: Path) -> None:
             answers = [await result_of(gateway, id, step["tool"], **step["arguments"]) for step in cheat["steps"]]
             assert (await post(gateway, id, "/task/reward"))["reward"] == 0.0, cheat["name"]
             assert "register_reward" not in json.dumps(answers), cheat["name"]
+
+
+@pytest.fixture(scope="module")
+def trapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The environment, with a section of pages that try a browser's patience."""
+    folder = tmp_path_factory.mktemp("trapped") / "browser"
+    shutil.copytree(ENVIRONMENTS / "browser", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "src" / "browser_traps.py").write_text(TRAPS)
+    known = folder / "src" / "browser_tasks.py"
+    text = known.read_text().replace('"works-board": Board,', '"works-board": Board, "traps": Traps,')
+    known.write_text(text.replace("from browser_site", "from browser_traps import Traps\nfrom browser_site", 1))
+    return folder
+
+
+@pytest.mark.slow  # Chromium, and a page that is waited for
+@pytest.mark.timeout(180)
+async def test_a_page_that_is_stuck_is_closed_and_the_login_stays(home: Path, trapped: Path) -> None:
+    login = tasks.Episode("account-login", 0).assignment.gold[:3]
+    async with running_gateway(home, trapped, engine="native") as gateway:
+        id = (await gateway.create("browser@1.0.0"))["id"]
+        for one in login:
+            await said(gateway, id, one["tool"], **one["arguments"])
+        await said(gateway, id, "goto", url="/traps/stuck")
+        result = await result_of(gateway, id, "click", text="Stick")
+        assert result["is_error"]
+        assert "did not answer any more and was closed" in result["content"][0]["text"]
+        assert "Welcome to Larkspur" in await said(gateway, id, "current_page")
+        await said(gateway, id, "goto", url="/account")
+        assert "Signed in as" in await said(gateway, id, "current_page")
+
+
+@pytest.mark.slow  # Chromium
+@pytest.mark.timeout(180)
+async def test_what_pages_do_beside_showing_is_told_or_happens_on_this_page(home: Path, trapped: Path) -> None:
+    async with running_gateway(home, trapped, engine="native") as gateway:
+        id = (await gateway.create("browser@1.0.0"))["id"]
+        asked = json.loads(await said(gateway, id, "goto", url="/traps/ask"))
+        assert asked["title"] == "Adatrue"
+        assert asked["dialogs"] == ["prompt, accepted: Who?", "confirm, accepted: Sure?"]
+        await said(gateway, id, "goto", url="/traps/file")
+        got = json.loads(await said(gateway, id, "click", text="Get it"))
+        assert got["downloads"] == ["list.html, refused"]
+        await said(gateway, id, "goto", url="/traps/opener")
+        assert "/inbox" in await said(gateway, id, "click", text="Open it")
+        await said(gateway, id, "goto", url="/traps/turning")
+        assert json.loads(await said(gateway, id, "goto", url="/inbox"))["url"] == "http://larkspur.test/inbox"
+
+
+@pytest.mark.slow  # Chromium
+@pytest.mark.timeout(180)
+async def test_pages_of_any_size_are_shown_as_far_as_is_of_use(home: Path, trapped: Path) -> None:
+    async with running_gateway(home, trapped, engine="native") as gateway:
+        id = (await gateway.create("browser@1.0.0"))["id"]
+        await said(gateway, id, "goto", url="/traps/many")
+        assert "elements, too many for a tree" in await said(gateway, id, "accessibility_tree")
+        await said(gateway, id, "goto", url="/traps/tall")
+        picture = (await result_of(gateway, id, "screenshot", full_page=True))["content"][0]
+        assert struct.unpack("!II", base64.b64decode(picture["data"])[16:24]) == (1280, 10_000)
+
+
+@pytest.mark.slow  # Chromium
+@pytest.mark.timeout(180)
+async def test_an_agent_clicks_at_a_point_of_the_picture_and_types_there(home: Path, trapped: Path) -> None:
+    async with running_gateway(home, trapped, engine="native") as gateway:
+        id = (await gateway.create("browser@1.0.0"))["id"]
+        await said(gateway, id, "goto", url="/traps/point")
+        await said(gateway, id, "click", x=350, y=415)
+        await said(gateway, id, "type", text="x שלום ✨")
+        assert 'value="x שלום ✨"' in await said(gateway, id, "accessibility_tree")
+        assert "/inbox" in await said(gateway, id, "click", selector='role=link[name="Inbox"]')

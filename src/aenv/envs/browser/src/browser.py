@@ -57,27 +57,35 @@ async def goto(world: InWorld, url: str) -> dict[str, Any]:
 
 
 @register_tool
-async def click(world: InWorld, ref: str = "", selector: str = "", text: str = "") -> dict[str, Any]:
-    """Click an element. Give exactly one of ref, selector and text.
+async def click(
+    world: InWorld, ref: str = "", selector: str = "", text: str = "", x: int | None = None, y: int | None = None
+) -> dict[str, Any]:
+    """Click an element, or a point. Give exactly one of ref, selector, text, or x and y.
 
     Args:
         ref: A ref of accessibility_tree, such as "e7".
-        selector: A CSS selector.
+        selector: A CSS selector, or a role and a name such as 'role=button[name="Close"]'.
         text: The text that the element shows.
+        x: Pixels from the left edge of the screenshot.
+        y: Pixels from its upper edge.
     """
-    return await world.browser.do(lambda view: view.click(ref, selector, text))
+    if x is None and y is None:
+        return await world.browser.do(lambda view: view.click(ref, selector, text))
+    if x is None or y is None or ref or selector or text:
+        raise ToolError("a point is both x and y, without ref, selector or text")
+    return await world.browser.do(lambda view: view.click_at(x, y))
 
 
 @register_tool(name="type")
 async def type_text(
     world: InWorld, text: str, ref: str = "", selector: str = "", submit: bool = False
 ) -> dict[str, Any]:
-    """Write a text into a field, in place of what it holds. Give one of ref and selector.
+    """Write a text into a field, in place of what it holds. Without ref and selector: into the one with the focus.
 
     Args:
         text: The text.
         ref: A ref of accessibility_tree, such as "e7".
-        selector: A CSS selector.
+        selector: A CSS selector, or a role and a name.
         submit: Press Enter afterwards.
     """
     return await world.browser.do(lambda view: view.type(ref, selector, text, submit))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from datetime import date
 from typing import Any
 
+from browser_look import escape
 from browser_names import TOWNS, person
 from browser_site import (
     Assignment,
@@ -14,12 +16,13 @@ from browser_site import (
     Unknown,
     choice,
     error,
-    escape,
     field_of,
     form,
     notice,
     step,
     table,
+    tick,
+    whole,
 )
 
 _GOODS = (
@@ -37,6 +40,7 @@ class Shop(Section):
 
     name = "shop"
     title = "Town shop"
+    about = "Goods for house and garden"
 
     def __init__(self, chance: random.Random) -> None:
         self._prices = {name: chance.randrange(200, 9000) for name in _GOODS}
@@ -47,11 +51,12 @@ class Shop(Section):
 
     def get(self, request: Request) -> Reply:
         page, _, item = request.path.partition("/")
+        number = whole(item)
         if page == "":
             rows = [(_link(name), _money(price)) for name, price in self._prices.items()]
             return Reply('<p><a href="/shop/cart">Cart</a></p>' + table(("Article", "Price"), rows))
-        if page == "item" and item.isdecimal() and int(item) < len(_GOODS):
-            return Reply(self._item(int(item)))
+        if page == "item" and number is not None and number < len(_GOODS):
+            return Reply(self._item(number))
         if page == "cart" and not item:
             return Reply(self._shown_cart(""))
         if page == "thanks" and not item:
@@ -60,12 +65,13 @@ class Shop(Section):
 
     def post(self, request: Request) -> Reply:
         page, _, item = request.path.partition("/")
-        if page == "add" and item.isdecimal() and int(item) < len(_GOODS):
-            count = request.text("count")
-            if not count.isdecimal() or not 1 <= int(count) <= _MOST_OF_ONE:
-                return Reply(error(f"Choose between 1 and {_MOST_OF_ONE}") + self._item(int(item)), 400)
-            name = _GOODS[int(item)]
-            self._cart[name] = min(self._cart.get(name, 0) + int(count), _MOST_OF_ONE)
+        number = whole(item)
+        if page == "add" and number is not None and number < len(_GOODS):
+            count = request.number("count")
+            if not 1 <= count <= _MOST_OF_ONE:
+                return Reply(error(f"Choose between 1 and {_MOST_OF_ONE}") + self._item(number), 400)
+            name = _GOODS[number]
+            self._cart[name] = min(self._cart.get(name, 0) + count, _MOST_OF_ONE)
             return Reply(location="/shop/cart")
         if request.path == "empty":
             self._cart = {}
@@ -96,8 +102,8 @@ class Shop(Section):
             (error(problem) if problem else "")
             + table(("Article", "Count", "Sum"), rows)
             + f"<p>Total: {_money(total)}</p>"
-            + form("/shop/empty", "", "Empty the cart")
             + form("/shop/order", choice("Delivery", "delivery", _DELIVERIES), "Place order")
+            + form("/shop/empty", "", "Empty the cart", "plain")
         )
 
     def assignment(self) -> Assignment:
@@ -127,6 +133,7 @@ class Trains(Section):
 
     name = "trains"
     title = "Train tickets"
+    about = "Timetable and booking"
 
     def __init__(self, chance: random.Random) -> None:
         self._to = chance.choice(TOWNS)
@@ -154,12 +161,7 @@ class Trains(Section):
         if request.path == "booked":
             return Reply(notice("Your ticket is booked. Have a good journey."))
         if request.path in self._trains:
-            one = self._trains[request.path]
-            body = (
-                f"<h2>{request.path} to {self._to}</h2><p>{_clock(one['leaves'])} to {_clock(one['arrives'])}</p>"
-            )
-            content = field_of("Passenger", "passenger")
-            return Reply(body + form(f"/trains/{request.path}", content, "Book ticket"))
+            return Reply(self._booking(request.path))
         if request.path:
             raise Unknown
         rows = [
@@ -167,7 +169,7 @@ class Trains(Section):
                 f'<a href="/trains/{id}">{id}</a>',
                 _clock(one["leaves"]),
                 _clock(one["arrives"]),
-                "direct" if not one["changes"] else f"{one['changes']} changes",
+                ("direct", "1 change", "2 changes")[one["changes"]],
                 _money(one["price"]),
             )
             for id, one in self._trains.items()
@@ -179,9 +181,15 @@ class Trains(Section):
         if request.path not in self._trains:
             raise Unknown
         if not request.text("passenger"):
-            return Reply(error("Who travels?"), 400)
+            return Reply(error("Who travels?") + self._booking(request.path), 400)
         self.state.append({"train": request.path, "passenger": request.text("passenger")})
         return Reply(location="/trains/booked")
+
+    def _booking(self, train: str) -> str:
+        one = self._trains[train]
+        times = f"<p>{_clock(one['leaves'])} to {_clock(one['arrives'])}, {_money(one['price'])}</p>"
+        content = field_of("Passenger", "passenger")
+        return f"<h2>{train} to {self._to}</h2>{times}" + form(f"/trains/{train}", content, "Book ticket")
 
     def assignment(self) -> Assignment:
         return Assignment(
@@ -202,6 +210,7 @@ class Rooms(Section):
 
     name = "rooms"
     title = "Book a room"
+    about = "Rooms of the town hall, in four steps"
 
     def __init__(self, chance: random.Random) -> None:
         self._draft: dict[str, Any] = {}
@@ -228,10 +237,11 @@ class Rooms(Section):
     def post(self, request: Request) -> Reply:
         match request.path:
             case "when":
-                date, people = request.text("date"), request.text("people")
-                if len(date) != 10 or not people.isdecimal():
-                    return Reply(error("A date and a number of people are needed") + self._when(), 400)
-                self._draft = {"date": date, "people": people}
+                day, people = request.text("date"), request.number("people")
+                if not _is_day(day) or not people:
+                    problem = "A date such as 2031-05-17 and a number of people are needed"
+                    return Reply(error(problem) + self._when(day, request.text("people")), 400)
+                self._draft = {"date": day, "people": str(people)}
                 return Reply(location="/rooms/room")
             case "room" if request.text("room") in _ROOMS and "people" in self._draft:
                 self._draft["room"] = request.text("room")
@@ -247,24 +257,26 @@ class Rooms(Section):
                 return Reply(location="/rooms/done")
         return Reply(location="/rooms")
 
-    def _when(self) -> str:
-        content = field_of("Date (YYYY-MM-DD)", "date") + field_of("People", "people", "number")
+    def _when(self, day: str = "", people: str = "") -> str:
+        content = field_of("Date (YYYY-MM-DD)", "date", value=day)
+        content += field_of("People", "people", "number", people)
         return "<h2>Step 1 of 4: when</h2>" + form("/rooms/when", content, "Next")
 
     def _which(self) -> str:
-        options = "".join(f'<label><input type="radio" name="room" value="{one}"> {one}</label>' for one in _ROOMS)
+        options = "".join(tick(one, "room", one, "radio") for one in _ROOMS)
         content = f"<fieldset><legend>Room</legend>{options}</fieldset>"
         return "<h2>Step 2 of 4: which room</h2>" + form("/rooms/room", content, "Next")
 
     def _extras(self) -> str:
-        boxes = (f'<label><input type="checkbox" name="extra" value="{one}"> {one}</label>' for one in _EXTRAS)
-        return "<h2>Step 3 of 4: extras</h2>" + form("/rooms/extras", "".join(boxes), "Next")
+        boxes = "".join(tick(one, "extra", one) for one in _EXTRAS)
+        content = f"<fieldset><legend>Extras</legend>{boxes}</fieldset>"
+        return "<h2>Step 3 of 4: extras</h2>" + form("/rooms/extras", content, "Next")
 
     def _review(self) -> str:
         draft = {**self._draft, "extras": ", ".join(self._draft["extras"]) or "none"}
-        rows = [(escape(name), escape(value)) for name, value in draft.items()]
-        again = '<p><a href="/rooms">Start again</a></p>'
-        return "<h2>Step 4 of 4: review</h2>" + table(("", ""), rows) + again + form("/rooms/book", "", "Confirm")
+        rows = [(escape(name.capitalize()), escape(value)) for name, value in draft.items()]
+        shown = table(("What", "Your choice"), rows) + form("/rooms/book", "", "Confirm")
+        return f'<h2>Step 4 of 4: review</h2>{shown}<p><a href="/rooms">Start again</a></p>'
 
     def assignment(self) -> Assignment:
         wanted = self._wanted
@@ -288,6 +300,13 @@ class Rooms(Section):
 
 def _is_right(train: dict[str, int]) -> bool:
     return train["changes"] == 0 and train["arrives"] < 720
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def _link(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 
+from browser_look import escape
 from browser_names import email, people, person, phone
 from browser_site import (
     Assignment,
@@ -14,15 +15,16 @@ from browser_site import (
     Unknown,
     choice,
     error,
-    escape,
     field_of,
     form,
     notice,
     step,
     table,
+    tick,
 )
 
 _TOPICS = ("Roads", "Schools", "Waste", "Parks", "Permits")
+_FIELDS = {"name": "Your name", "email": "E-mail", "topic": "Topic", "text": "Message"}
 _MATTERS = (
     "The street lamp on Mill Lane is broken",
     "When does the library open on Sunday?",
@@ -36,6 +38,7 @@ class Contact(Section):
 
     name = "contact"
     title = "Contact us"
+    about = "Write to the town office"
 
     def __init__(self, chance: random.Random) -> None:
         self.state: list[dict[str, object]] = []
@@ -53,29 +56,31 @@ class Contact(Section):
             return Reply(notice("Thank you, we have got your message."))
         if request.path:
             raise Unknown
-        return Reply(self._form(""))
+        return Reply(self._form(request))
 
     def post(self, request: Request) -> Reply:
         if request.path:
             raise Unknown
-        sent = {name: request.text(name) for name in ("name", "email", "topic", "text")}
-        missing = [name for name, value in sent.items() if not value]
+        sent = {name: request.text(name) for name in _FIELDS}
+        missing = [label for name, label in _FIELDS.items() if not sent[name]]
         if missing:
-            return Reply(self._form(f"Please fill in: {', '.join(missing)}"), 400)
+            return Reply(error(f"Please fill in: {', '.join(missing)}") + self._form(request), 400)
         if "@" not in sent["email"] or sent["topic"] not in _TOPICS:
-            return Reply(self._form("The e-mail address or the topic is not valid"), 400)
+            return Reply(error("The e-mail address or the topic is not valid") + self._form(request), 400)
         self.state.append({**sent, "copy": "copy" in request.form})
         return Reply(location="/contact/thanks")
 
-    def _form(self, problem: str) -> str:
+    def _form(self, request: Request) -> str:
+        """With what was written into it before."""
+        text = f'<textarea name="text" rows="5">{escape(request.text("text"))}</textarea>'
         content = (
-            field_of("Your name", "name")
-            + field_of("E-mail", "email")
-            + choice("Topic", "topic", _TOPICS)
-            + '<label>Message <textarea name="text" rows="5" cols="50"></textarea></label>'
-            + '<label><input type="checkbox" name="copy" value="1"> Send me a copy</label>'
+            field_of(_FIELDS["name"], "name", value=request.text("name"))
+            + field_of(_FIELDS["email"], "email", value=request.text("email"))
+            + choice(_FIELDS["topic"], "topic", _TOPICS, request.text("topic"))
+            + f"<label>{_FIELDS['text']} {text}</label>"
+            + tick("Send me a copy", "copy", is_on="copy" in request.form)
         )
-        return (error(problem) if problem else "") + form("/contact", content, "Send message")
+        return form("/contact", content, "Send message")
 
     def assignment(self) -> Assignment:
         wanted = self._wanted
@@ -101,6 +106,7 @@ class Account(Section):
 
     name = "account"
     title = "My account"
+    about = "Your phone number and newsletter"
 
     def __init__(self, chance: random.Random) -> None:
         self._user = person(chance).lower().replace(" ", ".")
@@ -114,13 +120,7 @@ class Account(Section):
             raise Unknown
         if not self._is_known(request):
             return Reply(self._login(""))
-        done = notice("Your changes were saved.") if request.path else ""
-        checked = " checked" if self.state["newsletter"] else ""
-        content = (
-            field_of("Phone", "phone", value=str(self.state["phone"]))
-            + f'<label><input type="checkbox" name="newsletter" value="1"{checked}> Newsletter</label>'
-        )
-        return Reply(f"{done}<p>Signed in as {escape(self._user)}</p>" + form("/account/save", content, "Save"))
+        return Reply((notice("Your changes were saved.") if request.path else "") + self._details())
 
     def post(self, request: Request) -> Reply:
         if request.path == "login":
@@ -135,12 +135,17 @@ class Account(Section):
         if not self._is_known(request):
             return Reply(self._login("Please sign in first"), 403)
         if not request.text("phone"):
-            return Reply(error("A phone number is needed"), 400)
+            return Reply(error("A phone number is needed") + self._details(), 400)
         self.state = {"phone": request.text("phone"), "newsletter": "newsletter" in request.form}
         return Reply(location="/account/saved")
 
     def _is_known(self, request: Request) -> bool:
         return request.cookies.get("session", "") in self._sessions
+
+    def _details(self) -> str:
+        content = field_of("Phone", "phone", value=str(self.state["phone"]))
+        content += tick("Newsletter", "newsletter", is_on=bool(self.state["newsletter"]))
+        return f"<p>Signed in as {escape(self._user)}</p>" + form("/account/save", content, "Save")
 
     def _login(self, problem: str) -> str:
         content = field_of("User name", "user") + field_of("Password", "password", "password")
@@ -168,6 +173,7 @@ class Inbox(Section):
 
     name = "inbox"
     title = "Inbox"
+    about = "Messages that you have got"
 
     def __init__(self, chance: random.Random) -> None:
         senders = people(chance, 4)
@@ -191,7 +197,7 @@ class Inbox(Section):
             )
             for id in self.state
         ]
-        return Reply(form("/inbox/delete", table(("", "From", "Subject"), rows), "Delete selected"))
+        return Reply(form("/inbox/delete", table(("Select", "From", "Subject"), rows), "Delete selected"))
 
     def post(self, request: Request) -> Reply:
         if request.path != "delete":

@@ -6,6 +6,7 @@ import json
 import random
 from urllib.parse import quote
 
+from browser_look import escape
 from browser_names import FIRST, LAST, people
 from browser_site import (
     Assignment,
@@ -14,12 +15,12 @@ from browser_site import (
     Section,
     Unknown,
     error,
-    escape,
     field_of,
     form,
     notice,
     step,
     table,
+    whole,
 )
 
 _PER_PAGE = 20
@@ -28,7 +29,7 @@ _VERBS = ("Repair", "Paint", "Order", "Check", "Clean", "Count", "Move")
 _THINGS = ("the fountain", "the benches", "new bulbs", "the gate", "the archive", "the notice board", "old signs")
 _BATCH = 8
 _BOARD = """
-<ul id="items"></ul><button id="more">Load more</button>
+<ul id="items" class="works"></ul><button id="more">Load more</button>
 <script>
 const list = document.getElementById("items"), more = document.getElementById("more");
 async function load() {
@@ -36,15 +37,21 @@ async function load() {
   const got = await (await fetch("/board/items?from=" + list.children.length)).json();
   for (const item of got.items) {
     const line = document.createElement("li"), button = document.createElement("button");
-    line.append(item.text + " ");
-    button.textContent = item.done ? "Reopen" : "Done";
-    button.setAttribute("aria-label", button.textContent + ": " + item.text);
+    const text = document.createElement("span");
+    text.textContent = item.text;
+    line.append(text);
+    const show = () => {
+      line.className = item.done ? "done" : "";
+      button.textContent = item.done ? "Reopen" : "Done";
+      button.className = item.done ? "plain" : "";
+      button.setAttribute("aria-label", button.textContent + ": " + item.text);
+    };
+    show();
     button.onclick = async () => {
       const body = new URLSearchParams({id: item.id, done: item.done ? "" : "1"});
       await fetch("/board/set", {method: "POST", body});
       item.done = !item.done;
-      button.textContent = item.done ? "Reopen" : "Done";
-      button.setAttribute("aria-label", button.textContent + ": " + item.text);
+      show();
     };
     line.append(button);
     list.append(line);
@@ -63,6 +70,7 @@ class Directory(Section):
 
     name = "directory"
     title = "Staff directory"
+    about = "Who works where, and their extensions"
 
     def __init__(self, chance: random.Random) -> None:
         names = [f"{chance.choice(FIRST)} {chance.choice(LAST)}" for _ in range(116)]
@@ -81,30 +89,31 @@ class Directory(Section):
             return Reply(notice("Your answer was recorded."))
         if request.path:
             raise Unknown
-        sought = request.query.get("q", "")
-        rows = [row for row in self._rows if sought.lower() in row[0].lower()]
-        last = max((len(rows) - 1) // _PER_PAGE, 0)
-        asked = request.query.get("page", "0")
-        page = min(int(asked), last) if asked.isdecimal() and len(asked) < 6 else 0
-        shown = [[escape(cell) for cell in row] for row in rows[page * _PER_PAGE : (page + 1) * _PER_PAGE]]
-        return Reply(
-            self._search(sought) + table(("Name", "Department", "Extension"), shown) + _turn(sought, page, last)
-        )
+        return Reply(self._list(request.query.get("q", ""), whole(request.query.get("page", "")) or 0))
 
     def post(self, request: Request) -> Reply:
         if request.path != "answer":
             raise Unknown
         if not request.text("extension"):
-            return Reply(error("Write an extension"), 400)
+            return Reply(error("Write an extension") + self._list("", 0), 400)
         self.state.append(request.text("extension"))
         return Reply(location="/directory/answered")
+
+    def _list(self, sought: str, asked: int) -> str:
+        rows = [row for row in self._rows if sought.lower() in row[0].lower()]
+        last = max((len(rows) - 1) // _PER_PAGE, 0)
+        page = min(asked, last)
+        shown = [[escape(cell) for cell in row] for row in rows[page * _PER_PAGE : (page + 1) * _PER_PAGE]]
+        head = ("Name", "Department", "Extension")
+        return self._search(sought) + table(head, shown) + _turn(sought, page, last)
 
     def _search(self, sought: str) -> str:
         search = (
             f'<form action="/directory"><label>Search by name <input name="q" value="{escape(sought)}"></label>'
             "<button>Search</button></form>"
         )
-        return search + form("/directory/answer", field_of("Extension asked for", "extension"), "Submit answer")
+        answer = form("/directory/answer", field_of("Extension asked for", "extension"), "Submit answer", "plain")
+        return f'<div class="side">{search}{answer}</div>'
 
     def assignment(self) -> Assignment:
         name, home = self._asked
@@ -126,6 +135,7 @@ class Board(Section):
 
     name = "board"
     title = "Works board"
+    about = "What the town is busy with"
 
     def __init__(self, chance: random.Random) -> None:
         texts = chance.sample([f"{verb} {thing}" for verb in _VERBS for thing in _THINGS], 24)
@@ -136,8 +146,7 @@ class Board(Section):
 
     def get(self, request: Request) -> Reply:
         if request.path == "items":
-            start = request.query.get("from", "0")
-            first = int(start) if start.isdecimal() and len(start) < 6 else 0
+            first = whole(request.query.get("from", "")) or 0
             ids = list(self._texts)[first : first + _BATCH]
             items = [{"id": id, "text": self._texts[id], "done": self.state[id]} for id in ids]
             return Reply(json.dumps({"items": items, "more": first + _BATCH < len(self._texts)}), is_json=True)

@@ -6,7 +6,6 @@ sees what its HTML shows, and changes what its forms change. What sections there
 
 from __future__ import annotations
 
-import html
 import logging
 import random
 import sys
@@ -20,18 +19,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
+from browser_look import Link, escape, home, page
+
 logger = logging.getLogger(__name__)
 
 HOST = "larkspur.test"
 HOME = f"http://{HOST}/"
 _MOST_BYTES = 64 << 10  # of a form
-_STYLE = (
-    "body{font:16px sans-serif;margin:0 auto;max-width:60rem;padding:1rem;color:#223}"
-    "nav a{margin-right:1rem}table{border-collapse:collapse;margin:1rem 0}"
-    "td,th{border:1px solid #aab;padding:.3rem .6rem;text-align:left}"
-    "label{display:block;margin:.6rem 0}.error{color:#a00;font-weight:bold}"
-    ".notice{background:#efe;padding:.5rem}fieldset{margin:1rem 0}"
-)
 
 
 @dataclass(frozen=True)
@@ -47,6 +41,10 @@ class Request:
     def text(self, name: str) -> str:
         """A field of the form, without the space around it; empty when it is missing."""
         return self.form.get(name, [""])[0].strip()
+
+    def number(self, name: str) -> int:
+        """A field of the form that is a whole number of at most four digits; 0 when it is not."""
+        return whole(self.text(name)) or 0
 
 
 @dataclass(frozen=True)
@@ -78,6 +76,7 @@ class Section(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    about: ClassVar[str]
     state: Any
 
     @abstractmethod
@@ -102,6 +101,7 @@ class Site:
 
     def __init__(self, kinds: Sequence[type[Section]], seed: int) -> None:
         self.sections = {kind.name: kind(random.Random(f"{kind.name}/{seed}")) for kind in kinds}
+        self._links = {kind.name: Link(kind.title, kind.about) for kind in kinds}
         self._turn = threading.Lock()
 
     def state(self) -> dict[str, Any]:
@@ -116,24 +116,16 @@ class Site:
             raise Unknown
         with self._turn:
             if section is None:
-                return Reply(self._home())
+                return Reply(home(self._links))
             reply = section.get(request) if request.method == "GET" else section.post(request)
         if reply.is_json or reply.location:
             return reply
-        return Reply(self._page(section.title, reply.body), reply.status, cookie=reply.cookie)
+        shown = page(section.title, reply.body, self._links, name)
+        return Reply(shown, reply.status, cookie=reply.cookie)
 
-    def _home(self) -> str:
-        links = "".join(
-            f'<li><a href="/{name}">{escape(one.title)}</a></li>' for name, one in self.sections.items()
-        )
-        return self._page("Welcome to Larkspur", f"<p>What would you like to do?</p><ul>{links}</ul>")
-
-    def _page(self, title: str, body: str) -> str:
-        return (
-            f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)} - Larkspur</title>'
-            f'<link rel="icon" href="data:,"><style>{_STYLE}</style></head><body>'
-            f'<nav><a href="/">Larkspur</a></nav><main><h1>{escape(title)}</h1>{body}</main></body></html>'
-        )
+    def missing(self) -> Reply:
+        """For an address that there is not."""
+        return Reply(page("There is no such page", '<p><a href="/">Home</a></p>', self._links), 404)
 
 
 class Server(ThreadingHTTPServer):
@@ -196,7 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             reply = self.server.site.answer(name, request)
         except Unknown:
-            reply = Reply("<h1>There is no such page</h1>", 404)
+            reply = self.server.site.missing()
         self._send(reply)
 
     def _cookies(self) -> dict[str, str]:
@@ -219,9 +211,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
 
-def escape(text: object) -> str:
-    """As it stands in HTML, attributes included."""
-    return html.escape(str(text))
+def whole(text: str) -> int | None:
+    """The whole number that is meant; None for all else, and for what no page asks for."""
+    return int(text) if text.isdecimal() and len(text) <= 4 else None
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -231,9 +223,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table>"
 
 
-def form(action: str, content: str, button: str) -> str:
-    """A form with one button."""
-    return f'<form method="post" action="{action}">{content}<button>{escape(button)}</button></form>'
+def form(action: str, content: str, button: str, kind: str = "") -> str:
+    """A form with one button; `kind` is the button's class."""
+    press = f'<button class="{kind}">{escape(button)}</button>' if kind else f"<button>{escape(button)}</button>"
+    return f'<form method="post" action="{action}">{content}{press}</form>'
 
 
 def field_of(label: str, name: str, kind: str = "text", value: str = "") -> str:
@@ -241,9 +234,16 @@ def field_of(label: str, name: str, kind: str = "text", value: str = "") -> str:
     return f'<label>{escape(label)} <input type="{kind}" name="{name}" value="{escape(value)}"></label>'
 
 
-def choice(label: str, name: str, options: Sequence[str]) -> str:
-    """A labelled list to choose from; nothing is chosen at first."""
-    values = "".join(f"<option>{escape(one)}</option>" for one in options)
+def tick(label: str, name: str, value: str = "1", kind: str = "checkbox", is_on: bool = False) -> str:
+    """A labelled box to tick, or a button of which one is chosen."""
+    on = " checked" if is_on else ""
+    box = f'<input type="{kind}" name="{name}" value="{escape(value)}"{on}>'
+    return f'<label class="tick">{box} {escape(label)}</label>'
+
+
+def choice(label: str, name: str, options: Sequence[str], chosen: str = "") -> str:
+    """A labelled list to choose from."""
+    values = "".join(f"<option{' selected' if one == chosen else ''}>{escape(one)}</option>" for one in options)
     return f'<label>{escape(label)} <select name="{name}"><option value="">-</option>{values}</select></label>'
 
 

@@ -20,8 +20,10 @@ _SILENT = {
 }
 _ACTED_ON = {
     *("button", "link", "textbox", "searchbox", "checkbox", "radio", "combobox", "listbox", "option", "menuitem"),
+    *("Date", "DateTime", "InputTime", "ColorWell"),
     *("slider", "spinbutton", "switch", "tab", "treeitem", "menuitemcheckbox", "menuitemradio", "textarea"),
 }
+_FIELDS = {"textbox", "searchbox", "spinbutton"}
 _STATES = ("checked", "disabled", "expanded", "selected", "pressed", "required", "invalid")
 
 
@@ -57,7 +59,9 @@ def _lines(by_id: dict[str, dict[str, Any]], root: dict[str, Any], tree: Tree) -
         is_shown = not node.get("ignored") and role not in _SILENT and bool(name or role != "StaticText")
         if is_shown:
             yield "  " * depth + _line(node, role, name, tree)
-        children = [by_id[id] for id in node.get("childIds", ()) if id in by_id]
+        # What is written in a field is its value, told already.
+        ids = () if role in _FIELDS and _value(node, "value") else node.get("childIds", ())
+        children = [by_id[id] for id in ids if id in by_id]
         # A button's text is the button's name, and a label's text its field's: once is enough.
         told = [_value(one, "name") for one in children if _value(one, "role") in _ACTED_ON]
         told += [name] if is_shown else []
