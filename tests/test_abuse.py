@@ -92,6 +92,7 @@ def test_a_chunked_body_above_the_limit_is_refused(client: Raw) -> None:
     assert "64 MiB" in reply.error()
 
 
+@pytest.mark.slow
 def test_a_body_just_below_the_limit_is_taken(client: Raw) -> None:
     body = json.dumps({"text": "x" * (LIMIT - 100)}).encode()
     assert len(client.request("POST", "/tools/echo", body).json()["data"]["content"][0]["text"]) == LIMIT - 100

@@ -121,6 +121,7 @@ def test_what_a_tool_prints_stays_out_of_the_stdio_protocol() -> None:
     assert "a line that is not JSON" in complaints
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [b"nonsense", b"[]", b"\xff\xfe", b"[" * 100_000, b'{"jsonrpc": "1.0"}', b"null"])
 def test_a_bad_line_on_stdio_is_answered_and_forgotten(line: bytes) -> None:
     answers, _ = _over_stdio([line, PING])

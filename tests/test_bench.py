@@ -134,6 +134,7 @@ def test_the_worst_of_a_hundred_is_beyond_the_median() -> None:
     assert native.p99([1.0] * 299 + [9.0]) == 1.0
 
 
+@pytest.mark.slow
 def test_a_worker_measures_what_it_is_asked_to() -> None:
     with (
         runtime(ENVIRONMENTS / "portable") as server,
@@ -168,6 +169,7 @@ def test_memory_that_was_given_back_counts_as_a_rise() -> None:
     assert max(rises[0], rises[2]) < 10_000_000
 
 
+@pytest.mark.slow
 async def test_the_stub_gateway_makes_instances_up_to_its_limit_and_ends(tmp_path: Path) -> None:
     with listening("benchmarks.stub_gateway", "--home", str(tmp_path), "--max-instances", "1") as server:
         process = psutil.Process(server.pid)

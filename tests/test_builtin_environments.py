@@ -96,6 +96,7 @@ async def look(gateway: Gateway, env_name: str = "kit", **body: Any) -> dict[str
 # Found by name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
@@ -222,6 +223,7 @@ def test_the_new_fields_are_known(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert caplog.records == []
 
 
+@pytest.mark.slow
 async def test_data_is_found_in_the_order_of_who_says_it(
     tmp_path: Path, built_in: Path, data: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +273,7 @@ async def test_a_variable_of_the_gateway_that_names_no_folder_is_told_without_th
         assert "nowhere" not in reply["message"]
 
 
+@pytest.mark.slow
 async def test_an_isolated_instance_reads_its_data_at_one_place_and_cannot_change_it(
     tmp_path: Path, built_in: Path, data: Callable[[str], Path]
 ) -> None:
@@ -302,6 +305,7 @@ def look() -> dict:
 '''
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["process", "native"])
 async def test_further_folders_are_found_as_the_data_are_and_can_be_read_alone(
     tmp_path: Path, data: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, engine: str
@@ -403,6 +407,7 @@ def test_the_folder_is_a_project_with_all_its_parts(folder: Path, caplog: pytest
     assert not (folder / "__init__.py").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", PROJECTS, ids=lambda folder: folder.name)
 def test_its_sources_import_the_standard_library_pydantic_their_own_and_public_names(folder: Path) -> None:
     sources = sorted((folder / "src").rglob("*.py"))

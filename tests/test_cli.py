@@ -33,6 +33,7 @@ class TestHelp:
         options = [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
         assert [option.name for option in options if not option.help] == []
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", COMMANDS)
     def test_every_page_shows_its_usage(self, name: str) -> None:
         done = aenv(name, "--help")
@@ -42,6 +43,7 @@ class TestHelp:
 
 
 class TestFailures:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("command", "code", "message"),
         [
@@ -79,6 +81,7 @@ class TestFailures:
         assert done.returncode == code
         assert done.stdout == ""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("text", "message"),
         [
@@ -229,6 +232,7 @@ class TestInit:
 
 
 class TestCompletion:
+    @pytest.mark.slow
     @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
     def test_a_script_loads_in_its_shell(self, shell: str) -> None:
         program = system.require(shell, shell)

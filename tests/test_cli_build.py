@@ -87,6 +87,7 @@ class TestBundle:
         ) + "\n"
         assert stat.S_IMODE((folder / "config.json").stat().st_mode) == 0o664
 
+    @pytest.mark.slow
     def test_a_second_build_changes_nothing_and_a_push_would_send_the_same(
         self, folder: Path, without_docker: dict[str, str]
     ) -> None:
@@ -113,6 +114,7 @@ class TestBundle:
         assert done.returncode == 0
         assert done.stderr.splitlines()[-1] == f"no image was built: there is no '{folder}/deploy/Dockerfile'"
 
+    @pytest.mark.slow
     def test_requirements_become_a_layer(
         self, folder: Path, without_docker: dict[str, str], tmp_path: Path
     ) -> None:

@@ -60,6 +60,7 @@ class TestRun:
             f"export DUMMY_INSTANCE_IP={url}",
         ]
 
+    @pytest.mark.slow
     def test_the_variables_and_the_call_timeout_of_config_json_count(self, project: Path) -> None:
         config = json.loads((project / "config.json").read_text())
         config["deployConfig"] |= {
@@ -94,6 +95,7 @@ class TestRun:
             async with Environment("my-env@1.0.0", aenv_url=f"http://127.0.0.1:{control}") as env:
                 assert await env.call_function("word_count", {"text": "a b"}) == 2
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
     def test_a_signal_stops_it_and_the_runtime_in_order(
         self, project: Path, signal_number: signal.Signals
@@ -107,6 +109,7 @@ class TestRun:
             assert server.process.stderr
             assert "Traceback" not in server.process.stderr.read()
 
+    @pytest.mark.slow
     def test_killing_it_leaves_no_runtime_behind(self, project: Path) -> None:
         with serving(*RUN, cwd=project) as server:
             address(server)
@@ -130,6 +133,7 @@ class TestRun:
         with serving(*RUN, "--work-dir", project, "src/custom_env.py") as server:
             assert "my_custom_echo_env" in server.until("my_custom_echo_env")[-1]
 
+    @pytest.mark.slow
     def test_what_follows_the_dashes_is_the_environments(self, project: Path) -> None:
         (project / "src" / "more.py").write_text(
             "import sys\nfrom aenv import register_tool\n\n"
@@ -152,6 +156,7 @@ class TestRun:
         with serving(*RUN, "--lenient", cwd=project) as server:
             assert any("my_custom_echo_env" in line for line in server.until("export DUMMY_INSTANCE_IP="))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("flag", ["--port", "--control-port"])
     def test_a_port_in_use_is_one_line_with_the_fix(self, project: Path, flag: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -162,6 +167,7 @@ class TestRun:
         assert first == f"aenv: cannot listen on 127.0.0.1:{port}: address already in use"
         assert second.startswith(f"try: {flag}")
 
+    @pytest.mark.slow
     def test_a_runtime_that_dies_is_reported(self, project: Path) -> None:
         (project / "src" / "more.py").write_text(
             "import os, signal\nfrom aenv import register_tool\n\n"
@@ -173,6 +179,7 @@ class TestRun:
         assert code == 1
         assert stderr.splitlines()[-1] == f"aenv: the runtime of '{project}' ended with SIGKILL"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("template", ["benchmark", "service"])
     def test_every_template_can_be_run(self, tmp_path: Path, template: str) -> None:
         scaffold.write(tmp_path, scaffold.render(template, "my-env", "1.0.0"))
@@ -193,6 +200,7 @@ class TestRun:
 
 
 class TestReload:
+    @pytest.mark.slow
     def test_a_change_restarts_the_runtime_on_the_same_port(self, project: Path) -> None:
         source = project / "src" / "custom_env.py"
         with serving(*RUN, "--reload", cwd=project) as server:
@@ -203,6 +211,7 @@ class TestReload:
             assert done.stdout == '{"changed":"x"}\n'
             assert server.stop() == 0
 
+    @pytest.mark.slow
     def test_a_change_of_the_configuration_counts_too(self, project: Path) -> None:
         with serving(*RUN, "--reload", cwd=project) as server:
             url = address(server)
@@ -210,6 +219,7 @@ class TestReload:
             config.write_text(config.read_text().replace('"linux"', '"posix"'))
             assert address(server) == url
 
+    @pytest.mark.slow
     def test_a_new_file_in_a_new_folder_is_noticed(self, project: Path) -> None:
         with serving(*RUN, "--reload", cwd=project) as server:
             address(server)
@@ -220,6 +230,7 @@ class TestReload:
             lines = server.until("another")
             assert lines[-1].startswith("another")
 
+    @pytest.mark.slow
     def test_broken_code_is_waited_out(self, project: Path) -> None:
         source = project / "src" / "custom_env.py"
         good = source.read_text()
@@ -231,6 +242,7 @@ class TestReload:
             assert address(server) == url
             assert server.stop(signal.SIGINT) == 0
 
+    @pytest.mark.slow
     def test_files_that_are_no_source_change_nothing(self, project: Path) -> None:
         source = project / "src" / "custom_env.py"
         with serving(*RUN, "--reload", cwd=project) as server:
@@ -278,6 +290,7 @@ class TestStdio:
 
 
 class TestInspector:
+    @pytest.mark.slow
     def test_it_is_started_through_npx_and_ends_with_us(self, project: Path, tmp_path: Path) -> None:
         npx = tmp_path / "npx"
         # As the real one does: the server is a child that no signal is passed on to.
@@ -304,6 +317,7 @@ class TestCall:
     def test_a_text_parameter_keeps_its_text(self, url: str) -> None:
         assert aenv("call", "my_custom_echo_env", "content=123", "--url", url).stdout == '{"result":"123"}\n'
 
+    @pytest.mark.slow
     def test_json_prints_the_whole_result(self, url: str) -> None:
         done = aenv("call", "my_custom_echo_env", "--args", '{"content": "x"}', "--json", "--url", url)
         assert json.loads(done.stdout) == {
@@ -312,31 +326,37 @@ class TestCall:
             "structured": {"result": "x"},
         }
 
+    @pytest.mark.slow
     def test_a_function_and_a_reward_can_be_called(self, url: str) -> None:
         assert aenv("call", "word_count", "text=1 2", "--function", "--url", url).stdout == "2\n"
         done = aenv("call", "my_custom_reward", "task=t", "--reward", "--url", url)
         assert json.loads(done.stdout)["task_name"] == "t"
 
+    @pytest.mark.slow
     def test_a_tool_that_fails_exits_with_1(self, url: str) -> None:
         done = aenv("call", "my_custom_echo_env", "--url", url)
         assert done.returncode == 1
         assert done.stdout == "bad arguments for 'my_custom_echo_env': 'content' is required\n"
 
+    @pytest.mark.slow
     def test_a_function_that_is_not_there_is_one_line(self, url: str) -> None:
         done = aenv("call", "nope", "--function", "--url", url)
         assert (done.returncode, done.stdout) == (1, "")
         assert len(done.stderr.splitlines()) == 1
 
+    @pytest.mark.slow
     def test_the_full_name_of_a_tool_works_too(self, url: str) -> None:
         done = aenv("call", "my-env@1.0.0/my_custom_echo_env", "content=1", "--url", url)
         assert done.stdout == '{"result":"1"}\n'
 
+    @pytest.mark.slow
     def test_the_variable_gives_the_address(self, url: str) -> None:
         done = aenv("call", "my_custom_echo_env", "content=x", env=environ(DUMMY_INSTANCE_IP=url))
         assert done.stdout == '{"result":"x"}\n'
 
 
 class TestServe:
+    @pytest.mark.slow
     async def test_an_instance_can_be_created_and_then_called_from_the_shell(
         self, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -357,6 +377,7 @@ class TestServe:
             assert server.process.stdout
             assert server.process.stdout.read() == ""
 
+    @pytest.mark.slow
     def test_a_port_in_use_is_one_line(self, tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])
@@ -367,6 +388,7 @@ class TestServe:
 
 
 class TestDemo:
+    @pytest.mark.slow
     def test_it_shows_every_step_with_its_time_and_leaves_nothing_behind(self, tmp_path: Path) -> None:
         done = aenv("demo", env=environ(TMPDIR=str(tmp_path), HOME=str(tmp_path), DUMMY_INSTANCE_IP="127.0.0.1:1"))
         assert done.returncode == 0, done.stderr

@@ -138,6 +138,7 @@ async def test_a_download_goes_on_where_it_broke_off(gateway: Gateway, packed: P
         assert progress == sorted(progress)
 
 
+@pytest.mark.slow
 async def test_a_connection_that_never_works_is_given_up(gateway: Gateway, packed: Packed) -> None:
     async with breaking(gateway.control) as (control, hub):
         control.cuts = 1000

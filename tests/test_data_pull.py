@@ -388,6 +388,7 @@ def test_every_source_is_pinned(tmp_path: Path) -> None:
 # The command
 
 
+@pytest.mark.slow
 def test_the_command_pulls_and_lists(served: Served, tmp_path: Path) -> None:
     served.folder({"a": b"12345"})
     env = environ(AENV_HOME=str(tmp_path / "home"))

@@ -45,6 +45,7 @@ async def run(*command: str, **variables: str) -> str:
     return stdout.decode()
 
 
+@pytest.mark.slow
 async def test_the_notes_environment_works_as_the_pages_show(start, tmp_path):
     runtime = await start(SOURCES / "notes_env.py", AENV_WORKSPACE=str(tmp_path))
     said = await run("use_notes.py", DUMMY_INSTANCE_IP=runtime.url)
@@ -65,6 +66,7 @@ async def test_the_notes_environment_works_as_the_pages_show(start, tmp_path):
     assert await run("use_notes_sync.py", DUMMY_INSTANCE_IP=runtime.url) == "{'today': 'it rains'}\n"
 
 
+@pytest.mark.slow
 async def test_the_tour_of_the_readme_works(start, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "program.py").write_text("def main(): ...")

@@ -72,6 +72,7 @@ async def test_a_block_that_also_makes_a_fastmcp_server_serves_its_tools(
     await test_a_block_that_defines_an_environment_serves_it(name, documents, tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_block_that_uses_an_environment_runs(
     name: str, documents: Path, documented: Served, tmp_path: Path

@@ -256,6 +256,7 @@ class TestBounds:
             writer.close()
             tunnels[1][1].close()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("direction", ["up", "down"])
     async def test_what_one_side_does_not_read_the_other_cannot_send(self, spaces: Spaces, direction: str) -> None:
         sent = asyncio.get_running_loop().create_future()

@@ -115,6 +115,7 @@ async def test_the_documented_walk_works_in_direct_mode(runtime):
         assert (info["name"], info["status"], info["ip"]) == ("my-env@1.0.0", "Running", "127.0.0.1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["{host}:{port}", "http://{host}:{port}", "http://{host}:{port}/"])
 async def test_the_direct_address_may_have_a_scheme_or_not(runtime, monkeypatch, address):
     origin = runtime.origin
@@ -189,6 +190,7 @@ async def test_progress_reaches_the_callback_and_the_stream(runtime):
         assert items[1].structured == {"result": 1}
 
 
+@pytest.mark.slow
 async def test_a_timeout_is_typed_and_stops_the_tool(runtime):
     async with Environment("e@1") as env:
         with pytest.raises(errors.ToolTimeoutError, match=r"tool 'hang' gave no answer within 0.1 s"):
@@ -196,6 +198,7 @@ async def test_a_timeout_is_typed_and_stops_the_tool(runtime):
         assert (await env.call_tool("history", {"length": 2})).structured == {"result": ["started", "stopped"]}
 
 
+@pytest.mark.slow
 async def test_a_cancelled_call_is_cancelled_and_stops_the_tool(runtime):
     async with Environment("e@1") as env:
         call = asyncio.ensure_future(env.call_tool("hang", {}))
@@ -220,6 +223,7 @@ async def test_an_unreachable_runtime_is_told_when_entering(monkeypatch, unused_
             pass
 
 
+@pytest.mark.slow
 async def test_skip_for_healthy_leaves_out_the_probe_and_the_first_call_makes_up_for_it(runtime, monkeypatch):
     async with Environment("e@1", skip_for_healthy=True) as env:
         assert (await env.call_tool("empty")).is_error is False
@@ -279,6 +283,7 @@ async def test_nothing_secret_is_logged_at_info(runtime, caplog):
     assert "31337" not in caplog.text
 
 
+@pytest.mark.slow
 async def test_the_sync_environment_works_beside_a_running_loop(runtime):
     with SyncEnvironment("my-env@1.0.0") as env:
         assert env.call_tool("search_code", {"query": "q"}).structured == {"matches": ["q", "."]}

@@ -123,6 +123,7 @@ def outcomes(found: list[dict[str, Any]]) -> dict[str, str]:
 
 
 class TestAgents:
+    @pytest.mark.slow
     async def test_the_oracle_passes_and_who_does_nothing_fails(self, run: Run, tmp_path: Path) -> None:
         found = await run("sums", agents.Oracle())
         assert outcomes(found) == {"two": "pass", "six": "pass"}
@@ -135,6 +136,7 @@ class TestAgents:
         assert written == run.told == found
         assert outcomes(await run("sums", agents.Nop(), out=tmp_path / "nop")) == {"two": "fail", "six": "fail"}
 
+    @pytest.mark.slow
     async def test_calls_at_random_are_the_same_for_the_same_seed(self, run: Run, tmp_path: Path) -> None:
         async def conversation(seed: int, number: int) -> list[Any]:
             file = tmp_path / f"chats{number}"
@@ -408,6 +410,7 @@ class TestEvalOnly:
 
 
 class TestCommand:
+    @pytest.mark.slow
     def test_a_folder_that_is_for_evaluation_alone(self, tmp_path: Path) -> None:
         project = make_project(tmp_path, "sums", code=SUMS)
         config = json.loads((project / "config.json").read_text())
@@ -433,6 +436,7 @@ class TestCommand:
         assert len(again.stdout.splitlines()) == 2
         assert len((tmp_path / "x").read_text().splitlines()) == 2
 
+    @pytest.mark.slow
     def test_misuse_is_one_line(self, url: str, tmp_path: Path) -> None:
         for words, message in (
             (("sums",), "missing option '--agent'"),
@@ -447,6 +451,7 @@ class TestCommand:
             assert len(done.stderr.splitlines()) <= 2
             assert done.stdout == ""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_an_interruption_leaves_results_and_no_instances(
         self, served: tuple[str, Path], tmp_path: Path, number: signal.Signals

@@ -145,6 +145,7 @@ async def test_a_tunnel_carries_bytes_both_ways_and_each_end_on_its_own(spaces: 
         writer.close()
 
 
+@pytest.mark.slow
 async def test_a_tunnel_to_an_ipv6_address_works(spaces: Spaces) -> None:
     async with serving(spaces.world, echo, "::"), proxied(spaces, "2001:db8:9::/64") as proxy:
         reader, writer = await proxy.tunnel("[2001:db8:9::10]:80")

@@ -21,6 +21,8 @@ from tests.frost import FrostEngine
 from tests.gateways import ECHO, Gateway, composed, listening, make_project, running_gateway
 from tests.test_gateway_races import held
 
+pytestmark = pytest.mark.slow
+
 PORT = '''
 import http.server
 import threading

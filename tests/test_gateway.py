@@ -135,6 +135,7 @@ async def test_an_environment_that_fails_to_load_is_a_failed_instance_with_the_t
     assert gateway.leftovers() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "message"),
     [

@@ -185,6 +185,7 @@ class Program:
         return code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_stops_the_gateway_and_its_instances(
     home: Path, tmp_path: Path, number: signal.Signals
@@ -199,6 +200,7 @@ async def test_a_signal_stops_the_gateway_and_its_instances(
     assert leftovers(home) == []
 
 
+@pytest.mark.slow
 async def test_what_a_killed_gateway_left_is_taken_over_by_the_next(home: Path, tmp_path: Path) -> None:
     project = make_project(tmp_path)
     program = Program(home, project)
@@ -215,6 +217,7 @@ async def test_what_a_killed_gateway_left_is_taken_over_by_the_next(home: Path, 
         assert len(instance_processes(home)) == 1
 
 
+@pytest.mark.slow
 async def test_a_second_gateway_on_the_same_home_leaves_the_first_ones_instances_alone(
     home: Path, tmp_path: Path
 ) -> None:

@@ -26,6 +26,8 @@ from tests.conftest import REPOSITORY
 from tests.native import traces
 from tests.system import require
 
+pytestmark = pytest.mark.slow
+
 ENVIRONMENT = """
 import os
 import resource

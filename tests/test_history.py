@@ -63,6 +63,7 @@ async def history(runtime) -> list[dict]:
     return reply["data"]["calls"]
 
 
+@pytest.mark.slow
 async def test_every_kind_of_call_is_remembered_in_order(project, start):
     runtime = await start(project(CODE))
     await runtime.tool("echo", text="über")
@@ -97,6 +98,7 @@ async def test_failed_calls_say_why(project, start):
     assert "'number': input should be" in calls[2]["error"]
 
 
+@pytest.mark.slow
 async def test_a_call_that_its_caller_left_is_remembered(project, start, tmp_path):
     runtime = await start(project(CODE))
     os.mkfifo(tmp_path / "pipe")
@@ -117,6 +119,7 @@ async def test_health_checks_resets_and_lists_are_not_calls(project, start):
     assert await history(runtime) == []
 
 
+@pytest.mark.slow
 async def test_long_arguments_are_cut(project, start):
     runtime = await start(project(CODE))
     await runtime.tool("echo", text="ü" * 100_000)

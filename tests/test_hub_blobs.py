@@ -74,6 +74,7 @@ async def test_a_bucket_that_cannot_be_reached_is_unavailable(s3_url, tmp_path):
             await blobs.size("0" * 64)
 
 
+@pytest.mark.slow
 async def test_a_bucket_that_does_not_exist_is_unavailable(s3_url, tmp_path):
     async with open_blobs(s3_url.replace(s3_server.BUCKET, "other"), tmp_path) as blobs:
         digest, file = given(tmp_path, b"x")

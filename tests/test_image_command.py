@@ -12,6 +12,8 @@ from tests.command_line import aenv, environ
 from tests.gateways import make_project, running_gateway
 from tests.saved_images import docker_archive, file, layer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:

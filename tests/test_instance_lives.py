@@ -91,6 +91,7 @@ async def test_a_creation_goes_on_while_somebody_waits_for_it(home: Path, tmp_pa
         assert (await second)["status"] == "Running"
 
 
+@pytest.mark.slow
 async def test_a_client_whose_connection_broke_can_ask_again(home: Path, tmp_path: Path, pipe: Path) -> None:
     code = f"from pathlib import Path\nif not Path({str(tmp_path / 'again')!r}).exists():\n"
     code += "".join(f"    {line}\n" for line in NEVER_READY.format(pipe=str(pipe)).split("\n"))
@@ -169,6 +170,7 @@ async def test_a_renewed_instance_lives_from_then_on(home: Path, tmp_path: Path)
             await made.instances.renew(record.id, 600)
 
 
+@pytest.mark.slow
 async def test_an_instance_that_is_not_used_ends_after_its_idle_timeout(home: Path, tmp_path: Path) -> None:
     now = 1000.0
     async with composed(home, make_project(tmp_path, idleTimeout="5m"), clock=lambda: now) as made:

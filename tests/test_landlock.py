@@ -72,6 +72,7 @@ print(*[attempt(*args) for args in (
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("abi", [2, 3, 4, 5, 6, 7])
 def test_only_what_is_named_can_be_read_and_only_what_is_writable_changed(places: Path, abi: int) -> None:
     allowed, refused = restricted(places, ATTEMPTS, abi=abi).splitlines()

@@ -14,6 +14,8 @@ from aenv.stores.sqlite import SqliteStore
 from tests.gateways import Gateway, leftovers, make_project, new_id, running_gateway
 from tests.redis_server import redis_server
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:

@@ -81,6 +81,7 @@ async def test_discover_tells_versions_and_capabilities(runtime):
     assert (result["resultType"], result["cacheScope"]) == ("complete", "private")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("headers", "meta", "code"),
     [
@@ -150,6 +151,7 @@ async def test_a_result_above_one_mebibyte_is_plain_json(runtime):
     assert len(reply["result"]["content"][0]["text"]) == 3 << 20
 
 
+@pytest.mark.slow
 async def test_a_result_above_the_limit_is_a_failure_that_names_it(runtime):
     _, reply = await post(runtime, "tools/call", {"name": "huge", "arguments": {"mebibytes": 65}})
     assert reply["result"]["isError"] is True

@@ -28,6 +28,8 @@ from tests.native import traces
 from tests.ordinary import ordinary_user
 from tests.saved_images import busybox, docker_archive, file, folder, layer, link
 
+pytestmark = pytest.mark.slow
+
 _CODE = """
 import os, subprocess
 from aenv import register_tool

@@ -115,6 +115,7 @@ async def test_a_state_that_was_spoilt_from_inside_stops_nobody(
     assert (home / "elsewhere").exists()
 
 
+@pytest.mark.slow
 async def test_a_process_without_its_first_thread_is_ended_like_any_other(
     engine: ProcessEngine, projects: Projects
 ) -> None:
@@ -122,6 +123,7 @@ async def test_a_process_without_its_first_thread_is_ended_like_any_other(
         await engine.create(projects.spec(HEADLESS, start_timeout=1.0))
 
 
+@pytest.mark.slow
 async def test_a_very_deep_folder_can_be_removed(engine: ProcessEngine, id: str, folder: Path) -> None:
     for name in ("deep", "other"):
         (folder / "workspace" / name).mkdir()

@@ -165,6 +165,7 @@ async def test_a_large_body_arrives_whole(gateway: Gateway) -> None:
     assert await gateway.call(instance["id"], "echo", text=text[: MEBI // 2]) == text[: MEBI // 2]
 
 
+@pytest.mark.slow
 async def test_a_client_that_leaves_cancels_the_call_in_the_instance(gateway: Gateway, tmp_path: Path) -> None:
     pipe = tmp_path / "cancelled"
     os.mkfifo(pipe)

@@ -21,6 +21,8 @@ from tests.frost import FrostEngine
 from tests.gateways import composed, make_project
 from tests.test_gateway_races import held
 
+pytestmark = pytest.mark.slow
+
 
 class Short:
     """A host whose memory is short until so many instances have ended."""

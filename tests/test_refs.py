@@ -77,6 +77,7 @@ def test_one_version_cannot_be_named_like_a_range(version):
         refs.exact("a", version)
 
 
+@pytest.mark.slow
 @given(VERSIONS, VERSIONS)
 def test_the_place_of_a_version_sorts_as_the_version_does(one, other):
     by_version = (refs.Version(one) < refs.Version(other), refs.Version(one) == refs.Version(other))

@@ -146,6 +146,7 @@ async def test_a_cancelled_rollout_gives_its_instance_back(gateway):
     assert (await gateway.ask("GET", "/env-instance/*/list"))[1]["data"] == []
 
 
+@pytest.mark.slow
 async def test_many_environments_at_once_share_the_gateway(gateway):
     async def rollout(n: int) -> int:
         async with Environment("my-env@1.0.0") as env:

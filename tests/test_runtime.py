@@ -136,6 +136,7 @@ async def test_the_first_reward_is_the_default_and_others_go_by_name(project, st
     assert "it has first, strict" in reply["error"]
 
 
+@pytest.mark.slow
 async def test_reset_starts_over_with_seed_and_options(project, start):
     runtime = await start(project(BASICS))
     reply = await runtime.call("POST", "/task/reset", {"seed": 7, "options": {"level": 2}})
@@ -144,6 +145,7 @@ async def test_reset_starts_over_with_seed_and_options(project, start):
     assert (await bare.call("POST", "/task/reset", {}))[0] == 404
 
 
+@pytest.mark.slow
 async def test_the_default_health_answer_has_the_published_shape(project, start):
     runtime = await start(project(BASICS))
     status, reply = await runtime.call("GET", "/health")
@@ -153,6 +155,7 @@ async def test_the_default_health_answer_has_the_published_shape(project, start)
     assert reply["data"]["details"] == {"tool_count": 2}
 
 
+@pytest.mark.slow
 async def test_a_registered_health_check_replaces_the_default(project, start):
     code = "from aenv import *\n@register_health\ndef h(deep: bool = False): return {'status': 'ok', 'deep': deep}"
     runtime = await start(project(code))
@@ -218,6 +221,7 @@ async def history(length: int) -> list[str]:
 """
 
 
+@pytest.mark.slow
 async def test_a_client_that_disconnects_stops_its_async_tool(project, start):
     runtime = await start(project(CANCELLING))
     call = asyncio.ensure_future(runtime.tool("wait"))
@@ -226,6 +230,7 @@ async def test_a_client_that_disconnects_stops_its_async_tool(project, start):
     assert (await runtime.tool("history", length=2))["structuredContent"]["result"] == ["started", "stopped"]
 
 
+@pytest.mark.slow
 async def test_an_mcp_cancellation_stops_the_call_of_its_session_only(project, start):
     runtime = await start(project(CANCELLING))
     headers = {"mcp-session-id": "one", "content-type": "application/json"}
@@ -330,6 +335,7 @@ async def async_steps(context: Context) -> str:
 """
 
 
+@pytest.mark.slow
 async def test_progress_comes_as_events_before_the_result(project, start):
     runtime = await start(project(PROGRESS))
     params = {"name": "sync_steps", "arguments": {}, "_meta": {"progressToken": "t"}}
@@ -368,6 +374,7 @@ async def test_lazy_imports_inside_tools_work_and_shared_modules_run_once(projec
     assert (await runtime.tool("late"))["content"][0]["text"] == "later"
 
 
+@pytest.mark.slow
 async def test_a_file_that_was_imported_by_another_name_is_not_executed_again(project, start):
     path = project(
         "import sys\nfrom pathlib import Path\nsys.path.insert(0, str(Path(__file__).parent / 'z'))\nimport a"
@@ -450,6 +457,7 @@ async def test_a_port_in_use_is_one_clear_line(project):
     )
 
 
+@pytest.mark.slow
 async def test_log_dir_holds_the_log(project, start, tmp_path):
     await start(project(BASICS), "--log-dir", str(tmp_path / "logs"))
     assert "serving 2 tools" in (tmp_path / "logs" / "runtime.log").read_text()

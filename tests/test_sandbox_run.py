@@ -24,6 +24,8 @@ from tests.ordinary import OrdinaryUser, ordinary_user
 from tests.saved_images import debian
 from tests.system import require
 
+pytestmark = pytest.mark.slow
+
 _NAMES = ("sh", "cat", "chmod", "chown", "echo", "grep", "id", "ls", "ln", "mkdir", "mknod", "mount", "mv")
 _NAMES += ("rm", "rmdir", "sleep", "stat", "tail", "touch", "unshare", "wc", "chroot", "kill", "ip", "hostname")
 

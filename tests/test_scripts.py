@@ -52,6 +52,7 @@ def run(*command: str | Path, **options: object) -> subprocess.CompletedProcess[
 
 
 class TestSizes:
+    @pytest.mark.slow
     def test_this_repository_is_within_its_limits(self) -> None:
         done = run(sys.executable, LIB / "sizes.py", ROOT)
         assert done.returncode == 0, done.stdout
@@ -76,6 +77,7 @@ class TestSizes:
         done = run(sys.executable, LIB / "sizes.py", root)
         assert done.stdout == "src/aenv/big: 3000 lines; a package has at most 2600\n"
 
+    @pytest.mark.slow
     def test_a_core_above_40000_lines_is_found_and_built_in_environments_do_not_count(
         self, project: Project
     ) -> None:

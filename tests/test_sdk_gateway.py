@@ -108,6 +108,7 @@ class TestThroughAGateway:
             assert [result.text for result in said] == [env.instance_id for env in envs]
         assert gateway.leftovers() == []
 
+    @pytest.mark.slow
     async def test_a_batch_whose_client_goes_away_leaves_none_behind(self, tmp_path):
         alive = tmp_path / "alive"
         os.mkfifo(alive)
@@ -171,6 +172,7 @@ class TestThroughAGateway:
 
         assert await asyncio.to_thread(walk) == ["f\n", [2], "loaded", 1, "f", True, []]
 
+    @pytest.mark.slow
     async def test_the_pages_snippet_runs(self, tmp_path):
         project = make_project(tmp_path, "notes", code=(SOURCES / "notes_env.py").read_text())
         async with running_gateway(tmp_path / "home", project) as running:

@@ -269,11 +269,13 @@ def test_node_has_workers_children_and_sockets(tmp_path: Path) -> None:
     assert output(tmp_path, "node", "-e", script) == "text 42 served\n"
 
 
+@pytest.mark.slow
 def test_pytest_runs(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text("def test_it(tmp_path): assert not list(tmp_path.iterdir())\n")
     assert "1 passed" in output(tmp_path, sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", ".")
 
 
+@pytest.mark.slow
 def test_pip_installs_a_package(tmp_path: Path) -> None:
     pip = require("pip", "python3-pip")
     with zipfile.ZipFile(tmp_path / "tiny-1.0-py3-none-any.whl", "w") as wheel:
@@ -315,6 +317,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_python_has_threads_asyncio_uvloop_and_multiprocessing(tmp_path: Path) -> None:
     (tmp_path / "concurrent_things.py").write_text(CONCURRENT)
     lines = output(tmp_path, sys.executable, "concurrent_things.py").splitlines()

@@ -40,7 +40,7 @@ Call = Callable[..., Awaitable[Any]]
 
 
 # One engine for all: its zygotes take longer to start than anything that is tested here.
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,8 @@ from aenv.roots.roots import Roots
 from tests import docker
 from tests.two_parts import image
 
+pytestmark = pytest.mark.slow
+
 
 def _project(second: object) -> Project:
     return Project(Path("/p"), "two", "1.0.0", deploy={"secondPart": second})

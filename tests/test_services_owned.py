@@ -23,6 +23,8 @@ from tests.service_gateway import (
     service_gateway,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[ServiceGateway]:

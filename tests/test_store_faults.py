@@ -91,6 +91,7 @@ class TestSqlite:
         async with SqliteStore(disk / "aenv.db") as store:
             assert await whole_pairs(store) == {0}
 
+    @pytest.mark.slow
     def test_a_file_that_may_not_grow_refuses_writes_whole_and_serves_again_when_it_may(
         self, tmp_path: Path
     ) -> None:

@@ -19,6 +19,8 @@ from tests.gateways import make_project
 from tests.native import traces
 from tests.task_environments import BEGIN, DICE, GOLD, SHELL, SUMS, changed
 
+pytestmark = pytest.mark.slow
+
 RETURN = "    return float(sheet.answer =="
 LEAK = '''
 @register_tool

@@ -132,6 +132,7 @@ async def test_the_engine_is_told_only_what_changes(tmp_path: Path) -> None:
         assert warm.engine.told == [3]
 
 
+@pytest.mark.slow
 async def test_creates_count(tmp_path: Path) -> None:
     project = make_project(tmp_path)
     async with warm_in(tmp_path / "home", project) as warm:

@@ -279,6 +279,7 @@ def test_it_is_loaded_once_for_all_instances() -> None:
     assert is_same_for_all(str(ENVIRONMENTS / "gsm_tools" / "src"))
 
 
+@pytest.mark.slow
 async def test_instances_have_the_problems_of_their_variables(tmp_path: Path) -> None:
     async with native_gateway(tmp_path / "home", "gsm_tools") as gateway:
 

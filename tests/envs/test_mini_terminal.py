@@ -175,6 +175,7 @@ async def test_no_trick_breaks_the_next_command(run: Run, command: str) -> None:
     assert await run("echo next") == ("next\n", True, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["builtin() { :; }", "ulimit -n 20", "kill -STOP $$"])
 async def test_a_shell_that_cannot_answer_any_more_costs_one_timeout(run: Run, command: str) -> None:
     assert (await run(command, timeout=0.3))[1:] == (False, 124)
@@ -424,6 +425,7 @@ def test_it_is_loaded_once_for_all_instances() -> None:
     assert is_same_for_all(str(ENVIRONMENTS / "mini_terminal" / "src"))
 
 
+@pytest.mark.slow
 async def test_an_instance_runs_commands_feeds_them_and_starts_over(tmp_path: Path) -> None:
     async with native_gateway(tmp_path / "home", "mini_terminal") as gateway:
         id = (await gateway.create("mini-terminal@1.0.1"))["id"]

@@ -96,6 +96,7 @@ async def test_code_that_takes_too_long_is_interrupted_and_the_variables_are_kep
     assert (await run("z"))["result"] == "1"
 
 
+@pytest.mark.slow
 async def test_code_that_will_not_be_interrupted_costs_the_interpreter_and_says_so(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +285,7 @@ def test_it_is_loaded_once_for_all_instances() -> None:
     assert is_same_for_all(str(ENVIRONMENTS / "python" / "src"))
 
 
+@pytest.mark.slow
 async def test_an_instance_runs_code_shows_pictures_and_starts_over(tmp_path: Path) -> None:
     async with native_gateway(tmp_path / "home", "python") as gateway:
         id = (await gateway.create("python@1.0.0"))["id"]

@@ -349,6 +349,7 @@ async def test_a_server_that_refuses_is_not_asked_again_and_the_key_is_told_to_n
     assert KEY not in str(everything)
 
 
+@pytest.mark.slow
 async def test_a_server_that_cannot_be_reached_is_said_with_what_to_do(session: Callable[..., Any]) -> None:
     variables = {
         "SIMULATION_LLM": "m",
@@ -374,6 +375,7 @@ def test_an_address_that_is_none_is_refused_by_name_and_not_repeated(
 # In instances
 
 
+@pytest.mark.slow
 async def test_an_instance_plays_gold_and_keeps_what_it_is_given_to_itself(tmp_path: Path) -> None:
     async with native_gateway(tmp_path / "home", "simulation") as gateway:
         given = {"SIMULATION_SCENARIO": "trading-post", "AENV_VALIDATION": "1"}
@@ -385,6 +387,7 @@ async def test_an_instance_plays_gold_and_keeps_what_it_is_given_to_itself(tmp_p
         assert (await post(gateway, id, "/task/reward"))["reward"] == 1.0
 
 
+@pytest.mark.slow
 async def test_an_instance_reaches_a_model_where_its_network_allows(tmp_path: Path, server: ModelServer) -> None:
     project = tmp_path / "simulation"
     shutil.copytree(ENVIRONMENTS / "simulation", project)

@@ -27,7 +27,7 @@ import swebench_sites as sites
 from swebench_records import record_of
 
 # One gateway for all: its zygotes take longer to start than most of what is tested here.
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
 CONDA = "opt/miniconda3/envs/testbed"
 IMAGE = "swebench/sweb.eval.x86_64.pytoolz_1776_toolz-1:latest"

@@ -27,7 +27,10 @@ SOURCE = "toolz/itertoolz.py"
 # Solves nothing, and is no trick either.
 HARMLESS = patches.diff("toolz/more.py", None, b"x = 1\n", False, False)
 
-pytestmark = pytest.mark.skipif(confine.landlock_version() < 2, reason="this kernel has no landlock")
+pytestmark = [
+    pytest.mark.skipif(confine.landlock_version() < 2, reason="this kernel has no landlock"),
+    pytest.mark.slow,
+]
 
 Judge = Callable[..., Grade]
 

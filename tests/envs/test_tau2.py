@@ -79,6 +79,7 @@ async def create(gateway: Gateway, shared: Path, **variables: str) -> str:
     return str(data["id"])
 
 
+@pytest.mark.slow
 async def test_an_instance_has_the_tools_of_its_domain_and_plays_an_episode(tmp_path, shared):
     async with gateway(tmp_path, shared, engine="native") as here:
         id = await create(here, shared, TAU2_DOMAIN="airline", TAU2_TASK_ID="3")
@@ -113,6 +114,7 @@ async def test_an_instance_has_the_tools_of_its_domain_and_plays_an_episode(tmp_
         assert (await post(here, id, "/task/reward"))["total_reward"] == 1.0
 
 
+@pytest.mark.slow
 async def test_the_default_is_telecom_as_published_and_gold_is_for_validation(tmp_path, shared):
     async with gateway(tmp_path, shared) as here:
         id = await create(here, shared)
@@ -163,6 +165,7 @@ async def said_by_example(gateway: Gateway, **variables: str) -> str:
     return out.decode()
 
 
+@pytest.mark.slow
 async def test_the_example_serves_a_user_by_script_and_by_model(tmp_path, shared):
     task = {"TAU2_DATA_DIR": str(shared / "data"), "TAU2_TASK_ID": "create_task_1"}
     answers = [

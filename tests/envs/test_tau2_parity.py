@@ -30,6 +30,7 @@ def traces(shared: Path, domain: str) -> Iterator[Json]:
         yield from (trace for trace in map(json.loads, lines) if trace["domain"] == domain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("domain", "tasks"), [("mock", 10), ("airline", 25), ("retail", 57)])
 def test_every_gold_call_answers_as_in_the_original_and_leaves_the_same_databases(shared, domain, tasks):
     seen = 0
@@ -44,6 +45,7 @@ def test_every_gold_call_answers_as_in_the_original_and_leaves_the_same_database
     assert seen == tasks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("domain", ["mock", "airline", "retail"])
 def test_doing_nothing_is_rewarded_as_in_the_original(shared, domain):
     for trace in traces(shared, domain):
@@ -63,6 +65,7 @@ def test_pristine_databases_have_the_hashes_of_the_original(shared):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("domain", "record"), [("airline", AirlineDB), ("retail", RetailDB)])
 def test_what_is_read_without_validation_is_what_validation_would_make_of_it(shared, domain, record):
     raw = json.loads((shared / "data" / "tau2" / "domains" / domain / "db.json").read_bytes())
@@ -87,6 +90,7 @@ NUMBERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("domain", "variables", "tasks", "counts"), NUMBERS)
 def test_whole_domains_get_the_rewards_of_the_original(shared, domain, variables, tasks, counts):
     ids = {task["id"] for task in session(shared, domain, **variables).tasks("")}

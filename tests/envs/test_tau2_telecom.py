@@ -91,6 +91,7 @@ def test_every_output_and_every_hash_of_the_gold_trace_is_the_same(shared: Path,
         assert hashes(world) == (trace["gold_db_hash"], trace["gold_user_db_hash"]), trace["task_id"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solo", [False, True])
 def test_silent_gold_gets_every_base_reward_and_doing_nothing_gets_none(source: TelecomSource, solo: bool) -> None:
     assert rewards(source, "base", solo=solo) == (114, 114, 0)

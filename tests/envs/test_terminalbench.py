@@ -34,7 +34,7 @@ Call = Callable[..., Awaitable[Any]]
 Open = Callable[..., Any]
 
 # One engine for all: its zygotes take longer to start than anything that is tested here.
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -18,6 +18,8 @@ from aenv.sandbox.root import Root
 from tests.roots.doing import FakeRun, content
 from tests.saved_images import file, folder, layer, link
 
+pytestmark = pytest.mark.slow
+
 
 async def test_run_gets_shell_variables_folder_and_user(built, run: FakeRun) -> None:
     await built(

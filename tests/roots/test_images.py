@@ -119,6 +119,7 @@ async def test_an_image_goes_with_its_last_name(images: Images, tmp_path: Path) 
         await images.remove("other")
 
 
+@pytest.mark.slow
 async def test_unused_images_are_collected_with_their_names(images: Images, tmp_path: Path) -> None:
     old = await images.load(docker_archive(tmp_path / "x.tar", layer(file("a"))), "old")
     kept = await images.load(docker_archive(tmp_path / "y.tar", layer(file("b")), names=()), "kept")
@@ -275,6 +276,7 @@ async def test_zstd_is_unpacked_or_refused_with_the_fix(tmp_path: Path) -> None:
         assert tree(await unpacked(tmp_path, zstd.compress(layer(file("a", "1"))))) == {"a": "1"}
 
 
+@pytest.mark.slow
 def test_an_ordinary_user_loads_images_too(open_folder: Path) -> None:
     docker_archive(open_folder / "x.tar", layer(file("a", "1", uid=33), folder("locked", mode=0), device("disk")))
     said = as_ordinary_user(

@@ -20,6 +20,8 @@ from aenv.sandbox.root import Root
 from tests.roots.doing import FakeRun, content
 from tests.saved_images import busybox, docker_archive, file, folder, layer
 
+pytestmark = pytest.mark.slow
+
 # The host
 
 

@@ -147,6 +147,7 @@ async def test_a_header_that_would_take_all_memory_and_time_is_refused(tmp_path:
         await unpacked(tmp_path, bomb.getvalue())
 
 
+@pytest.mark.slow
 async def test_folders_that_lie_too_deep_can_be_removed(tmp_path: Path) -> None:
     # Each link shortens the next path: the tree gets deeper than any path may be long.
     steps = [folder("/".join("d" * 200))]
