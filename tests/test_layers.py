@@ -127,7 +127,6 @@ async def test_what_depends_on_aenv_gets_the_one_that_runs(require, wheels, home
     assert list(layer.glob("aenv*")) == []
 
 
-@pytest.mark.slow  # it asks the package index
 async def test_what_the_runtime_needs_is_in_no_layer(require, home):
     layer = await layer_for(require("six", "pydantic", "typing_extensions>=4"), home)
     assert sorted(path.name for path in layer.glob("*.py")) == ["six.py"]
@@ -219,7 +218,6 @@ async def test_a_wheel_of_the_project_is_looked_at_every_time(spelling, require,
     assert (second / "own.py").read_text() == "value = 'second'"
 
 
-@pytest.mark.slow  # it builds the package, with tools from the package index
 async def test_a_package_of_the_project_is_built_again_when_it_changes(require, home, tmp_path):
     requirements = require("./own")
     source = tmp_path / "project" / "own"

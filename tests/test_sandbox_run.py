@@ -249,7 +249,6 @@ async def test_links_of_a_root_lead_no_mount_out_of_it(box: Box, tmp_path: Path)
     assert not any(outside.iterdir())
 
 
-@pytest.mark.slow  # thousands of processes
 async def test_a_fork_bomb_ends_at_a_limit(box: Box) -> None:
     status = await box.sh("n=0; while [ $n -lt 6000 ]; do sleep 1000 & n=$((n+1)); done")
     assert status != 0 and "fork" in " ".join(box.lines)
@@ -314,7 +313,6 @@ def test_users_of_an_ordinary_user_are_all_the_same(theirs: Callable[..., list[s
 # With a real system
 
 
-@pytest.mark.slow  # debootstrap fetches and installs a small Debian
 @pytest.mark.timeout(400)
 async def test_packages_of_debian_can_be_installed(tmp_path: Path) -> None:
     root = Root("debian", (debian(tmp_path / "debian"),))

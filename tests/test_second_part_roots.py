@@ -124,7 +124,6 @@ async def test_what_docker_says_when_it_fails_is_told(
         await Roots(tmp_path / "home", run=_no_run).second(tmp_path / "Dockerfile")
 
 
-@pytest.mark.slow  # starts a Docker engine
 async def test_a_real_docker_builds_it(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -342,7 +342,6 @@ async def _story(child: Child) -> None:
     await child.until("Gone")
 
 
-@pytest.mark.slow  # each of them is two gateways and half a dozen instances
 @pytest.mark.parametrize("moment", range(1, 31))
 async def test_killed_at_any_moment_nothing_is_lost_and_nothing_leaks(
     home: Path, projects: list[Path], moment: int

@@ -273,7 +273,6 @@ class TestCommand:
         assert len(report["digest"]) == 64
         assert report["isolation"] == "native engine, isolated"
 
-    @pytest.mark.slow  # a root is made
     @pytest.mark.timeout(180)
     def test_a_folder_finds_pulled_data_and_leaves_its_root_for_the_next_time(self, tmp_path: Path) -> None:
         files = 'os.listdir(os.environ["WORDS_DATA_DIR"])'
@@ -318,7 +317,6 @@ class TestCommand:
         assert done.returncode == 0
 
 
-@pytest.mark.slow  # every task is played several times, in instances that are processes of their own
 @pytest.mark.timeout(180)
 def test_a_new_project_of_the_benchmark_template_is_valid_and_can_be_evaluated(tmp_path: Path) -> None:
     assert aenv("init", "fresh", "--template", "benchmark", cwd=tmp_path).returncode == 0

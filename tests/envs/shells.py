@@ -32,11 +32,11 @@ async def native_gateway(home: Path, folder: str) -> AsyncIterator[Gateway]:
         yield gateway
 
 
-async def example(gateway: Gateway, folder: str) -> str:
+async def example(gateway: Gateway, folder: str, **variables: str) -> str:
     """What the environment's example prints, run as a user runs it."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(ENVIRONMENTS / folder / "example.py")),
-        env=environ(AENV_SYSTEM_URL=f"http://{gateway.address.host}:{gateway.address.port}"),
+        env=environ(AENV_SYSTEM_URL=f"http://{gateway.address.host}:{gateway.address.port}", **variables),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -98,7 +98,6 @@ async def swe(gateway: Gateway, data: Path) -> AsyncIterator[Instance]:
         yield one
 
 
-@pytest.mark.slow  # five runs of tests: what resolves is tried again
 async def test_an_agent_repairs_the_repository_and_is_rewarded(swe: Instance) -> None:
     task = await swe.function("get_task")
     assert task["instruction"] == RECORD["problem_statement"]
@@ -263,7 +262,6 @@ async def test_the_reference_solution_is_played_by_the_agents_own_tools(gateway:
         assert (await swe.reward())["reward"] == 1.0
 
 
-@pytest.mark.slow  # a verdict for each
 @pytest.mark.timeout(240)
 async def test_no_cheat_is_rewarded(gateway: Gateway, data: Path) -> None:
     async with instance(gateway, data, AENV_VALIDATION="1") as swe:
@@ -319,7 +317,6 @@ def image(path: Path, data: Path, work: Path) -> Path:
     return saved_images.docker_archive(path, saved_images.layer(*unique.values()), names=[IMAGE])
 
 
-@pytest.mark.slow  # unpacks an image
 async def test_an_image_gives_the_tree_and_the_python_of_the_verdict(
     tmp_path: Path, data: Path, gateway: Gateway
 ) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.server
 import json
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,10 +13,9 @@ from typing import Any
 import pytest
 
 from aenv import ToolError
-from tests.command_line import environ
 from tests.gateways import Gateway, running_gateway
 
-from .shells import ENVIRONMENTS, post, result_of
+from .shells import ENVIRONMENTS, example, post, result_of
 from .tau2_sessions import actions, session, validating
 
 # isort: split
@@ -151,20 +148,6 @@ async def test_without_data_an_instance_starts_and_names_the_command(tmp_path, m
         assert "run 'aenv data pull tau2'" in answer["content"][0]["text"]
 
 
-async def said_by_example(gateway: Gateway, **variables: str) -> str:
-    """What the example prints, run as a user runs it."""
-    url = f"http://{gateway.address.host}:{gateway.address.port}"
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(ENVIRONMENTS / "tau2" / "example.py")),
-        env=environ(AENV_SYSTEM_URL=url, **variables),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode == 0, err.decode()
-    return out.decode()
-
-
 @pytest.mark.slow
 async def test_the_example_serves_a_user_by_script_and_by_model(tmp_path, shared):
     task = {"TAU2_DATA_DIR": str(shared / "data"), "TAU2_TASK_ID": "create_task_1"}
@@ -174,11 +157,11 @@ async def test_the_example_serves_a_user_by_script_and_by_model(tmp_path, shared
         called("tau2_done"),
     ]
     async with gateway(tmp_path, shared) as here:
-        by_script = await said_by_example(here, **task, TAU2_SOLO_MODE="false")
+        by_script = await example(here, "tau2", **task, TAU2_SOLO_MODE="false")
         assert "agent: Thank you for calling. Goodbye." in by_script
         assert '"total_reward": 0.0' in by_script
         with model_server(answers) as (url, seen):
-            by_model = await said_by_example(here, **task, OPENAI_BASE_URL=url, OPENAI_MODEL="agent")
+            by_model = await example(here, "tau2", **task, OPENAI_BASE_URL=url, OPENAI_MODEL="agent")
     assert '"total_reward": 1.0' in by_model
     offered = [tool["function"]["name"] for tool in seen[0]["tools"]]
     assert offered == ["tau2_send_message", "tau2_done", *specs("mock", solo=False)]

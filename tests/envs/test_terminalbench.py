@@ -121,7 +121,6 @@ async def test_doing_nothing_fails_and_the_solution_passes_in_both_formats(opene
     assert await _nothing_and_gold(opened, some) == dict.fromkeys(some, (0.0, 1.0, 1.0))
 
 
-@pytest.mark.slow  # twenty instances with two verdicts each
 async def test_doing_nothing_fails_and_the_solution_passes_for_every_task(opened: Open) -> None:
     assert await _nothing_and_gold(opened, IDS) == dict.fromkeys(IDS, (0.0, 1.0, 1.0))
 
@@ -220,7 +219,6 @@ async def test_programs_of_the_agent_cannot_have_test_sh_say_something_else(open
         assert said["reward"] == 0.0, said
 
 
-@pytest.mark.slow  # two formats times ten cheats, each in an instance of its own
 @pytest.mark.parametrize("id", ["rename-script", "rename-script-harbor"])
 async def test_every_cheat_is_held(opened: Open, id: str) -> None:
     async with opened(TERMINALBENCH_TASK_ID=id) as call:
@@ -237,7 +235,6 @@ async def test_every_cheat_is_held(opened: Open, id: str) -> None:
     assert await _at_once(attempt, [*cheats]) == dict.fromkeys(cheats, 0.0)
 
 
-@pytest.mark.slow  # ten attempts, each before a solution
 async def test_an_honest_solution_after_the_attempts_still_passes_where_it_can(opened: Open) -> None:
     """What the judge puts back does not take away what the agent has done."""
     async with opened(TERMINALBENCH_TASK_ID="rename-script") as call:
@@ -252,7 +249,6 @@ async def test_an_honest_solution_after_the_attempts_still_passes_where_it_can(o
 # Tasks of a data folder
 
 
-@pytest.mark.slow  # builds a root
 async def test_a_task_of_a_data_folder_is_built_of_its_dockerfile(opened: Open, tmp_path: Path) -> None:
     for name, text in {
         "task.yaml": "# canary GUID 1\ndescriptions:\n- key: base\n  description: |\n    Make it so.\n",
@@ -278,7 +274,6 @@ def _lay(folder: Path, files: dict[str, str]) -> None:
         (folder / name).write_text(text)
 
 
-@pytest.mark.slow  # builds a root
 async def test_tests_run_where_the_image_works_with_what_it_has(opened: Open, tmp_path: Path) -> None:
     """In its WORKDIR, with its PYTHONPATH."""
     tests = "import from_image\ndef test_it():\n    assert open('word').read() == from_image.WORD\n"
@@ -299,7 +294,6 @@ async def test_tests_run_where_the_image_works_with_what_it_has(opened: Open, tm
         assert said["reward"] == 1.0, said
 
 
-@pytest.mark.slow  # builds a root
 async def test_the_image_s_python_judges_as_the_image_has_it(opened: Open, tmp_path: Path) -> None:
     """Where the tests import what this Python lacks; a pytest of the agent's own is not what runs them."""
     modules = "$(python3 -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))')"
@@ -324,7 +318,6 @@ async def test_the_image_s_python_judges_as_the_image_has_it(opened: Open, tmp_p
         assert said["reward"] == 1.0, said
 
 
-@pytest.mark.slow  # builds a root
 async def test_a_test_sh_that_would_download_uv_is_judged_by_its_tests(opened: Open, tmp_path: Path) -> None:
     _lay(
         tmp_path / "fetching",
