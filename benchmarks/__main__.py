@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import compileall
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from aenv.artifacts.requirements import layer_for
 from tests.netns import namespace
 from tests.venvs import create
 
-from . import control, crowds, environments, native, registry
+from . import control, crowds, environments, floods, native, registry
 from .measures import Bench
 from .processes import ROOT
 from .report import Row, as_json, table
 
 AGAINST_PUBLISHED = ("import", "enter", "tool", "function", "reward", "concurrent", "gateway", "start", "idle")
-CONTROL_PLANE = ("control", "list", "queue", "upload")
+CONTROL_PLANE = ("control", "list", "queue", "upload", "floods")
 NATIVE = ("native",)
 ENVIRONMENTS = ("environments",)
 NAMES = (*AGAINST_PUBLISHED, *CONTROL_PLANE, *NATIVE, *ENVIRONMENTS)
@@ -32,6 +35,8 @@ def main() -> int:
     names = options.names or list(NAMES)
     if {*names} & {*AGAINST_PUBLISHED, *NATIVE}:
         create("published")  # now: a namespace sees no package index
+    if {*names} & {*ENVIRONMENTS} and not options.inside:
+        _fetch_requirements()
     # Both sides start from compiled bytecode; an editable install has none until somebody imports it.
     compileall.compile_dir(ROOT / "src" / "aenv", quiet=1)
     if not options.inside and os.geteuid() == 0 and shutil.which("ip"):
@@ -40,12 +45,19 @@ def main() -> int:
             # Not by `ip netns exec`, which mounts another /sys: without control groups nothing holds a bomb.
             enter = ["nsenter", f"--net=/run/netns/{space.name}"]
             command = [*enter, sys.executable, "-m", "benchmarks", *sys.argv[1:], "--inside"]
-            return subprocess.run(command).returncode
+            return subprocess.run(command, env={**os.environ, "UV_OFFLINE": "1"}).returncode
     rows = measure(Bench(), names)
     print(table(rows))
     if options.json:
         options.json.write_text(json.dumps(as_json(rows), indent=2) + "\n")
     return exit_code(rows, check=options.check)
+
+
+def _fetch_requirements() -> None:
+    """Those of the environments that are measured: in the namespace uv has its cache alone."""
+    requirements = ROOT / "src" / "aenv" / "envs" / "python" / "requirements.txt"
+    with tempfile.TemporaryDirectory() as home:
+        asyncio.run(layer_for(requirements, Path(home)))
 
 
 def exit_code(rows: list[Row], *, check: bool) -> int:
@@ -74,6 +86,7 @@ def measure(bench: Bench, names: list[str]) -> list[Row]:
         "list": registry.lists,
         "queue": control.queue,
         "upload": registry.upload,
+        "floods": floods.rows,
         "native": lambda: [*native.rows(bench), *crowds.rows()],
         "environments": environments.rows,
     }

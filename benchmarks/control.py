@@ -12,11 +12,11 @@ from pathlib import Path
 from statistics import mean
 from time import perf_counter
 
-from aenv import wire
+from aenv.base import wire
+from aenv.base.errors import AEnvError, TooManyRequests
 from aenv.client.api import Api
-from aenv.errors import AEnvError, TooManyRequests
-from aenv.serving.accounts import Accounts
-from aenv.stores.opening import open_store
+from aenv.control.serving.accounts import Accounts
+from aenv.control.stores.opening import open_store
 
 from .measures import SHORT_ROUNDS, in_turns
 from .processes import bare_python, listening, stores

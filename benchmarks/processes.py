@@ -16,11 +16,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 import psutil
 
-from aenv.addresses import Origin, parse_url
+from aenv.base.addresses import Origin, parse_url
 from tests.redis_server import redis_server
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,15 +51,17 @@ class Listening:
 
 @contextmanager
 def listening(*command: str) -> Iterator[Listening]:
-    """`python -m` of a server that takes --ready-fd, once it is ready. Its output is thrown away."""
+    """`python -m` of a server that takes --ready-fd, once it is ready; RuntimeError, with its words, otherwise."""
     ready, told = os.pipe()
-    with open(ready) as answers:
-        process = _start([sys.executable, "-m", *command, "--ready-fd", str(told)], pass_fds=[told])
+    with open(ready) as answers, tempfile.TemporaryFile() as said:
+        process = _start([sys.executable, "-m", *command, "--ready-fd", str(told)], pass_fds=[told], stderr=said)
         os.close(told)  # ours, so that the server's end reads as the end of the file
         try:
             line = answers.readline()
             if not line:
-                raise RuntimeError(f"{process.args!r} ended before it was ready")
+                said.seek(0)
+                words = said.read()[-2000:].decode(errors="replace")
+                raise RuntimeError(f"{process.args!r} ended before it was ready: {words}")
             yield Listening(process.pid, parse_url(json.loads(line)["url"])[0])
         finally:
             _end(process)
@@ -223,14 +225,18 @@ def gateway(port: int, data_port: int) -> list[str]:
 
 
 def _start(
-    command: list[str], variables: Mapping[str, str] | None = None, pass_fds: Collection[int] = ()
+    command: list[str],
+    variables: Mapping[str, str] | None = None,
+    pass_fds: Collection[int] = (),
+    stderr: IO[bytes] | int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command,
         pass_fds=pass_fds,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stderr=stderr,
+        cwd=ROOT,  # where `python -m benchmarks.…` finds it
         env=_variables(variables or {}),
     )
 

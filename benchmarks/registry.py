@@ -10,14 +10,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
 
-from aenv import bundles
+from aenv.artifacts import bundles
+from aenv.base.wire import timestamp
 from aenv.client.api import Api
 from aenv.client.hub import Hub
-from aenv.hub.access import Policy
-from aenv.hub.records import Environment
-from aenv.serving.accounts import Accounts
-from aenv.stores.opening import open_store
-from aenv.wire import timestamp
+from aenv.control.hub.access import Policy
+from aenv.control.hub.records import Environment
+from aenv.control.serving.accounts import Accounts
+from aenv.control.stores.opening import open_store
 from tests.archives import make_source
 
 from .measures import SHORT_ROUNDS, in_turns

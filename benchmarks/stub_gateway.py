@@ -11,9 +11,9 @@ from pathlib import Path
 
 import uvloop
 
-from aenv.addresses import Origin
+from aenv.base.addresses import Origin
+from aenv.control.serving import listeners
 from aenv.engines.base import Address, InstanceSpec
-from aenv.serving import listeners
 from tests.gateways import composed
 
 from .processes import PROJECT

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from aenv.errors import NotFound
-from aenv.hub.blobs import Blobs
+from aenv.base.errors import NotFound
+from aenv.control.hub.blobs import Blobs
 
 
 def given(folder: Path, content: bytes) -> tuple[str, Path]:

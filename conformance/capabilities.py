@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from aenv.addresses import Origin
+from aenv.base.addresses import Origin
+from aenv.base.errors import NetworkError, NotFound
+from aenv.base.http1 import Pool
 from aenv.engines.base import Address, Engine, Exec, Files, InstanceSpec, Logs, Ports
-from aenv.errors import NetworkError, NotFound
-from aenv.http1 import Pool
 
 from .able import ABLE, result, whole
 from .commands import ExecConformance

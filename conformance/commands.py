@@ -7,9 +7,9 @@ import os
 
 import pytest
 
+from aenv.base.errors import InvalidRequest, NotFound
+from aenv.base.http1 import Pool
 from aenv.engines.base import Address, Engine, Exec, InstanceSpec
-from aenv.errors import InvalidRequest, NotFound
-from aenv.http1 import Pool
 
 from .able import Able, result
 from .engine import Leftovers, call
@@ -38,6 +38,20 @@ class ExecConformance(Able):
         data = os.urandom(3_000_000)
         assert await result(exec.exec(spec.id, ["cat"], stdin=data)) == (0, data, b"")
         assert await result(exec.exec(spec.id, ["cat"])) == (0, b"", b"")
+
+    @pytest.mark.parametrize(
+        ("script", "printed"),
+        [
+            ("echo $#-$0; env | grep -c '^AENV_COMMAND='", "0-/bin/sh\n0\n"),
+            ('#!/bin/sh\n# a comment\ncat <<END\n"quoted" $((1 + 1))\nEND', '"quoted" 2\n'),
+            ("f() { return 4; }; f || echo failed; set -e; false; echo not reached", "failed\n"),
+        ],
+    )
+    async def test_the_text_of_a_shell_command_runs_as_it_was_written(
+        self, exec: Exec, spec: InstanceSpec, instance: Address, script: str, printed: str
+    ) -> None:
+        _, out, err = await result(exec.exec(spec.id, ["/bin/sh", "-c", script]))
+        assert (out.decode(), err) == (printed, b"")
 
     async def test_arguments_of_a_command_are_nothing_but_arguments(
         self, exec: Exec, spec: InstanceSpec, instance: Address

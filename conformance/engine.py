@@ -23,11 +23,11 @@ from typing import Any
 
 import pytest
 
-from aenv import mcp, wire
+from aenv.base import mcp, wire
+from aenv.base.errors import Conflict, NetworkError, StartFailed
+from aenv.base.http1 import Pool
 from aenv.engines import base
 from aenv.engines.base import Address, Engine, InstanceSpec, NoticesEnds
-from aenv.errors import Conflict, NetworkError, StartFailed
-from aenv.http1 import Pool
 
 ENVIRONMENT = '''
 import os

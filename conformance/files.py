@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from aenv.base.errors import InvalidRequest, NotFound
+from aenv.base.http1 import Pool
 from aenv.engines.base import Address, Exec, Files, InstanceSpec
-from aenv.errors import InvalidRequest, NotFound
-from aenv.http1 import Pool
 
 from .able import Able, result, whole
 from .engine import call

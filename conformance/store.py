@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from aenv.errors import InvalidRequest
-from aenv.stores.base import Delete, Document, LimitReached, Page, Put, Stale
+from aenv.base.errors import InvalidRequest
+from aenv.control.stores.base import Delete, Document, LimitReached, Page, Put, Stale
 from conformance.store_model import Model
 from conformance.store_writers import KIND, increment, pairs, take, writing
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from aenv.stores.base import Delete, Document, LimitReached, Put, Stale
+from aenv.control.stores.base import Delete, Document, LimitReached, Put, Stale
 
 KIND = "thing"
 KEYS = [f"key{n}" for n in range(6)]

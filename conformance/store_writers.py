@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-from aenv.stores.base import LimitReached, Put, Stale
+from aenv.control.stores.base import LimitReached, Put, Stale
 
 KIND = "thing"
 

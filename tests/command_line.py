@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import re
 import signal
+import struct
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import termios
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,6 +32,37 @@ def aenv(
     return subprocess.run(
         _command(arguments), cwd=cwd, env=env or environ(), input=stdin, capture_output=True, text=True
     )
+
+
+def on_terminal(
+    *arguments: str | Path,
+    env: Mapping[str, str] | None = None,
+    columns: int = 80,
+    when: tuple[str, Callable[[], None]] | None = None,
+) -> str:
+    """What a command prints to a terminal so wide: stdout and stderr together, without colours.
+
+    `when` is a text, and what to do as soon as it stands there.
+    """
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    variables = {**(env or environ()), "TERM": "xterm", "NO_COLOR": "1"}
+    for name in ("COLUMNS", "LINES"):  # they would count for more than the terminal
+        variables.pop(name, None)
+    with subprocess.Popen(
+        _command(arguments), env=variables, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        said = b""
+        with contextlib.suppress(OSError):  # how the end of a terminal reads
+            while piece := os.read(ours, 1 << 16):
+                said += piece
+                if when and when[0].encode() in said:
+                    when[1]()
+                    when = None
+        os.close(ours)
+        process.wait()
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.decode()).replace("\r\n", "\n")
 
 
 def _command(arguments: Sequence[str | Path]) -> list[str | Path]:

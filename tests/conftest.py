@@ -9,9 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from tests import skips
 from tests.running import Runtime, running_runtime
 
 REPOSITORY = Path(__file__).parent.parent
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say last, and in one line, what did not run."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if said := skips.line(str(report.longrepr[2]) for report in skipped):
+        terminalreporter.write_line(said)
 
 
 @pytest.fixture(autouse=True)

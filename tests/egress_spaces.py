@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from aenv.egress import PORT, VARIABLES, Egress, Policy
-from aenv.egress.proxy import Bounds
-from aenv.sandbox import system
+from aenv.isolation.egress import PORT, VARIABLES, Egress, Policy
+from aenv.isolation.egress.proxy import Bounds
+from aenv.isolation.sandbox import system
 from tests.netns import Namespace, namespace
 
 PUBLIC, PRIVATE, METADATA = "203.0.113.10", "10.9.0.1", "169.254.169.254"  # the world's

@@ -7,9 +7,9 @@ import os
 import signal
 from pathlib import Path
 
+from aenv.base.errors import NotFound
 from aenv.engines.base import Address, InstanceSpec
 from aenv.engines.process import ProcessEngine
-from aenv.errors import NotFound
 
 
 class FrostEngine(ProcessEngine):

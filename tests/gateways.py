@@ -13,16 +13,16 @@ from typing import Any
 
 import psutil
 
-from aenv import mcp, wire
-from aenv.addresses import Origin
+from aenv.base import mcp, wire
+from aenv.base.addresses import Origin
+from aenv.base.http1 import Headers, Pool
+from aenv.base.settings import GatewaySettings
+from aenv.control.gateway import home as homes
+from aenv.control.gateway.app import GatewayAddress, serve
+from aenv.control.gateway.parts import Parts, parts, shared
+from aenv.control.instances.catalog import read_folders
+from aenv.control.serving import listeners
 from aenv.engines.base import Engine
-from aenv.gateway import home as homes
-from aenv.gateway.app import GatewayAddress, serve
-from aenv.gateway.parts import Parts, parts, shared
-from aenv.http1 import Headers, Pool
-from aenv.instances.catalog import read_folders
-from aenv.serving import listeners
-from aenv.settings import GatewaySettings
 
 ECHO = '''
 import asyncio

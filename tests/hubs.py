@@ -12,19 +12,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from aenv import bundles, mcp
-from aenv.addresses import Origin
-from aenv.config import Project
-from aenv.http1 import Pool
-from aenv.hub.blobs import Blobs, open_blobs
-from aenv.hub.checkouts import Checkouts
-from aenv.hub.routes import Hub
-from aenv.serving.accounts import Accounts, Role
-from aenv.serving.listeners import bind_tcp, serving
-from aenv.serving.metrics import Metrics
-from aenv.serving.rates import Rates
-from aenv.serving.routes import Front
-from aenv.stores.opening import open_store
+from aenv.artifacts import bundles
+from aenv.base import mcp
+from aenv.base.addresses import Origin
+from aenv.base.config import Project
+from aenv.base.http1 import Pool
+from aenv.control.hub.blobs import Blobs, open_blobs
+from aenv.control.hub.checkouts import Checkouts
+from aenv.control.hub.routes import Hub
+from aenv.control.serving.accounts import Accounts, Role
+from aenv.control.serving.listeners import bind_tcp, serving
+from aenv.control.serving.metrics import Metrics
+from aenv.control.serving.rates import Rates
+from aenv.control.serving.routes import Front
+from aenv.control.stores.opening import open_store
 from tests.archives import make_source
 
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aenv.addresses import Origin
+from aenv.base.addresses import Origin
+from aenv.base.http1 import Pool
 from aenv.engines import proc
 from aenv.engines.base import Address
 from aenv.engines.folder import InstanceFolder
 from aenv.engines.native.engine import NativeEngine
 from aenv.engines.native.relays import Relays
-from aenv.http1 import Pool
-from aenv.roots.host import host_root
+from aenv.isolation.rootfs.host import host_root
 from conformance.engine import Projects, call
 from tests.native import traces
 
@@ -146,7 +146,7 @@ def children(pid: int, module: str) -> list[int]:
 
 
 def relays(pid: int | None = None) -> list[int]:
-    return children(pid or os.getpid(), "aenv.sandbox.relay")
+    return children(pid or os.getpid(), "aenv.isolation.sandbox.relay")
 
 
 def same(one: object, other: object, kind: str) -> bool:

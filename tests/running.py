@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aenv.addresses import Origin, parse_url
-from aenv.http1 import Pool, Response
+from aenv.base.addresses import Origin, parse_url
+from aenv.base.http1 import Pool, Response
 
 
 class DidNotStart(Exception):

@@ -16,14 +16,15 @@ from typing import Any
 
 import pytest
 
-from aenv.roots.references import architecture
+from aenv.isolation.rootfs.references import architecture
 from tests.system import require
 
 
-def file(name: str, content: str = "", **attributes: Any) -> tuple[tarfile.TarInfo, bytes]:
+def file(name: str, content: str | bytes = "", **attributes: Any) -> tuple[tarfile.TarInfo, bytes]:
     entry = tarfile.TarInfo(name)
-    entry.size = len(content.encode())
-    return _with(entry, attributes), content.encode()
+    held = content.encode() if isinstance(content, str) else content
+    entry.size = len(held)
+    return _with(entry, attributes), held
 
 
 def folder(name: str, **attributes: Any) -> tuple[tarfile.TarInfo, bytes]:

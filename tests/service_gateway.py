@@ -23,24 +23,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from aenv import mcp
-from aenv.addresses import Origin
-from aenv.config import Project, load_project
+from aenv.base import mcp
+from aenv.base.addresses import Origin
+from aenv.base.config import Project, load_project
+from aenv.base.errors import AEnvError, ConnectFailed, NotFound, Unavailable
+from aenv.base.http1 import Pool
+from aenv.base.refs import Ref
+from aenv.control.instances.catalog import Prepared
+from aenv.control.services.records import ServiceRecord, ServiceRecords
+from aenv.control.services.replica import Pace
+from aenv.control.services.routes import ServiceRoutes
+from aenv.control.services.services import Services
+from aenv.control.serving import envelope, listeners
+from aenv.control.serving.accounts import LOCAL, Accounts, Caller
+from aenv.control.serving.metrics import Metrics
+from aenv.control.serving.named_secrets import Secrets
+from aenv.control.serving.rates import Rates
+from aenv.control.serving.routes import Front
+from aenv.control.stores.base import Delete, Document, Put
+from aenv.control.stores.sqlite import SqliteStore
 from aenv.engines.process import ProcessEngine
-from aenv.errors import AEnvError, ConnectFailed, NotFound, Unavailable
-from aenv.http1 import Pool
-from aenv.refs import Ref
-from aenv.services.records import ServiceRecord, ServiceRecords
-from aenv.services.replica import Pace
-from aenv.services.routes import ServiceRoutes
-from aenv.services.services import Services
-from aenv.serving import envelope, listeners
-from aenv.serving.accounts import LOCAL, Accounts, Caller
-from aenv.serving.metrics import Metrics
-from aenv.serving.rates import Rates
-from aenv.serving.routes import Front
-from aenv.stores.base import Delete, Document, Put
-from aenv.stores.sqlite import SqliteStore
 
 CODE = '''
 import os
@@ -109,8 +111,8 @@ class Folders:
             raise NotFound(f"no environment {str(ref)!r}")
         return versions[version]
 
-    async def layer(self, project: Project) -> Path | None:
-        return None
+    async def prepare(self, project: Project) -> Prepared:
+        return Prepared(None, None)
 
 
 class WatchedStore(SqliteStore):
@@ -267,6 +269,7 @@ async def service_gateway(
             Folders(projects),  # type: ignore[arg-type]
             store,
             metrics,
+            Secrets(store),
             node="here",
             home=home,
             start_timeout=start_timeout,
@@ -277,6 +280,7 @@ async def service_gateway(
             adopted = await services.adopt(await engine.running())
             for id in {*await engine.running(), *await engine.leftovers()} - adopted:
                 await engine.destroy(id)
+            services.refusal = None
             with listeners.bind_tcp("127.0.0.1", 0) as listener:
                 port = listener.getsockname()[1]
                 front = Front(accounts, Rates(store, 0.0, {}), metrics, loopback_only=True)

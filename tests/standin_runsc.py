@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from aenv.sandbox import system
+from aenv.isolation.sandbox import system
 
 _FLAGS = {
     "root": r"/.+",

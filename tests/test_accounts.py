@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
-from aenv.errors import Forbidden, InvalidRequest, NotFound, Unauthenticated
-from aenv.serving import accounts as accounts_module
-from aenv.serving.accounts import Accounts, Role
-from aenv.stores.sqlite import SqliteStore
+from aenv.base.errors import Forbidden, InvalidRequest, NotFound, Unauthenticated
+from aenv.control.gateway.tokens import Tokens
+from aenv.control.hub.access import Policy
+from aenv.control.hub.records import Environment
+from aenv.control.serving import accounts as accounts_module
+from aenv.control.serving.accounts import Accounts, Role
+from aenv.control.stores.base import Put
+from aenv.control.stores.sqlite import SqliteStore
 from tests.gateways import Gateway, make_project, new_id, running_gateway
 
 
@@ -222,8 +226,24 @@ async def test_an_idempotency_key_belongs_to_its_user(team: Team) -> None:
 
 
 async def test_published_clients_reach_an_instance_by_its_id_alone(team: Team) -> None:
+    _, reply = await team.gateway.ask("POST", "/env-instance", {"envName": "echo"}, team.alice)
+    assert await team.gateway.call(reply["data"]["id"], "echo", text="no token") == "no token"
+
+
+async def test_an_instance_token_that_was_made_for_a_viewer_opens_nothing(team: Team) -> None:
     mine = await team.create(team.alice)
-    assert await team.gateway.call(mine["id"], "echo", text="no token") == "no token"
+    tokens = Tokens()
+    async with SqliteStore(team.gateway.home / "aenv.db") as store:
+        await tokens.load(store)
+    at = f"/instances/{mine['id']}/health"
+    for who, expected in ((team.alice, 200), (team.viewer, 401)):
+        account = (await team.gateway.ask("GET", "/whoami", headers=who))[1]["data"]["account"]
+        token = [("authorization", f"Bearer {tokens.sign(mine['id'], account)}")]
+        status, _ = await team.gateway.ask("GET", at, headers=token, origin=team.gateway.data)
+        assert status == expected
+        port = f"/ports/{tokens.sign(mine['id'], account, port=9)}/"
+        status, reply = await team.gateway.ask("GET", port, origin=team.gateway.data)
+        assert (status == 401) == (expected == 401), reply
 
 
 async def test_a_token_revoked_in_the_middle_of_a_call_stops_the_next_one(team: Team) -> None:
@@ -238,6 +258,36 @@ async def test_a_token_revoked_in_the_middle_of_a_call_stops_the_next_one(team: 
     status, reply = await team.gateway.ask("GET", "/health", headers=token, origin=team.gateway.data)
     assert (status, reply["error"]) == (401, "unauthenticated")
     assert "revoked" in reply["message"]
+
+
+# Names of built-in environments
+
+
+async def test_what_took_a_built_in_name_before_it_was_reserved_is_found_by_its_owner_alone(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    tokens = await make_accounts(home)
+    async with SqliteStore(home / "aenv.db") as store:
+        for name, owner in (("python", "bob"), ("gsm-tools", "root"), ("browser", "local")):
+            policy = Policy(owner)
+            taken = Environment(name, "1.0.0", policy, description=f"of {owner}", pushed_by=owner)
+            await store.write(taken.put(0), Put("policies", name, policy.value(), 0))
+    async with running_gateway(home) as gateway:
+
+        async def found(name: str, who: str) -> str:
+            _, reply = await gateway.ask("GET", f"/env/{name}/1.0.0", headers=tokens[who])
+            return str(reply["data"]["owner"])
+
+        assert [await found("python", who) for who in ("bob", "alice", "root")] == ["bob", "None", "None"]
+        assert [await found("gsm-tools", who) for who in ("bob", "root")] == ["root", "root"]
+        assert [await found("browser", who) for who in ("bob", "root")] == ["local", "local"]
+        body = {"name": "python", "version": "2.0.0"}
+        assert [(await gateway.ask("POST", "/env", body, tokens[who]))[0] for who in ("bob", "alice")] == [
+            403,
+            403,
+        ]
 
 
 # The routes of tokens
@@ -297,7 +347,7 @@ async def test_an_account_made_while_the_gateway_runs_closes_its_door(tmp_path: 
 
 
 async def test_whoever_may_open_the_unix_socket_needs_no_token(tmp_path: Path, monkeypatch: Any) -> None:
-    from aenv.addresses import Origin
+    from aenv.base.addresses import Origin
 
     monkeypatch.chdir(tmp_path)
     home = tmp_path / "home"

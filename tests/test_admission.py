@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from aenv.addresses import Origin
-from aenv.config import Project, load_project
+from aenv.base.addresses import Origin
+from aenv.base.config import Project, load_project
+from aenv.base.errors import AEnvError, Forbidden, InvalidRequest, Unsupported
+from aenv.base.models import CreateInstance
+from aenv.control.instances.admission import Rules, spec_for
+from aenv.control.instances.records import Record
+from aenv.control.serving.accounts import LOCAL
 from aenv.engines.base import Address, InstanceSpec, Limits, Network
 from aenv.engines.process import ProcessEngine
-from aenv.errors import AEnvError, Forbidden, InvalidRequest, Unsupported
-from aenv.instances.admission import Rules, spec_for
-from aenv.instances.records import Record
-from aenv.models import CreateInstance
-from aenv.serving.accounts import LOCAL
 from tests.gateways import composed, make_project, running_gateway
 from tests.test_gateway_races import ended
 

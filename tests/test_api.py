@@ -10,10 +10,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from aenv import Environment, errors
+from aenv import Environment
+from aenv.base import errors
 from aenv.client.scheduler_client import AEnvSchedulerClient
-from aenv.runtime.http import Listener
-from aenv.runtime.messages import Reply, Request, Stream, json_reply
+from aenv.inside.runtime.http import Listener
+from aenv.inside.runtime.messages import Reply, Request, Stream, json_reply
 
 Answer = Callable[[Request], Reply]
 

@@ -26,10 +26,10 @@ from aenv import (
     register_reward,
     register_tool,
 )
-from aenv.author import Registry, collecting, pydantic_shapes, shapes
-from aenv.author.content import UnserialisableResult, to_output
-from aenv.author.signature import Signature
-from aenv.errors import InvalidRequest, RegistrationError
+from aenv.base.errors import InvalidRequest, RegistrationError
+from aenv.inside.author import Registry, collecting, pydantic_shapes, shapes
+from aenv.inside.author.content import UnserialisableResult, to_output
+from aenv.inside.author.signature import Signature
 
 
 class Colour(enum.Enum):
@@ -379,7 +379,7 @@ def test_a_simple_environment_does_not_load_pydantic():
     code = (
         "import sys\nfrom aenv import register_tool\n@register_tool\n"
         "def tool(a: str, b: list[int] | None = None) -> dict: ...\n"
-        "import aenv.runtime.program\nprint('pydantic' in sys.modules)"
+        "import aenv.inside.runtime.program\nprint('pydantic' in sys.modules)"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout == "False\n"

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from aenv import wire
+from aenv.base import wire
+from aenv.base.errors import TooManyRequests
 from aenv.client.api import Api
-from aenv.errors import TooManyRequests
 from benchmarks import crowds, native
 from benchmarks.__main__ import NAMES, exit_code, measure
 from benchmarks.control import spread

@@ -15,10 +15,12 @@ import psutil
 import pytest
 
 import aenv
-from aenv import Environment, config
+from aenv import Environment
+from aenv.artifacts.bundles import packing
+from aenv.artifacts.data import builtin, folders
+from aenv.base import config
+from aenv.base.errors import InvalidRequest
 from aenv.client.embedded import forwarded
-from aenv.data import builtin, folders
-from aenv.errors import InvalidRequest
 from tests.command_line import aenv as run_aenv
 from tests.command_line import environ
 from tests.gateways import Gateway, make_project, running_gateway
@@ -156,6 +158,16 @@ async def test_what_is_pushed_comes_before_a_built_in_environment_of_that_name(
         assert status == 200, reply
         shown = (await gateway.ask("GET", "/env/kit/1.0.0"))[1]["data"]
         assert shown["description"] == "mine"
+
+
+async def test_a_built_in_environment_tells_the_digest_of_its_code_and_is_not_pushed(
+    tmp_path: Path, built_in: Path
+) -> None:
+    async with running_gateway(tmp_path / "home") as gateway:
+        folder = builtin.built_in()["kit"]["1.0.0"].path
+        packed = packing.pack(folder, tmp_path / "bundle")
+        _, reply = await gateway.ask("GET", "/env/kit/1.0.0")
+    assert (reply["data"]["code_digest"], reply["data"]["digest"]) == (packed.digest, None)
 
 
 async def test_built_in_environments_are_not_among_those_that_were_pushed(tmp_path: Path, built_in: Path) -> None:

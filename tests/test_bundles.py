@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aenv import bundles
-from aenv.errors import AEnvError, Conflict, InvalidRequest, TooLarge
+from aenv.artifacts import bundles
+from aenv.base.errors import AEnvError, Conflict, InvalidRequest, TooLarge
 from tests.archives import CONFIG, FILES, archive, compressed, entry, link, make_folder
 
 # What this tree was packed to by the first release. If it changed, pushing the same content again would conflict.
@@ -349,7 +349,7 @@ def _opened(made: tuple[tarfile.TarInfo, bytes]) -> tuple[tarfile.TarInfo, io.By
 MEASURE = """
 import resource, sys
 from pathlib import Path
-from aenv import bundles
+from aenv.artifacts import bundles
 import pathspec
 folder, file, out = map(Path, sys.argv[1:])
 idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

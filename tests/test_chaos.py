@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from aenv.base.http1 import Pool
 from aenv.engines import proc
-from aenv.http1 import Pool
 from conformance.engine import NEVER_READY, opened
 from tests.gateways import Gateway, instance_processes, leftovers, make_project, new_id, running_gateway
 from tests.test_gateway_process import Program

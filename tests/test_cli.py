@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import aenv as package
 from aenv.cli import arguments, scaffold
-from aenv.cli.main import COMMANDS, cli, run
+from aenv.cli.main import COMMANDS, GROUPS, cli, run
 from tests import system, venvs
 from tests.command_line import AENV, aenv, environ
 
@@ -124,10 +124,59 @@ class TestFailures:
         assert run(["version"]) == 130
 
 
+class TestOverview:
+    def test_every_command_is_in_a_group_with_its_whole_first_sentence(self) -> None:
+        said = aenv("--help").stdout
+        assert [line for line in said.splitlines()[1:] if line.endswith("...")] == []
+        words = " ".join(said.split())
+        for title, names in GROUPS.items():
+            assert f"{title}:" in said
+            for name in names:
+                command = cli.get_command(click.Context(cli), name)
+                assert command is not None
+                assert f"{name} {command.get_short_help_str(1000)}" in words
+
+    def test_groups_of_commands_cut_no_texts_either(self) -> None:
+        context = click.Context(cli)
+        found = [(name, cli.get_command(context, name)) for names in GROUPS.values() for name in names]
+        groups = [(name, group) for name, group in found if isinstance(group, click.Group)]
+        assert {"instance", "service", "hub"} <= {name for name, _ in groups}
+        for name, group in groups:
+            words = " ".join(CliRunner().invoke(group, ["--help"], terminal_width=60).output.split())
+            for each, command in group.commands.items():
+                assert f"{each} {command.get_short_help_str(1000)}" in words, name
+
+
 class TestVersion:
     def test_the_line_names_aenv_and_python(self) -> None:
         python = ".".join(map(str, sys.version_info[:3]))
-        assert aenv("version").stdout == f"aenv {package.__version__} (Python {python}, {sys.platform})\n"
+        said = aenv("version").stdout
+        assert said.startswith(f"aenv {package.__version__} (Python {python}, {sys.platform}), installed from ")
+
+    @pytest.mark.parametrize(
+        ("told", "expected"),
+        [
+            ('{"url": "file:///my%20code", "dir_info": {"editable": true}}', "'/my code' (editable)"),
+            ('{"url": "file:///my-code", "dir_info": {}}', "'/my-code'"),
+            ('{"url": "file:///d/a-1-py3-none-any.whl", "archive_info": {}}', "'/d/a-1-py3-none-any.whl'"),
+            (
+                '{"url": "https://h.test/r", "vcs_info": {"vcs": "git", "commit_id": "12ab"}}',
+                "'https://h.test/r' at 12ab",
+            ),
+            (None, "a package index"),
+        ],
+    )
+    def test_it_says_where_it_was_installed_from(self, tmp_path: Path, told: str | None, expected: str) -> None:
+        info = tmp_path / f"aenvironment-{package.__version__}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: aenvironment\nVersion: {package.__version__}\n"
+        )
+        if told:
+            (info / "direct_url.json").write_text(told)
+        env = environ(PYTHONPATH=str(tmp_path))  # found before what is installed
+        assert aenv("version", env=env).stdout.rstrip("\n").endswith(f", installed from {expected}")
+        assert json.loads(aenv("version", "--json", env=env).stdout)["installed_from"] == expected
 
     def test_short_is_the_number_alone(self) -> None:
         assert aenv("version", "-s").stdout == f"{package.__version__}\n"
@@ -168,7 +217,7 @@ class TestInit:
         config = json.loads((root / "config.json").read_text())
         assert (config["name"], config["version"]) == ("my-env", "2.1.0")
         assert config["deployConfig"]["service"]["storageName"] == "my-env"
-        assert "aenvironment" in (root / "requirements.txt").read_text().split()
+        assert "aenvironment>=1.0.0" in (root / "requirements.txt").read_text().split()
         assert not [name for name in files if "$name" in (root / name).read_text()]
 
     @pytest.mark.slow  # pytest in pytest

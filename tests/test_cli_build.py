@@ -7,12 +7,16 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from aenv.cli import image
+import aenv as aenv_package
+from aenv import __version__
+from aenv.cli import image, wheel
 from tests import docker
 from tests.command_line import aenv, environ
 
@@ -180,6 +184,40 @@ class TestNames:
         assert image.moved(images, None, None) == images
 
 
+class TestWheel:
+    def test_it_holds_every_file_and_the_same_files_give_the_same_wheel(self, tmp_path: Path) -> None:
+        with wheel.beside(tmp_path):
+            (made,) = (tmp_path / ".aenv").iterdir()
+            first = made.read_bytes()
+            with zipfile.ZipFile(made) as archive:
+                names = set(archive.namelist())
+                record = archive.read(f"aenvironment-{__version__}.dist-info/RECORD").decode()
+        assert {line.partition(",")[0] for line in record.splitlines()} == names
+        package = Path(aenv_package.__file__).parent
+        sources = {path.relative_to(package.parent).as_posix() for path in package.rglob("*.py")}
+        assert sources <= names
+        assert not [name for name in names if "__pycache__" in name]
+        assert list(tmp_path.iterdir()) == []
+        assert wheel.write(tmp_path).read_bytes() == first
+
+    @pytest.mark.slow  # a virtual environment is made
+    def test_it_can_be_installed(self, tmp_path: Path) -> None:
+        made = wheel.write(tmp_path)
+        target = tmp_path / "target"
+        install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-deps", "--target", target, made]
+        subprocess.run(install, check=True)
+        asked = [target / "bin" / "aenv", "version"]
+        done = subprocess.run(asked, env=environ(PYTHONPATH=str(target)), capture_output=True, text=True)
+        assert f"installed from '{made}'" in done.stdout, done.stderr
+
+    def test_files_of_the_project_stay(self, tmp_path: Path) -> None:
+        (tmp_path / ".aenv").mkdir()
+        (tmp_path / ".aenv" / "cli_config.json").write_text("{}")
+        with wheel.beside(tmp_path):
+            assert len(list((tmp_path / ".aenv").iterdir())) == 2
+        assert [path.name for path in (tmp_path / ".aenv").iterdir()] == ["cli_config.json"]
+
+
 @pytest.mark.slow  # a Docker engine takes seconds to start
 @pytest.mark.timeout(120)
 class TestImage:
@@ -252,6 +290,26 @@ class TestImage:
         assert done.stderr.splitlines()[-1].startswith("aenv: 'docker build' failed with exit code")
         assert done.stdout == ""
         assert (folder / "config.json").read_text() == CONFIG
+
+    def test_an_image_gets_the_wheel_of_the_aenv_that_builds_it(
+        self, folder: Path, variables: dict[str, str], ask: Callable[..., str], tmp_path: Path
+    ) -> None:
+        (folder / "Dockerfile").write_text("FROM scratch\nCOPY config.json .aenv/*.whl /app/\n")
+        done = aenv("build", "-w", folder, env=variables)
+        assert done.returncode == 0, done.stderr
+        assert not (folder / ".aenv").exists()
+        container = ask("create", "aenv/my-env:1.2.0", "none").strip()
+        name = f"aenvironment-{__version__}-py3-none-any.whl"
+        ask("cp", f"{container}:/app/{name}", str(tmp_path / name))
+        with zipfile.ZipFile(tmp_path / name) as archive:
+            assert "aenv/cli/main.py" in archive.namelist()
+
+    def test_a_dockerfile_that_would_install_another_aenv_is_warned_about(
+        self, folder: Path, variables: dict[str, str]
+    ) -> None:
+        (folder / "Dockerfile").write_text("FROM scratch\nCOPY . /app\n# RUN pip install -r requirements.txt\n")
+        done = aenv("build", "-w", folder, env=variables)
+        assert "does not copy .aenv/*.whl" in done.stderr
 
     def test_an_image_is_pushed_with_the_login_of_the_settings_which_is_forgotten(
         self, folder: Path, variables: dict[str, str], tmp_path: Path

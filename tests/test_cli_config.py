@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aenv.cli import config_file, platform
+from aenv.cli import config_file, connection, platform
 from tests.command_line import aenv, environ
 
 pytestmark = pytest.mark.slow  # each test runs several commands
@@ -225,26 +225,37 @@ class TestAddresses:
     def file(self, tmp_path: Path) -> Callable[..., None]:
         return lambda **values: written(tmp_path / "aenv-home", values) and None
 
-    def test_the_order_is_variable_file_gateway(
+    def test_variables_come_before_the_file_and_the_hub_before_the_gateway(
         self, monkeypatch: pytest.MonkeyPatch, file: Callable[..., None]
     ) -> None:
         assert platform.hub_address()[0] is None
         file(system_url="http://file-gateway")
         assert platform.hub_address()[0] == "http://file-gateway"
+        file(system_url="http://file-gateway", hub_config={"hub_backend": "http://file-hub"})
+        assert platform.hub_address()[0] == "http://file-hub"
         monkeypatch.setenv("AENV_SYSTEM_URL", "http://gateway")
         assert platform.hub_address()[0] == "http://gateway"
-        file(hub_config={"hub_backend": "http://file-hub"})
-        assert platform.hub_address()[0] == "http://file-hub"
         monkeypatch.setenv("HUB_BACKEND", "http://hub")
         assert platform.hub_address()[0] == "http://hub"
 
-    def test_the_key_of_the_file_wins_over_the_variable(
+    def test_the_key_of_the_variable_wins_over_the_file(
         self, monkeypatch: pytest.MonkeyPatch, file: Callable[..., None]
     ) -> None:
-        monkeypatch.setenv("AENV_API_KEY", "variable")
-        assert platform.hub_address()[1] == "variable"
         file(hub_config={"api_key": "file", "timeout": 7})
         assert platform.hub_address()[1:] == ("file", 7)
+        monkeypatch.setenv("AENV_API_KEY", "variable")
+        assert platform.hub_address()[1] == "variable"
+
+    def test_a_key_that_is_kept_goes_only_where_it_is_kept_for(
+        self, monkeypatch: pytest.MonkeyPatch, file: Callable[..., None]
+    ) -> None:
+        file(system_url="http://ours:8080", hub_config={"api_key": "secret"})
+        assert connection.known().api_key == "secret"
+        assert connection.known("http://ours").api_key == "secret"  # the same: 8080 is the port that is left out
+        assert connection.known("http://other").api_key is None
+        monkeypatch.setenv("AENV_SYSTEM_URL", "http://other")
+        assert (connection.known().url, connection.known().api_key) == ("http://other", None)
+        assert platform.hub_address()[:2] == ("http://other", None)
 
     def test_what_the_published_command_line_wrote_by_itself_is_no_choice(
         self, monkeypatch: pytest.MonkeyPatch, file: Callable[..., None]

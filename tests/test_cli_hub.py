@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -113,6 +114,19 @@ class TestPush:
         assert [each["name"] for each in record["rewards"]] == ["is_short"]  # type: ignore[attr-defined]
         assert record["readme"] == "# offers\n\nWhat it is for.\n"
         assert record["tags"] == ["a", "b"]
+
+    def test_a_project_that_asks_for_another_python_is_told_which_it_gets(self, run: Run, work: Path) -> None:
+        project = make(work, "python-of-another")
+        (project / "Dockerfile").write_text("FROM python:3.10-slim\n")
+        done = run("push", project)
+        ours = ".".join(map(str, sys.version_info[:2]))
+        assert done.returncode == 0
+        assert done.stderr == (
+            "note: its Dockerfile asks for Python 3.10, and aenv needs 3.11 or newer; "
+            f"its instances run on Python {ours}, which runs aenv\n"
+        )
+        (project / "Dockerfile").write_text(f"FROM python:{ours}-slim\n")
+        assert run("push", project, "-v", "1.0.1").stderr == ""
 
     def test_a_project_is_found_by_folder_by_name_and_here(self, run: Run, work: Path) -> None:
         make(work, "by-name").rename(work / "elsewhere")
@@ -439,7 +453,7 @@ class TestServers:
         with serving("hub", "--home", tmp_path, "--port", "0") as server:
             url = url_of(server)
             variables = environ(AENV_HOME=str(tmp_path / "user"), HUB_BACKEND=url)
-            assert aenv("list", env=variables).stderr == "no environments\n"
+            assert aenv("list", "nothing has this", env=variables).stderr == "no environments\n"
             assert server.stop() == 0
 
     def test_with_nothing_configured_the_users_own_hub_is_started(self, tmp_path: Path) -> None:
@@ -471,7 +485,7 @@ class TestTest:
     def test_without_a_script_it_says_so(self, run: Run, work: Path) -> None:
         done = run("test", make(work, "tested", testConfig={"script": ""}))
         assert done.returncode == 1
-        assert done.stderr.startswith("aenv: config.json of tested@1.0.0 has no testConfig.script\ntry: ")
+        assert done.stderr.startswith("aenv: config.json of tested@1.0.0 has no testConfig.script, and there")
 
     def test_an_environment_that_does_not_start_is_a_failure(self, run: Run, work: Path) -> None:
         project = make(work, "tested", testConfig={"script": "true"})

@@ -12,9 +12,9 @@ from pathlib import Path
 import click
 import pytest
 
-from aenv import wire
-from aenv.cli import instance, service, token
-from tests.command_line import aenv, environ, serving
+from aenv.base import wire
+from aenv.cli.commands import instance, service, token
+from tests.command_line import aenv, environ, on_terminal, serving
 from tests.gateways import Gateway, make_project, running_gateway
 
 pytestmark = pytest.mark.slow  # each test runs several commands
@@ -126,9 +126,45 @@ class TestCreate:
     def test_a_gateway_that_is_not_there_is_named_with_what_to_do(self, words: list[str]) -> None:
         done = aenv(*words, "--system-url", "http://127.0.0.1:1")
         assert done.stderr == (
-            "aenv: cannot connect to http://127.0.0.1:1: Connection refused\n"
+            "aenv: cannot connect to http://127.0.0.1:1: Connection refused; "
+            "the address comes from the option --system-url\n"
             "try: aenv serve, in another terminal; or --system-url\n"
         )
+
+
+class TestIds:
+    async def test_an_id_is_never_cut_however_narrow_the_terminal_is(self, shell: Shell) -> None:
+        id = (await shell.created())["id"]
+        for words in (["instances"], ["ps"], ["instance", "get", id]):
+            said = await asyncio.to_thread(on_terminal, *words, env=shell.env, columns=40)
+            assert id in said, said
+
+    async def test_the_beginning_of_an_id_is_enough_where_it_is_unique(self, shell: Shell, tmp_path: Path) -> None:
+        one, other = [(await shell.created())["id"] for _ in range(2)]
+        length = next(n for n in range(1, 40) if one[:n] != other[:n])
+        short = one[:length]
+        assert json.loads(await shell("instance", "get", short, "--json"))["id"] == one
+        assert await shell("instance", "exec", short, "echo", "hi") == "hi\n"
+        assert (await shell("instance", "renew", short, "1h")).startswith("2")
+        await shell("instance", "logs", short)
+        (tmp_path / "file").write_text("text")
+        await shell("instance", "cp", tmp_path / "file", f"{short}:file")
+        assert await shell("call", "echo", "text=hi", "--instance", short)
+        twice = await shell.run("instance", "get", "echo-")
+        assert twice.returncode == 1
+        assert "'echo-' begins the ids of 2 instances" in twice.stderr and one in twice.stderr
+        ended = await shell.run("instance", "delete", short, "--yes")
+        assert ended.stderr == f"ended {one}\n"
+
+    async def test_a_beginning_of_nothing_is_not_found(self, shell: Shell) -> None:
+        done = await shell.run("instance", "get", "nothing")
+        assert done.returncode == 1
+        assert "not found" in done.stderr
+
+    def test_the_beginning_of_a_tokens_id_is_enough(self, tmp_path: Path) -> None:
+        made = json.loads(aenv("token", "create", "--user", "ada", "--json", "--home", tmp_path).stdout)
+        done = aenv("token", "revoke", made["id"][:4], "--home", tmp_path)
+        assert done.stderr == f"revoked the token {made['id']} of 'ada'\n"
 
 
 class TestLooking:
@@ -336,7 +372,7 @@ def test_every_option_of_every_subcommand_is_explained_and_documented(group: cli
 
 
 def test_ids_of_instances_are_remote_ends_of_a_copy() -> None:
-    from aenv.cli.instance_inside import _REMOTE
+    from aenv.cli.commands.instance_inside import _REMOTE
 
     found = _REMOTE.match(f"{wire.new_instance_id('my-env')}:a:b")
     assert found

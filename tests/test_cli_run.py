@@ -12,8 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from aenv import Environment, mcp
+from aenv import Environment
+from aenv.base import mcp
 from aenv.cli import scaffold
+from aenv.isolation.sandbox import probe
 from tests import venvs
 from tests.command_line import Server, aenv, environ, serving
 
@@ -44,7 +46,7 @@ def free_port() -> int:
 
 
 class TestRun:
-    def test_it_prints_the_tools_and_the_addresses_on_stdout(self, project: Path) -> None:
+    def test_it_prints_what_can_be_called_and_the_addresses_on_stdout(self, project: Path) -> None:
         control = free_port()
         with serving("run", "--port", "0", "--control-port", str(control), cwd=project) as server:
             lines = server.until("export DUMMY_INSTANCE_IP=")
@@ -52,6 +54,12 @@ class TestRun:
         assert lines == [
             "TOOL                DESCRIPTION",
             "my_custom_echo_env  Give back what was said.",
+            "",
+            "FUNCTION    DESCRIPTION",
+            "word_count  Count words. Functions are for the program that drives an episode, not for agents.",
+            "",
+            "REWARD            DESCRIPTION",
+            "my_custom_reward  Judge an episode: with a number, or with a dict that also explains it.",
             "",
             f"mcp      {url}/mcp",
             f"health   {url}/health",
@@ -363,8 +371,8 @@ class TestServe:
         monkeypatch.delenv("DUMMY_INSTANCE_IP", raising=False)
         ports = ("--port", "0", "--data-port", "0")
         with serving("serve", project, *ports, "--home", tmp_path / "home") as server:
-            talk = server.until("isolate", on="stderr")
-            assert talk[-1].startswith("this engine does not isolate instances")
+            talk = server.until("export", on="stderr")
+            assert "engine   process: does not isolate instances; serve code that you trust" in talk
             gateway = next(line for line in talk if line.startswith("export")).partition("=")[2]
             assert f"control  {gateway}" in talk
             async with Environment("my-env", aenv_url=gateway) as env:
@@ -376,6 +384,25 @@ class TestServe:
             assert server.stop(signal.SIGINT) == 0
             assert server.process.stdout
             assert server.process.stdout.read() == ""
+
+    @pytest.mark.slow
+    def test_the_native_engine_says_what_isolates(self, tmp_path: Path) -> None:
+        ports = ("--port", "0", "--data-port", "0", "--engine", "native")
+        with serving("serve", *ports, "--home", tmp_path / "home") as server:
+            talk = server.until("export", on="stderr")
+        (line,) = (line for line in talk if line.startswith("engine"))
+        missing = probe.missing_isolation()
+        assert (missing or "engine   native: every instance has namespaces") in line
+
+    @pytest.mark.slow
+    def test_the_address_printed_for_every_address_works(self, tmp_path: Path) -> None:
+        ports = ("--host", "0.0.0.0", "--insecure", "--port", "0", "--data-port", "0")
+        with serving("serve", *ports, "--home", tmp_path / "home") as server:
+            talk = server.until("export", on="stderr")
+            gateway = talk[-1].partition("=")[2]
+            assert "0.0.0.0" not in "".join(talk)
+            listed = aenv("instances", "--json", env=environ(AENV_SYSTEM_URL=gateway, AENV_HOME=str(tmp_path)))
+        assert json.loads(listed.stdout) == []
 
     @pytest.mark.slow
     def test_a_port_in_use_is_one_line(self, tmp_path: Path) -> None:
@@ -393,10 +420,20 @@ class TestDemo:
         done = aenv("demo", env=environ(TMPDIR=str(tmp_path), HOME=str(tmp_path), DUMMY_INSTANCE_IP="127.0.0.1:1"))
         assert done.returncode == 0, done.stderr
         *steps, last = done.stdout.splitlines()
-        for what in ("project", "started an instance", "listed", "a tool", "a function", "a reward", "ended"):
+        shown = ["project", "first instance", "another instance", "listed", "a tool", "a function", "a reward"]
+        shown += ["attacked", "ended"]
+        if not probe.missing_isolation():
+            shown += ["native engine", "No such file or directory: contained", "from the pool"]
+            assert any("isolated by: user namespace" in step for step in steps)
+        for what in shown:
             line = next(step for step in steps if what in step)
             assert " ms  " in line
         assert last == "done; nothing is left behind"
+        assert [line.split()[:2] for line in done.stderr.splitlines()[-3:]] == [
+            ["aenv", "init"],
+            ["aenv", "run"],
+            ["aenv", "eval"],
+        ]
         assert list(tmp_path.iterdir()) == []
 
     def test_an_interrupt_leaves_nothing_behind_either(self, tmp_path: Path) -> None:

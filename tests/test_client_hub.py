@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from aenv import bundles
-from aenv.addresses import Origin
+from aenv.artifacts import bundles
+from aenv.base.addresses import Origin
+from aenv.base.errors import AEnvError, NetworkError
+from aenv.base.refs import Ref
 from aenv.client import hub as client
 from aenv.client.api import Api
 from aenv.client.hub import Hub
-from aenv.errors import AEnvError, NetworkError
-from aenv.refs import Ref
 from tests.gateways import Gateway, make_project, running_gateway
 
 REF = Ref("large", "1.0.0")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from aenv import settings
+from aenv.base import settings
+from aenv.base.errors import AEnvError, InvalidRequest, NetworkError
 from aenv.client import code_url
-from aenv.errors import AEnvError, InvalidRequest, NetworkError
 from tests import s3_server
 
 

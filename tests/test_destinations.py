@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aenv.egress import exchanges
-from aenv.egress.destinations import Destination, Policy, unmapped
-from aenv.errors import Forbidden, InvalidRequest
+from aenv.base.errors import Forbidden, InvalidRequest
+from aenv.isolation.egress import exchanges
+from aenv.isolation.egress.destinations import Destination, Policy, unmapped
 
 PUBLIC, PRIVATE = "203.0.113.10", "10.9.0.1"
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from aenv import errors, settings
+from aenv.artifacts.data import builtin
+from aenv.base import errors, settings
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md"])
@@ -101,3 +102,19 @@ def test_every_error_is_drawn_in_the_tree():
         if not re.search(rf"{kind.__name__}\b.*{kind.status}  {kind.code}\n", errors.__doc__)
     ]
     assert missing == []
+
+
+def test_the_readme_says_offline_only_of_those_that_need_nothing_else() -> None:
+    text = (ROOT / "README.md").read_text()
+    sentence = text.partition("come with aenv and start by name. ")[2].partition(" do so offline")[0]
+    named = set(re.findall(r"`([a-z0-9-]+)`", sentence))
+    ships_tasks = {"terminalbench"}  # others are data; its own come along
+    projects = [project for versions in builtin.built_in().values() for project in versions.values()]
+    bare = {
+        one.name
+        for one in projects
+        if one.ref not in one.aliases
+        and not (one.path / "requirements.txt").exists()
+        and (one.data is None or one.name in ships_tasks)
+    }
+    assert named == bare

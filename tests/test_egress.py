@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from aenv.egress.destinations import Destination, Policy
-from aenv.egress.exchanges import Relay, Request
-from aenv.egress.proxy import Bounds, Egress
-from aenv.errors import Conflict, InvalidRequest
+from aenv.base.errors import Conflict, InvalidRequest
+from aenv.isolation.egress.destinations import Destination, Policy
+from aenv.isolation.egress.exchanges import Relay, Request
+from aenv.isolation.egress.proxy import Bounds, Egress
 from tests.egress_spaces import (
     HOST,
     METADATA,
@@ -284,7 +284,7 @@ class TestBounds:
             reader._transport.pause_reading()  # type: ignore[attr-defined]
             if direction == "up":
                 await flood(writer)
-            assert await sent < 4 << 20  # the buffers of four sockets, two of them the ends' own
+            assert await sent < 32 << 20  # the buffers of four sockets, which the kernel may let grow
             writer.transport.abort()
 
     async def test_a_flood_through_one_connection_lets_others_run_after_each_piece(self) -> None:

@@ -11,13 +11,13 @@ import psutil
 import pytest
 
 from aenv import Environment
+from aenv.base.errors import EnvironmentError
+from aenv.base.models import CreateInstance
+from aenv.base.settings import ClientSettings
 from aenv.client import embedded
-from aenv.errors import EnvironmentError
-from aenv.gateway.app import gateway, serve
-from aenv.models import CreateInstance
-from aenv.sandbox import probe
-from aenv.serving.accounts import LOCAL
-from aenv.settings import ClientSettings
+from aenv.control.gateway.app import gateway, serve
+from aenv.control.serving.accounts import LOCAL
+from aenv.isolation.sandbox import probe
 from tests.gateways import gateway_settings, make_project
 
 pytestmark = pytest.mark.slow  # a platform is started for each
@@ -65,7 +65,7 @@ async def test_the_first_environment_starts_a_platform_that_the_next_one_shares(
 
 async def test_two_programs_that_start_at_once_start_one_platform(home):
     script = (
-        "import asyncio\nfrom aenv import Environment\nfrom aenv.sandbox import probe\n"
+        "import asyncio\nfrom aenv import Environment\nfrom aenv.isolation.sandbox import probe\n"
         "probe.missing_isolation = lambda: 'this host'\n"
         "async def main():\n    async with Environment('my-env') as env:\n"
         "        print((await env.call_tool('pid')).structured['platform'])\nasyncio.run(main())"

@@ -7,13 +7,14 @@ import logging
 
 import pytest
 
-from aenv import Environment, SyncEnvironment, errors
+from aenv import Environment, NotJudged, SyncEnvironment
+from aenv.base import errors
 from aenv.client import session
 from aenv.client.breaker import HALF_OPEN_AFTER, Breaker
 from aenv.client.formats import legal_names
 from aenv.client.result import Progress
 from aenv.core.mcp_health import check_mcp_health
-from aenv.sandbox import probe
+from aenv.isolation.sandbox import probe
 
 TOOLS = '''
 import asyncio
@@ -113,6 +114,23 @@ async def test_the_documented_walk_works_in_direct_mode(runtime):
         assert (await env.list_functions())["total"] == 6
         info = await env.get_env_info()
         assert (info["name"], info["status"], info["ip"]) == ("my-env@1.0.0", "Running", "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome"),
+    [
+        ('raise NotJudged("not_ready", "no compiler; install gcc")', "not_ready"),
+        ('raise NotJudged("invalid", "no compiler; install gcc")', "invalid"),
+        ('return {"reward": 0.0, "invalid": "no compiler; install gcc"}', "invalid"),
+    ],
+)
+async def test_a_reward_that_gives_no_number_raises_not_judged(project, start, monkeypatch, said, outcome):
+    judge = f"from aenv import NotJudged, register_reward\n\n@register_reward\ndef judge():\n    {said}\n"
+    monkeypatch.setenv("DUMMY_INSTANCE_IP", (await start(project(judge))).url)
+    async with Environment("judge") as env:
+        with pytest.raises(NotJudged, match="no compiler; install gcc") as raised:
+            await env.call_reward({})
+    assert raised.value.outcome == outcome
 
 
 @pytest.mark.slow
@@ -334,7 +352,7 @@ def test_a_bad_ttl_is_refused_before_any_request():
 
 async def test_list_openai_tools_names_the_extra_when_it_is_missing(runtime):
     async with Environment("e@1") as env:
-        with pytest.raises(ImportError, match=r"pip install 'aenvironment\[agents\]'"):
+        with pytest.raises(ImportError, match=r"pip install 'openai-agents>=0.24'"):
             await env.list_openai_tools()
 
 

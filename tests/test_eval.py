@@ -8,75 +8,29 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aenv import mcp
-from aenv.addresses import Origin
-from aenv.errors import Conflict, Forbidden, InvalidRequest, NotFound
-from aenv.http1 import Pool
-from aenv.tasks import agents, chat, evaluation, results, roster
-from aenv.tasks.chat import Chat
-from aenv.tasks.evaluation import Options
-from aenv.tasks.instances import Place
-from aenv.tasks.llm import Llm, Model
-from aenv.tasks.task import Wanted
+from aenv.base import mcp
+from aenv.base.addresses import Origin
+from aenv.base.errors import Conflict, Forbidden, InvalidRequest, NotFound
+from aenv.base.http1 import Pool
+from aenv.rollouts import agents, results, roster
+from aenv.rollouts.instances import Place
+from aenv.rollouts.task import Task
 from tests.command_line import aenv, environ, serving
+from tests.evaluations import Run, outcomes, served_projects
 from tests.gateways import make_project
-from tests.native import traces
-from tests.task_environments import DICE, SUMS, changed
-
-HANG = '''
-@register_tool
-async def hang() -> None:
-    """Never answer."""
-    import asyncio
-
-    await asyncio.Event().wait()
-
-
-@register_tool
-def picture() -> Image:
-    """A picture."""
-    return Image(b"\\x89PNG\\r\\n\\x1a\\n")
-
-
-@register_tool
-def send_message(message: str, sheet: Current) -> dict:
-    """Talk to the user."""
-    sheet.answer = int(message) if message.isdecimal() else None
-    return {"observation": "" if sheet.answer else "which number?", "done": sheet.answer is not None}
-'''
-INVALID = changed(
-    SUMS,
-    (
-        "    return float(sheet.answer ==",
-        '    return {"invalid": "no evidence", "reward": 0.0}\n    return float(sheet.answer ==',
-    ),
-)
-PROJECTS = {
-    "sums": SUMS,
-    "talk": changed(SUMS, ("Depends, ToolError", "Depends, Image, ToolError")) + HANG,
-    "unjudged": INVALID,
-    "bare": DICE,
-}
+from tests.task_environments import SUMS
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A gateway that isolates, and its home."""
-    folder = tmp_path_factory.mktemp("eval")
-    projects = [make_project(folder, name, code=code) for name, code in PROJECTS.items()]
-    options = ("--port", "0", "--data-port", "0", "--engine", "native", "--home", folder / "home")
-    # Nobody reads what it logs, and a pipe that is full would stop it.
-    with serving("serve", *projects, *options, "--log-level", "WARNING") as server:
-        *_, line = server.until("AENV_SYSTEM_URL", on="stderr")
-        yield line.partition("=")[2], folder / "home"
-    assert traces(folder / "home") == []
+    with served_projects(tmp_path_factory.mktemp("eval")) as found:
+        yield found
 
 
 @pytest.fixture
@@ -84,42 +38,9 @@ def url(served: tuple[str, Path]) -> str:
     return served[0]
 
 
-class Run:
-    """Evaluates, in this process, and keeps what was told."""
-
-    def __init__(self, url: str, folder: Path) -> None:
-        self.url = url
-        self.folder = folder
-        self.told: list[dict[str, Any]] = []
-
-    async def __call__(
-        self,
-        env: str,
-        agent: Any,
-        *,
-        tasks: tuple[str, ...] = (),
-        split: str = "",
-        limit: float = 60.0,
-        eval_only: bool = False,
-        **options: Any,
-    ) -> list[dict[str, Any]]:
-        place = Place(f"{env}@1.0.0", self.url, limit=limit, eval_only=eval_only)
-        given = {"out": self.folder / "out.jsonl", **options}
-        try:
-            return await evaluation.evaluate(
-                place, Wanted(tasks, split), 2, agent, Options(**given), self.told.append
-            )
-        finally:
-            await agent.close()
-
-
 @pytest.fixture
 def run(url: str, tmp_path: Path) -> Run:
     return Run(url, tmp_path)
-
-
-def outcomes(found: list[dict[str, Any]]) -> dict[str, str]:
-    return {one["task"]: one["outcome"] for one in found}
 
 
 class TestAgents:
@@ -132,6 +53,8 @@ class TestAgents:
         assert one["seconds"] > 0
         assert (one["steps"], one["environment"], one["agent"], one["seed"]) == (1, "sums@1.0.0", "oracle", 0)
         assert {one["task"]: one["split"] for one in found} == {"two": "train", "six": "test"}
+        variables = {one["task"]: one["variables"] for one in found}
+        assert variables["two"] == {"ID": "two", "N": "1", "SUM": "1+1"}
         written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
         assert written == run.told == found
         assert outcomes(await run("sums", agents.Nop(), out=tmp_path / "nop")) == {"two": "fail", "six": "fail"}
@@ -166,29 +89,63 @@ class TestAgents:
         assert outcomes(found) == {"two": "pass", "six": "fail"}
         assert (found[0]["cost"], found[0]["tokens"], found[0]["steps"]) == (0.5, {"in": 3, "out": 4}, 1)
         found = await run("sums", roster.agent("my_agent:fail", {}), tasks=("two",), out=tmp_path / "fail")
-        assert (found[0]["outcome"], found[0]["reward"], found[0]["error"]) == (
-            "error",
-            None,
-            "RuntimeError: I cannot",
-        )
+        assert outcomes(found) == {"two": "agent_error"}
+        assert found[0]["error"] == "RuntimeError: I cannot"
         for name, why in (("my_agent:plain", "no async"), ("my_agent:x", "not there"), ("nowhere:x", "No module")):
             with pytest.raises(InvalidRequest, match=why):
                 roster.agent(name, {})
         with pytest.raises(InvalidRequest, match="no agent 'magic'; use oracle"):
             roster.agent("magic", {})
 
+    async def test_steps_that_the_environment_does_not_tell_are_unknown(self, run: Run) -> None:
+        found = await run("silent", agents.Oracle(), tasks=("two",))
+        assert (found[0]["passed"], found[0]["steps"]) == (True, None)
+
     async def test_a_reward_that_cannot_be_judged_is_invalid(self, run: Run) -> None:
         found = await run("unjudged", agents.Nop(), tasks=("two",))
-        assert (found[0]["outcome"], found[0]["reward"], found[0]["error"]) == ("invalid", 0.0, "no evidence")
+        assert outcomes(found) == {"two": "invalid"}
+        assert found[0]["error"] == "no evidence"
+
+    @pytest.mark.parametrize("agent", [agents.Nop(), agents.Oracle()], ids=["nop", "oracle"])
+    async def test_what_is_missing_is_told_and_is_no_number(self, run: Run, agent: Any) -> None:
+        found = await run("unready", agent, tasks=("two",))
+        assert outcomes(found) == {"two": "not_ready"}
+        assert found[0]["error"] == "no abacus; buy one"
+
+    async def test_a_reward_outside_its_range_is_an_error_of_the_environment(self, run: Run) -> None:
+        found = await run("wrong", agents.Nop(), tasks=("two",))
+        assert outcomes(found) == {"two": "env_error"}
+        assert found[0]["error"] == "the reward 7 is outside 0..1"
+
+    async def test_an_instance_that_cannot_be_made_is_an_error_of_the_infrastructure(self, run: Run) -> None:
+        found = await run("refused", agents.Nop(), tasks=("two",))
+        assert outcomes(found) == {"two": "infra_error"}
+        assert "field 'datasource'" in found[0]["error"]
+
+    async def test_a_connection_that_breaks_is_an_error_of_the_infrastructure(self, run: Run) -> None:
+        async def broken(env: Any, task: dict[str, Any]) -> None:
+            await env.call_tool("submit", {"answer": 2})
+            env._launched.session.origin = Origin("127.0.0.1", 1)
+
+        found = await run("sums", agents.Function("test:broken", broken), tasks=("two",))
+        assert outcomes(found) == {"two": "infra_error"}
+        assert "127.0.0.1:1" in found[0]["error"]
 
     @pytest.mark.slow  # it takes its two seconds
-    async def test_an_episode_that_takes_too_long_is_an_error(self, run: Run) -> None:
+    async def test_an_episode_that_takes_too_long_is_a_timeout(self, run: Run) -> None:
         async def wait(env: Any, task: dict[str, Any]) -> None:
             await env.call_tool("hang")
 
         found = await run("talk", agents.Function("test:wait", wait), tasks=("two",), limit=2.0)
-        assert found[0]["outcome"] == "error"
+        assert outcomes(found) == {"two": "timeout"}
         assert "2 s" in found[0]["error"]
+
+    async def test_a_timeout_of_the_agents_own_is_the_agents(self, run: Run) -> None:
+        async def late(env: Any, task: dict[str, Any]) -> None:
+            raise TimeoutError("my model")
+
+        found = await run("sums", agents.Function("test:late", late), tasks=("two",))
+        assert outcomes(found) == {"two": "agent_error"}
 
     async def test_an_environment_without_tasks_cannot_be_evaluated(self, run: Run) -> None:
         with pytest.raises(NotFound, match=r"'bare@1\.0\.0' has no tasks: it registers no function 'list_tasks'"):
@@ -198,153 +155,6 @@ class TestAgents:
         assert list(outcomes(await run("sums", agents.Nop(), split="test"))) == ["six"]
         with pytest.raises(Exception, match="there are train, test"):
             await run("sums", agents.Nop(), split="dev")
-
-
-Reply = dict[str, Any] | tuple[int, str]
-
-
-def called(name: str, arguments: str, id: str = "1") -> dict[str, Any]:
-    return {"tool_calls": [{"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}]}
-
-
-class ScriptedModel:
-    """A server that gives its replies in order, and remembers what it was asked."""
-
-    def __init__(self, replies: list[Reply]) -> None:
-        self.replies = replies
-        self.asked: list[dict[str, Any]] = []
-        self.headers: list[str] = []
-        self.url = ""
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                length = next(int(x[16:]) for x in head.lower().splitlines() if x.startswith("content-length: "))
-                self.headers.append(head)
-                self.asked.append(json.loads(await reader.readexactly(length)))
-                reply = self.replies.pop(0)
-                status, body = reply if isinstance(reply, tuple) else (200, json.dumps(_completion(reply)))
-                extra = "retry-after: 0\r\n" if status == 429 else ""
-                content = body.encode()
-                writer.write(
-                    f"HTTP/1.1 {status} X\r\n{extra}content-length: {len(content)}\r\n\r\n".encode() + content
-                )
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-
-def _completion(message: dict[str, Any]) -> dict[str, Any]:
-    usage = {"prompt_tokens": 100, "completion_tokens": 10}
-    return {"choices": [{"message": {"role": "assistant", "content": None, **message}}], "usage": usage}
-
-
-@asynccontextmanager
-async def model(*replies: Reply) -> AsyncIterator[ScriptedModel]:
-    made = ScriptedModel(list(replies))
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
-    made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    async with server:
-        yield made
-
-
-def llm(server: ScriptedModel, max_steps: int | None = None, key: str | None = "sk-secret") -> Llm:
-    return Llm(Chat(server.url, key), Model("tiny", 0.0, price_in=1.0, price_out=10.0), max_steps)
-
-
-class TestLlm:
-    async def test_a_model_calls_tools_until_it_is_done(self, run: Run, tmp_path: Path) -> None:
-        replies = (called("look", "{}"), called("submit", '{"answer": 2}'))
-        async with model(*replies) as server:
-            chats = tmp_path / "chats"
-            found = await run("sums", llm(server), tasks=("two",), trajectories=chats, model="tiny")
-        one = found[0]
-        assert (one["outcome"], one["steps"], one["model"]) == ("pass", 2, "tiny")
-        assert one["tokens"] == {"in": 200, "out": 20}
-        assert one["cost"] == pytest.approx(200 / 1e6 + 20 * 10 / 1e6)
-        first, second = server.asked
-        assert [tool["function"]["name"] for tool in first["tools"]] == ["submit", "look"]
-        assert [message["role"] for message in first["messages"]] == ["system", "user"]
-        assert (first["model"], first["temperature"]) == ("tiny", 0.0)
-        assert second["messages"][-1] == {"role": "tool", "tool_call_id": "1", "content": "what is 1+1"}
-        assert server.headers[0].startswith("POST /v1/chat/completions HTTP/1.1")
-        assert "authorization: Bearer sk-secret" in server.headers[0]
-        assert json.loads(chats.read_text())["messages"][:3] == second["messages"][:3]
-
-    async def test_bad_calls_are_told_to_the_model(self, run: Run) -> None:
-        replies = (
-            called("submit", "{"),
-            called("submit", "[]"),
-            called("nothing", "{}"),
-            {"content": "I give up"},
-        )
-        async with model(*replies) as server:
-            found = await run("sums", llm(server), tasks=("two",))
-        assert found[0]["outcome"] == "fail"
-        told = [message["content"] for message in server.asked[-1]["messages"] if message["role"] == "tool"]
-        assert "not JSON" in told[0]
-        assert "must be a JSON object" in told[1]
-        assert "nothing" in told[2]
-
-    async def test_what_the_model_says_goes_to_the_user_where_there_is_one(self, run: Run) -> None:
-        async with model({"content": "hello"}, {"content": "2"}) as server:
-            found = await run("talk", llm(server), tasks=("two",))
-        assert (found[0]["outcome"], found[0]["steps"]) == ("pass", 2)
-        assert server.asked[1]["messages"][-1] == {"role": "user", "content": "which number?"}
-
-    async def test_pictures_are_shown(self, run: Run) -> None:
-        async with model(called("picture", "{}"), called("send_message", '{"message": "2"}')) as server:
-            await run("talk", llm(server), tasks=("two",))
-        *_, tool, user = server.asked[1]["messages"]
-        assert tool["role"] == "tool"
-        assert user["content"][0]["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
-
-    async def test_the_steps_are_limited(self, run: Run) -> None:
-        both = {"tool_calls": [*called("look", "{}", "1")["tool_calls"], *called("look", "{}", "2")["tool_calls"]]}
-        async with model(*[both] * 9) as server:
-            found = await run("sums", llm(server, max_steps=3), tasks=("two",))
-        # What was asked for in one reply is done as a whole.
-        assert (found[0]["outcome"], found[0]["steps"], len(server.asked)) == ("fail", 4, 2)
-
-    async def test_what_passes_is_tried_again(self, run: Run) -> None:
-        async with model((429, "slow down"), (503, "busy"), called("submit", '{"answer": 2}')) as server:
-            found = await run("sums", llm(server), tasks=("two",))
-        assert found[0]["outcome"] == "pass"
-        assert len(server.asked) == 3
-
-    @pytest.mark.parametrize(
-        ("reply", "why"),
-        [
-            ((400, "the key sk-secret is bad"), "answered 400: the key … is bad"),
-            ((200, "{}"), "no chat completion"),
-            ((200, "<html>"), "no chat completion"),
-            ((200, '{"choices": [{"message": "hi"}]}'), "no message"),
-        ],
-    )
-    async def test_an_answer_that_cannot_be_used_is_an_error_without_the_key(
-        self, run: Run, reply: tuple[int, str], why: str
-    ) -> None:
-        async with model(reply) as server:
-            found = await run("sums", llm(server), tasks=("two",))
-        assert found[0]["outcome"] == "error"
-        assert why in found[0]["error"]
-
-    async def test_a_server_that_is_not_there_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        # The waiting between attempts is what this test would otherwise be about.
-        monkeypatch.setattr(chat, "_MAX_WAIT", 0.0)
-        client = Chat("http://127.0.0.1:1/v1", None)
-        with pytest.raises(chat.ModelFailed, match="did not answer in 6 attempts; the last: cannot connect"):
-            await client.complete({})
-        await client.close()
-
-    def test_a_model_needs_a_name_and_a_server(self) -> None:
-        given = {"model": None, "base_url": None, "seed": 0, "max_steps": None}
-        with pytest.raises(InvalidRequest, match="needs --model"):
-            roster.agent("llm", {}, **given)
-        with pytest.raises(InvalidRequest, match="needs --base-url"):
-            roster.agent("llm", {}, **{**given, "model": "x"})
 
 
 class TestResume:
@@ -360,9 +170,11 @@ class TestResume:
         assert [one["task"] for one in run.told] == ["two", "six"]
         assert [json.loads(line)["task"] for line in file.read_text().splitlines()] == ["two", "six"]
 
-    async def test_what_broke_off_is_played_again(self, run: Run, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("outcome", ["invalid", "not_ready", "infra_error", "cancelled"])
+    async def test_what_was_not_judged_is_played_again(self, run: Run, tmp_path: Path, outcome: str) -> None:
         (one,) = await run("sums", agents.Nop(), tasks=("two",))
-        (tmp_path / "out.jsonl").write_text(json.dumps({**one, "outcome": "error", "reward": None}) + "\n")
+        other = {**one, "outcome": outcome, "reward": None, "passed": None, "error": "why"}
+        (tmp_path / "out.jsonl").write_text(json.dumps(other) + "\n")
         found = await run("sums", agents.Nop(), tasks=("two",), resume=True)
         assert outcomes(found) == {"two": "fail"}
 
@@ -383,7 +195,17 @@ class TestResume:
         with results.created(file), busy, results.created(file):
             pass
 
-    @pytest.mark.parametrize("line", ["[]", "{", '{"task": 1}', '{"task": "a", "outcome": "won"}'])
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "[]",
+            "{",
+            '{"task": 1}',
+            '{"task": "a", "outcome": "won"}',
+            '{"task": "a", "outcome": "reward", "reward": null}',
+            '{"task": "a", "outcome": "invalid", "reward": 0.0}',
+        ],
+    )
     def test_a_file_of_something_else_is_refused_and_left_alone(self, tmp_path: Path, line: str) -> None:
         file = tmp_path / "x"
         file.write_text(f"{line}\n")
@@ -432,9 +254,19 @@ class TestCommand:
         assert done.returncode == 0, done.stderr
         assert [line.split()[0] for line in done.stdout.splitlines()] == ["split", "test", "train", "all"]
         assert "34.2% to 100.0%" in done.stdout.splitlines()[-1]
+        assert done.stdout.splitlines()[-1].split()[1:5] == ["2", "2", "2", "0"]
         again = aenv(*words[:-2], "--resume", tmp_path / "x", "--json")
         assert len(again.stdout.splitlines()) == 2
         assert len((tmp_path / "x").read_text().splitlines()) == 2
+
+    def test_an_evaluation_in_which_nothing_could_be_judged_fails_and_says_why(
+        self, url: str, tmp_path: Path
+    ) -> None:
+        done = aenv("eval", "unready", "--agent", "nop", "--system-url", url, "--out", tmp_path / "x")
+        assert done.returncode == 1
+        assert "not judged: 2 not_ready" in done.stdout
+        assert "no abacus; buy one" in done.stdout
+        assert "%" not in done.stdout.splitlines()[1]
 
     @pytest.mark.slow
     def test_misuse_is_one_line(self, url: str, tmp_path: Path) -> None:
@@ -469,7 +301,9 @@ class TestCommand:
             said = command.process.stderr.read()
         assert code == 130
         assert said.strip() == f"interrupted; go on with --resume {out}"
-        assert [json.loads(line)["task"] for line in out.read_text().splitlines()] == ["two"]
+        written = [json.loads(line) for line in out.read_text().splitlines()]
+        assert outcomes(written) == {"two": "fail", "six": "cancelled"}
+        assert written[1]["steps"] == 1
         assert asyncio.run(instances(served[0])) == []
 
 
@@ -481,18 +315,44 @@ async def instances(url: str) -> list[dict[str, Any]]:
     return listed
 
 
-def test_progress_is_shown_on_a_terminal_alone(url: str, tmp_path: Path) -> None:
+def on_terminal(folder: Path, columns: int, *words: object) -> tuple[str, str]:
+    """What a command prints, and what a terminal of so many columns has shown of its progress."""
     parent, child = os.openpty()
-    words = [
-        str(word) for word in ("eval", "sums", "--agent", "nop", "--system-url", url, "--out", tmp_path / "x")
-    ]
-    command = [sys.executable, "-m", "aenv.cli", *words]
-    variables = environ(AENV_HOME=str(tmp_path / "home"), TERM="xterm", COLUMNS="200")
+    command = [sys.executable, "-m", "aenv.cli", *map(str, words)]
+    variables = environ(AENV_HOME=str(folder / "home"), TERM="xterm", COLUMNS=str(columns))
     done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, stderr=child, text=True)
     os.close(child)
     with os.fdopen(parent, "rb") as terminal:
         shown = terminal.read1(1 << 20).decode()
-    assert done.returncode == 0
+    assert done.returncode == 0, shown
+    return done.stdout, shown
+
+
+@pytest.mark.parametrize("columns", [200, 50])
+def test_progress_is_shown_on_a_terminal_alone(url: str, tmp_path: Path, columns: int) -> None:
+    words = ("eval", "sums", "--agent", "nop", "--system-url", url, "--out", tmp_path / "x")
+    printed, shown = on_terminal(tmp_path, columns, *words)
     assert "2/2" in shown
     assert "0% pass" in shown
-    assert "\x1b" not in done.stdout
+    assert ("sums@1.0.0 nop" in shown) is (columns == 200)
+    assert "\x1b" not in printed
+
+
+def test_a_bar_of_a_resumed_evaluation_begins_where_it_was(url: str, tmp_path: Path) -> None:
+    words = ("eval", "sums", "--agent", "nop", "--system-url", url)
+    assert aenv(*words, "--tasks", "two", "--out", tmp_path / "x").returncode == 0
+    _, shown = on_terminal(tmp_path, 200, *words, "--resume", tmp_path / "x")
+    assert "1/2" in shown
+    assert "2/2" in shown
+    assert "0/2" not in shown
+
+
+def test_results_carry_variables_without_what_is_secret_by_its_name() -> None:
+    place = Place("sums", variables={"MODE": "a", "MY_API_KEY": "sk-1"})
+    assert place.told_variables(Task("t", {"ID": "t"})) == {"MODE": "a", "MY_API_KEY": "***", "ID": "t"}
+
+
+def test_nor_do_they_carry_what_refers_to_a_secret() -> None:
+    place = Place("sums", variables={"MODE": {"secret": "MODE_OF_MINE"}})
+    assert place.told_variables(Task("t", {})) == {"MODE": "***"}
+    assert place.environment().environment_variables == {"MODE": {"secret": "MODE_OF_MINE"}}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aenv import mcp
+from aenv.base import mcp
 from tests.running import DidNotStart, running_runtime
 from tests.venvs import judge
 
@@ -103,6 +103,6 @@ async def test_progress_of_a_fastmcp_tool_reaches_the_client(runtime):
 
 async def test_a_fastmcp_object_without_fastmcp_names_the_extra(project):
     path = project("class FastMCP: pass\nFastMCP.__module__ = 'mcp.server.fastmcp'\nserver = FastMCP()")
-    with pytest.raises(DidNotStart, match=r"pip install 'aenvironment\[fastmcp\]'"):
+    with pytest.raises(DidNotStart, match=r"pip install 'fastmcp>=2.14'"):
         async with running_runtime(path):
             pass

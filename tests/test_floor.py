@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from aenv import config, errors, origins, quantities, refs, settings, wire
-from aenv.errors import InvalidRequest
+from aenv.base import config, errors, origins, quantities, refs, settings, wire
+from aenv.base.errors import InvalidRequest
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_an_unknown_setting_is_one_warning_with_a_suggestion(caplog):
     for _ in range(2):
         settings.client_settings({"AENV_SYSTEM_URLS": "x", "HOME": "/"})
     assert caplog.record_tuples == [
-        ("aenv.settings", logging.WARNING, "unknown variable AENV_SYSTEM_URLS; did you mean AENV_SYSTEM_URL?")
+        ("aenv.base.settings", logging.WARNING, "unknown variable AENV_SYSTEM_URLS; did you mean AENV_SYSTEM_URL?")
     ]
 
 
@@ -160,13 +160,23 @@ def test_instance_ids_are_unguessable_and_legal_pod_names():
     ("host", "origin", "loopback_only", "passes"),
     [
         ("127.0.0.1:8081", None, True, True),
-        ("localhost", "http://localhost:3000", True, True),
+        ("localhost", "http://localhost", True, True),
+        ("localhost:8080", "http://localhost:8080", True, True),
+        ("localhost:8080", "http://LOCALHOST:8080", True, True),
+        ("[::1]:8080", "http://[::1]:8080", True, True),
+        ("localhost:443", "https://localhost", True, True),
+        ("localhost:8080", "http://localhost:3000", True, False),
+        ("localhost:8080", "http://127.0.0.1:8080", True, False),
+        ("localhost", "http://localhost:3000", True, False),
+        (None, "http://localhost:3000", True, False),
+        ("localhost", "http://localhost:x", True, False),
         ("[::1]:8081", None, True, True),
         (None, None, True, True),
         ("evil.example:8081", None, True, False),
         ("localhost", "http://evil.example", True, False),
         ("localhost", "null", True, False),
         ("10.0.0.5:8081", "http://10.0.0.5:8081", False, True),
+        ("10.0.0.5:8081", "http://10.0.0.5:3000", False, False),
         ("env.cluster.local", None, False, True),
         ("env.cluster.local", "http://env.cluster.local", False, False),
         ("[::bad", None, True, False),

@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
-from aenv.errors import NotFound, Unavailable
-from aenv.gateway.parts import Parts
-from aenv.models import CreateInstance, CreateService
-from aenv.serving.accounts import LOCAL
+from aenv.base.errors import NotFound, Unavailable
+from aenv.base.models import CreateInstance, CreateService
+from aenv.control.gateway.parts import Parts
+from aenv.control.serving.accounts import LOCAL
 from conformance.engine import opened
 from tests.frost import FrostEngine
 from tests.gateways import ECHO, Gateway, composed, listening, make_project, running_gateway
@@ -287,7 +287,7 @@ async def test_a_freeze_that_fails_is_undone_and_not_tried_again(frost: Frost) -
 
 
 async def test_a_freeze_that_does_not_end_is_given_up(frost: Frost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aenv.instances.freezing._PATIENCE", 0.05)  # seconds
+    monkeypatch.setattr("aenv.control.instances.freezing._PATIENCE", 0.05)  # seconds
     with held(frost.engine, "freeze", after=True) as freezing:
         frost.pass_by(60)
         await freezing.reached.wait()

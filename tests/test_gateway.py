@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aenv import mcp
+from aenv.base import mcp
 from tests.gateways import (
     Gateway,
     instance_processes,

@@ -14,14 +14,15 @@ from typing import Any
 
 import pytest
 
-from aenv import mcp
-from aenv.addresses import Origin
-from aenv.gateway.app import gateway
-from aenv.gateway.parts import Parts
-from aenv.http1 import Pool
-from aenv.models import CreateInstance
-from aenv.serving.accounts import LOCAL, Accounts, Role
-from aenv.stores.redis import RedisStore
+from aenv.base import mcp
+from aenv.base.addresses import Origin
+from aenv.base.http1 import Pool
+from aenv.base.models import CreateInstance
+from aenv.control.gateway.app import gateway
+from aenv.control.gateway.parts import Parts
+from aenv.control.serving import routes
+from aenv.control.serving.accounts import LOCAL, Accounts, Role
+from aenv.control.stores.redis import RedisStore
 from conformance.engine import opened
 from tests.gateways import (
     ECHO,
@@ -170,6 +171,18 @@ async def test_while_redis_is_away_instances_answer_and_all_that_must_be_recorde
         assert (await gateway.create())["status"] == "Running"
 
 
+async def test_a_request_waits_once_for_a_store_that_hangs_however_often_it_asks(
+    home: Path, tmp_path: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "STORE_PATIENCE", 0.5)  # the store alone would wait for 20 s, each time
+    async with served(home, make_project(tmp_path), store=server.url) as (gateway, made):
+        at = f"/env-instance/{(await gateway.create())['id']}"
+        monkeypatch.setattr(made.shared.store, "_timeout", 20.0)
+        with server.paused():
+            for method, target in (("POST", "/env-instance"), ("GET", at), ("GET", "/env-instance/*/list")):
+                assert await refusal(gateway, method, target, {"envName": "echo"}) > 0
+
+
 async def test_an_instance_that_could_not_be_recorded_does_not_run_and_may_be_asked_for_again(
     home: Path, tmp_path: Path, server: RedisServer
 ) -> None:
@@ -257,7 +270,7 @@ async def test_with_accounts_and_without_redis_instances_answer_for_longer_than_
         assert (await gateway.ask("GET", at, headers=by_token, origin=gateway.data))[0] == 200
         await asyncio.to_thread(server.kill)
         now = time.monotonic()
-        monkeypatch.setattr("aenv.serving.accounts.time.monotonic", lambda: now + 3600)
+        monkeypatch.setattr("aenv.control.serving.accounts.time.monotonic", lambda: now + 3600)
         assert (await gateway.ask("GET", at, headers=by_token, origin=gateway.data))[0] == 200
         assert await refusal(gateway, "POST", "/env-instance", body, authorization=f"Bearer {token}") > 0
 
@@ -274,7 +287,7 @@ async def test_without_redis_an_instance_answers_through_another_gateway_that_kn
         assert await two.instances.address(record.id) == record.address
         await asyncio.to_thread(server.kill)
         now = time.monotonic()
-        monkeypatch.setattr("aenv.instances.instances.time.monotonic", lambda: now + 60)
+        monkeypatch.setattr("aenv.control.instances.instances.time.monotonic", lambda: now + 60)
         assert await two.instances.address(record.id) == record.address
 
 

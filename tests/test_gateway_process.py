@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from aenv.addresses import Origin
-from aenv.errors import AEnvError, Conflict, Forbidden, InvalidRequest, NetworkError
-from aenv.gateway.app import GatewayAddress
-from aenv.http1 import Pool
+from aenv.base.addresses import Origin
+from aenv.base.errors import AEnvError, Conflict, Forbidden, InvalidRequest, NetworkError
+from aenv.base.http1 import Pool
+from aenv.control.gateway.app import GatewayAddress
 from conformance.engine import NEVER_READY, opened
 from tests.gateways import (
     Gateway,
@@ -140,8 +140,8 @@ PROGRAM = """
 import json
 import sys
 from pathlib import Path
-from aenv.gateway.app import run
-from aenv.settings import GatewaySettings
+from aenv.control.gateway.app import run
+from aenv.base.settings import GatewaySettings
 
 home, settings, *projects = sys.argv[1:]
 run(

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
+from aenv.base.errors import Conflict, NotFound, TooManyRequests, Unavailable
+from aenv.base.models import CreateInstance
+from aenv.control.gateway import home as homes
+from aenv.control.gateway.parts import Parts, parts, shared
+from aenv.control.instances.catalog import read_folders
+from aenv.control.instances.selection import Selection
+from aenv.control.serving.accounts import LOCAL
+from aenv.control.stores.base import Delete
 from aenv.engines.process import ProcessEngine
-from aenv.errors import Conflict, NotFound, TooManyRequests, Unavailable
-from aenv.gateway import home as homes
-from aenv.gateway.parts import Parts, parts, shared
-from aenv.instances.catalog import read_folders
-from aenv.instances.selection import Selection
-from aenv.models import CreateInstance
-from aenv.serving.accounts import LOCAL
-from aenv.stores.base import Delete
 from conformance.engine import NEVER_READY, opened
 from tests.gateways import ECHO, composed, gateway_settings, instance_processes, leftovers, make_project, new_id
 
@@ -277,7 +277,7 @@ def one_ready_one_not(tmp_path: Path, pipe: Path) -> Path:
 
 async def half_ready(made: Parts, pipe: Path) -> asyncio.Task[Any]:
     """A batch of which one instance is ready and the other starts."""
-    creating = asyncio.create_task(made.creations.create_many(ASKED, LOCAL, 2))
+    creating = asyncio.create_task(made.creations.create_many(ASKED, LOCAL, [f"echo-{c * 26}" for c in "ab"]))
     await opened(pipe)
     creations = [life.creation for life in made.lives.by_id.values() if life.creation]
     await asyncio.wait(creations, return_when=asyncio.FIRST_COMPLETED)
@@ -312,7 +312,7 @@ async def test_what_can_never_fit_does_not_wait_and_holds_up_nobody(home: Path, 
         await made.creations.create(ASKED, LOCAL)
         patient = ASKED.model_copy(update={"wait": "1h"})
         with pytest.raises(TooManyRequests, match="asks for 4 of instances, limited to 3"):
-            await made.creations.create_many(patient, LOCAL, 4)
+            await made.creations.create_many(patient, LOCAL, [f"echo-{c * 26}" for c in "abcd"])
         with pytest.raises(TooManyRequests, match="of memory, limited to"):
             await made.creations.create(patient.model_copy(update={"env_name": "big"}), LOCAL)
         assert (await made.creations.create(ASKED, LOCAL)).status == "Running"

@@ -14,15 +14,17 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from aenv.artifacts.pythons.wanted import spelled
+from aenv.base.errors import Conflict, NotFound, StartFailed, Unsupported
+from aenv.base.http1 import Pool
 from aenv.engines import proc
 from aenv.engines.base import Address, Engine, InstanceSpec, Limits, Network
 from aenv.engines.native.engine import NativeEngine
-from aenv.errors import Conflict, NotFound, StartFailed, Unsupported
-from aenv.http1 import Pool
-from aenv.roots.host import host_root
-from aenv.sandbox.root import Root
+from aenv.isolation.rootfs.host import host_root
+from aenv.isolation.sandbox.root import Root
 from conformance.engine import EngineConformance, Leftovers, MakeEngine
 from tests.conftest import REPOSITORY
+from tests.interpreters import made_runtime, other_python
 from tests.native import traces
 from tests.system import require
 
@@ -197,6 +199,17 @@ async def test_an_instance_runs_in_gvisor_and_its_address_says_so(
     }
 
 
+@pytest.mark.timeout(300)  # a runtime is made
+async def test_it_runs_on_the_python_that_it_is_given_and_its_log_is_read_there(
+    engine: NativeEngine, runsc: Path, spec: InstanceSpec, home: Path, project: Callable[[str], Path]
+) -> None:
+    found = other_python(home)
+    code = "import sys\nprint('runs on %d.%d' % sys.version_info[:2])\n"
+    await engine.create(replace(spec, project=project(code), python=await made_runtime(found, home)))
+    log = b"".join([piece async for piece in engine.logs(spec.id)])
+    assert f"runs on {spelled(found.minor)}\n" in log.decode()
+
+
 async def test_what_it_writes_stays_in_it_and_the_rest_cannot_be_written(
     engine: NativeEngine, runsc: Path, spec: InstanceSpec, call: Call, home: Path
 ) -> None:
@@ -226,7 +239,7 @@ async def test_it_is_limited_measured_and_frozen_like_others(
     engine: NativeEngine, runsc: Path, spec: InstanceSpec, call: Call, home: Path
 ) -> None:
     address = await engine.create(replace(spec, limits=Limits(cpus=0.5, memory_bytes=300 << 20, pids=77)))
-    said = json.loads((home / "run/instances/deep-1/bundle/config.json").read_text())["linux"]["resources"]
+    said = json.loads(next((home / "run/bundles").glob("*/config.json")).read_text())["linux"]["resources"]
     limits = {"memory": {"limit": 300 << 20}, "pids": {"limit": 77}, "cpu": {"quota": 50000, "period": 100000}}
     assert said == limits
     used = (await engine.used([spec.id]))[spec.id]

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from aenv import cgroups
-from aenv.cgroups import files, groups, hierarchies
-from aenv.cgroups.files import Hierarchy
-from aenv.cgroups.groups import Group
-from aenv.cgroups.hierarchies import Place
-from aenv.errors import NotFound
-from aenv.sandbox import moves
+from aenv.base.errors import NotFound
+from aenv.isolation import cgroups
+from aenv.isolation.cgroups import files, groups, hierarchies
+from aenv.isolation.cgroups.files import Hierarchy
+from aenv.isolation.cgroups.groups import Group
+from aenv.isolation.cgroups.hierarchies import Place
+from aenv.isolation.sandbox import moves
 from tests.cgroup_kernel import FILES, Kernel
 
 LIMITS: dict[str, Any] = {"cpus": 2.0, "memory_bytes": 1 << 30, "pids": 50}
@@ -148,7 +148,9 @@ def test_on_version_1_controllers_that_are_mounted_together_share_a_folder(kerne
     kernel.mkdir(kernel.mount_old("memory", own="/docker/abc", root="/docker/abc") / "ignored")
     kernel.mount_old("pids,freezer", own="/elsewhere")
     found = cgroups.find(proc=kernel.proc)
-    assert found.enforced == ("cpu", "memory", "pids", "freezer")
+    # What the freezer of version 1 holds cannot be killed, so it is not used.
+    assert found.enforced == ("cpu", "memory", "pids")
+    assert "mount -t cgroup2" in found.missing["freezer"]
     group = found.make("one", **LIMITS)
     assert group.folders == [
         f"{both}/aenv/one",
@@ -156,6 +158,31 @@ def test_on_version_1_controllers_that_are_mounted_together_share_a_folder(kerne
         f"{kernel.top}/pids,freezer/aenv/one",
     ]
     assert (both / "aenv/one/cpu.shares").read_text() == "2048"
+
+
+def test_what_an_earlier_version_froze_by_version_1_is_thawed_and_its_groups_are_gone(kernel: Kernel) -> None:
+    freezer = kernel.mount_old("freezer")
+    kernel.mkdir(freezer / "aenv")
+    kernel.mkdir(freezer / "aenv" / "one")
+    state = freezer / "aenv" / "one" / "freezer.state"
+    state.write_text("FROZEN")
+    (freezer / "aenv" / "one" / "cgroup.procs").write_text("77\n")
+    cgroups.find(proc=kernel.proc)
+    assert not (freezer / "aenv").exists()
+    assert "77" in (freezer / "cgroup.procs").read_text().split()
+
+
+def test_a_hybrid_host_freezes_by_version_2(kernel: Kernel) -> None:
+    for controller in ("cpu", "memory", "pids", "freezer"):
+        kernel.mount_old(controller)
+    kernel.mount_new("", "/")
+    found = cgroups.find(proc=kernel.proc)
+    assert "freezer" in found.enforced
+    group = found.make("one", **LIMITS)
+    group.freeze()
+    assert (kernel.top / "unified" / "aenv" / "one" / "cgroup.freeze").read_text() == "1"
+    assert not (kernel.top / "freezer" / "aenv").exists()
+    group.thaw()
 
 
 def test_a_hybrid_host_takes_from_version_2_what_version_1_has_not(kernel: Kernel) -> None:

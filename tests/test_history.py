@@ -9,7 +9,7 @@ from datetime import datetime
 
 import pytest
 
-from aenv.runtime.history import History
+from aenv.inside.runtime.history import History
 from conformance.engine import opened
 
 CODE = '''

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from aenv.addresses import Origin, parse_url
-from aenv.errors import ConnectFailed, InvalidRequest, NetworkError, TooLarge
-from aenv.http1 import Pool
+from aenv.base.addresses import Origin, parse_url
+from aenv.base.errors import ConnectFailed, InvalidRequest, NetworkError, TooLarge
+from aenv.base.http1 import Pool
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from aenv import refs
-from aenv.errors import NotFound
-from aenv.serving.accounts import ANONYMOUS, Role
+from aenv.base import refs
+from aenv.base.errors import NotFound
+from aenv.control.serving.accounts import ANONYMOUS, Role
 from tests.hubs import RunningHub, running_hub
 
 
@@ -153,6 +153,12 @@ class TestTeam:
             assert (await hub.ask(method, f"/env/shared/1.0.0{end}", body, people.bob)).status == 403
         assert (await hub.ask("GET", "/env/shared/audit", token=people.bob)).status == 403
         assert (await hub.push("shared", "2.0.0", people.bob)).status == 403
+
+    async def test_reserved_names_are_the_administrators_on_a_hub_that_stands_alone(self, hub, people):
+        for name in ("python", "tau2-env", "aenv-x"):
+            pushed = [(await hub.push(name, "7.0.0", who)).status for who in (people.bob, people.admin)]
+            assert pushed == [403, 200]
+            assert (await hub.ask("GET", f"/env/{name}/7.0.0", token=people.bob)).data["owner"] == "admin"
 
     async def test_a_viewer_only_reads(self, hub, people):
         await hub.push("shared", "1.0.0", people.alice)

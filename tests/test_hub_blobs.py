@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from aenv import bundles
-from aenv.errors import InvalidRequest, Unavailable
-from aenv.hub.blobs import Blobs, open_blobs
-from aenv.hub.checkouts import Checkouts
+from aenv.artifacts import bundles
+from aenv.base.errors import InvalidRequest, Unavailable
+from aenv.control.hub.blobs import Blobs, open_blobs
+from aenv.control.hub.checkouts import Checkouts
 from conformance.blobs import BlobsConformance, given
 from tests import s3_server
 from tests.archives import make_source

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aenv.hub.signing import Signer
+from aenv.control.hub.signing import Signer
 from tests import s3_server
 from tests.hubs import RunningHub, incoming, pack, published_push, running_hub
 from tests.redis_server import redis_server

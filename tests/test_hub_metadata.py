@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aenv.hub import metadata
+from aenv.control.hub import metadata
 
 CODE = '''
 import aenv

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from aenv.stores.base import Put
+from aenv.control.stores.base import Put
 from tests.archives import archive, compressed, entry, link
 from tests.hubs import RunningHub, announce, incoming, pack, running_hub
 
@@ -65,6 +65,14 @@ class TestInParts:
         assert 1_000_000 < offset <= 2_000_000
         answer = await hub.ask("PUT", f"/bundles/{digest}?offset={offset}", content[offset:])
         assert answer.data == {"offset": len(content), "complete": True}
+
+    async def test_a_client_that_breaks_off_is_no_error_of_the_hub(self, tmp_path, packed, caplog):
+        content, digest = packed
+        async with running_hub(tmp_path / "home") as hub:
+            await announce(hub, content, digest)
+            await asyncio.to_thread(break_off, hub, digest, content, 2_000_000)
+        # The hub has ended, and so has what it did for the client.
+        assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
     async def test_it_goes_on_after_the_hub_was_restarted(self, tmp_path, packed):
         content, digest = packed

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from aenv import Context, Depends, register_tool
-from aenv.author import Registry, collecting, replaced
-from aenv.author.inject import Resources
-from aenv.author.signature import Signature
+from aenv.inside.author import Registry, collecting, replaced
+from aenv.inside.author.inject import Resources
+from aenv.inside.author.signature import Signature
 
 
 async def in_place(function):

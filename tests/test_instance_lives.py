@@ -9,14 +9,20 @@ import struct
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from aenv.base.errors import Conflict, NotFound
+from aenv.base.models import CreateInstance
+from aenv.base.wire import EnvStatus
+from aenv.control.instances.ledger import Ledger, Quotas
+from aenv.control.instances.records import Record
+from aenv.control.instances.selection import Selection
+from aenv.control.instances.sweeper import Sweeper
+from aenv.control.serving.accounts import LOCAL
+from aenv.control.stores.base import Page
 from aenv.engines import proc
-from aenv.errors import Conflict, NotFound
-from aenv.instances.sweeper import Sweeper
-from aenv.models import CreateInstance
-from aenv.serving.accounts import LOCAL
 from conformance.engine import NEVER_READY, opened
 from tests.gateways import (
     ECHO,
@@ -240,3 +246,65 @@ async def test_the_sweeper_wakes_for_the_next_deadline_even_when_it_is_added_las
     assert [await checked.get(), await checked.get()] == ["first", "second"]
     sweeping.cancel()
     await asyncio.wait({sweeping})
+
+
+async def test_deadlines_of_what_has_ended_or_was_renewed_take_no_memory() -> None:
+    sweeper = Sweeper()
+    for number in range(2000):
+        sweeper.add(sweeper.now() + 366 * 86400, f"ended-{number}")
+        sweeper.forget(f"ended-{number}")
+        sweeper.add(sweeper.now() + 3600 + number, "renewed")
+    assert len(sweeper) < 200
+
+
+async def test_an_instance_that_has_ended_leaves_no_deadline_behind(home: Path, tmp_path: Path) -> None:
+    async with composed(home, make_project(tmp_path)) as made:
+        ids = []
+        for _ in range(3):
+            ids.append((await made.creations.create(CreateInstance(env_name="echo", ttl="300d"), LOCAL)).id)
+            await made.instances.delete(ids[-1])
+        assert not any(id in made.sweeper for id in ids)
+
+
+async def test_records_are_forgotten_as_fast_as_instances_end(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with composed(home, make_project(tmp_path)) as made:
+        ledger = Ledger(made.shared.store, Quotas())
+        records = [Record(new_id(), made.home.node, "", "", key=str(number)) for number in range(1000)]
+        await ledger.begin(*records, limits={})
+        for record in records:
+            record.become(EnvStatus.TERMINATED, "deleted")
+            await ledger.save(record)
+        ended = time.time()
+        monkeypatch.setattr(time, "time", lambda: ended + 3610)
+        await made.upkeep.tend()
+        assert [await ledger.find(record.id) for record in records] == [None] * 1000
+        assert await ledger.find_key(None, "7") is None
+
+
+async def test_a_list_by_status_reads_nothing_else(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with composed(home, make_project(tmp_path)) as made:
+        store = made.shared.store
+        ledger = Ledger(store, Quotas())
+        records = [Record(new_id(), made.home.node, "", "", owner="a") for _ in range(300)]
+        await ledger.begin(*records, limits={})
+        for number, record in enumerate(records):
+            record.become(EnvStatus.TERMINATED if number else EnvStatus.FAILED)
+            await ledger.save(record)
+        read, page, here = 0, store.page, asyncio.current_task()
+
+        async def counted(*arguments: Any, **options: Any) -> Page:
+            nonlocal read
+            found = await page(*arguments, **options)
+            if asyncio.current_task() is here:  # the gateway's own rounds read, too
+                read += len(found.documents)
+            return found
+
+        monkeypatch.setattr(store, "page", counted)  # the real one answers; this counts
+        for owner in (None, "a"):
+            found = await made.instances.list(Selection(status=EnvStatus.FAILED, owner=owner))
+            assert [record.id for record in found] == [records[0].id]
+        assert read == 2

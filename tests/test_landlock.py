@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aenv.sandbox import landlock
+from aenv.isolation.sandbox import landlock
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="landlock is Linux's")
 
@@ -22,7 +22,7 @@ def restricted(folder: Path, script: str, *, abi: int | None = None) -> str:
         pytest.skip(f"this kernel has ABI {landlock.abi()} of landlock")
     prelude = """
 import errno, os, signal, socket, subprocess, sys
-from aenv.sandbox import landlock, system
+from aenv.isolation.sandbox import landlock, system
 def attempt(function, *arguments):
     try: function(*arguments)
     except OSError as error: return errno.errorcode[error.errno]

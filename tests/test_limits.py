@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from aenv.serving.accounts import Accounts, Role
-from aenv.stores.sqlite import SqliteStore
+from aenv.control.serving.accounts import Accounts, Role
+from aenv.control.stores.sqlite import SqliteStore
 from tests.gateways import Gateway, leftovers, make_project, new_id, running_gateway
 from tests.redis_server import redis_server
 
@@ -148,6 +148,23 @@ async def test_a_batch_is_created_whole_or_not_at_all(home: Path, tmp_path: Path
         for count in (0, 1001, "many", None):
             status, reply = await gateway.ask("POST", "/env-instances", {"envName": "echo", "count": count})
             assert (status, "'count'" in reply["message"]) == (400, True)
+
+
+async def test_a_client_may_choose_the_ids_of_a_batch(home: Path, tmp_path: Path) -> None:
+    async with running_gateway(home, make_project(tmp_path)) as gateway:
+        body = {"envName": "echo@1.0.0", "count": 1, "ids": [f"echo-{'c' * 26}"]}
+        status, reply = await gateway.ask("POST", "/env-instances", body)
+        assert (status, [made["id"] for made in reply["data"]]) == (200, body["ids"])
+        status, reply = await gateway.ask("POST", "/env-instances", body)
+        assert (status, "is taken" in reply["message"]) == (409, True)
+        assert await gateway.call(body["ids"][0], "echo", text="hi") == "hi"
+        # Of one that has ended, too: its record says what became of it.
+        await gateway.ask("DELETE", f"/env-instance/{body['ids'][0]}")
+        status, reply = await gateway.ask("POST", "/env-instances", body)
+        assert (status, "is taken" in reply["message"]) == (409, True)
+        for wrong in ([], ["short"], [f"echo-{'d' * 26}"] * 2):
+            status, reply = await gateway.ask("POST", "/env-instances", {**body, "ids": wrong})
+            assert status == 400, reply
 
 
 async def test_a_batch_of_something_broken_leaves_nothing(home: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import socket
 
 from starlette.responses import Response
 
-from aenv.serving.listeners import bind_tcp, serving
+from aenv.control.serving.listeners import bind_tcp, serving
 
 CROWD = 500  # more than what asyncio lets wait by itself
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from aenv import mcp
+from aenv.base import mcp
 
 TOOLS = """
 from aenv import *

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import re
+import urllib.request
 from collections.abc import AsyncIterator
 from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from aenv import logs
-from aenv.serving.metrics import Metrics
+from aenv.base import logs
+from aenv.base.addresses import Origin
+from aenv.control.serving.accounts import Accounts, Role
+from aenv.control.serving.metrics import Metrics
+from aenv.control.stores.sqlite import SqliteStore
+from tests.command_line import aenv, serving
 from tests.gateways import Gateway, make_project, running_gateway
 
 PUBLISHED = (
@@ -81,6 +86,55 @@ async def test_ids_and_made_up_paths_never_become_labels(gateway: Gateway) -> No
     names = " ".join(await counted(gateway))
     assert instance["id"] not in names
     assert "made-up" not in names
+
+
+async def status_of(gateway: Gateway, origin: Origin, token: str = "") -> int:
+    headers = [("authorization", f"Bearer {token}")] if token else []
+    response = await gateway.pool.request(origin, "GET", "/metrics", headers)
+    await response.read()
+    return response.status
+
+
+async def test_beyond_this_machine_metrics_take_a_token_of_any_role_or_an_address_of_their_own(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    async with SqliteStore(home / "aenv.db") as store:
+        _, token = await Accounts(store).create("looker", Role.VIEWER)
+    async with running_gateway(home, host="0.0.0.0", metrics_address=("127.0.0.1", 0)) as gateway:
+        control = Origin("127.0.0.1", gateway.address.port)
+        assert await status_of(gateway, control) == 401
+        assert await status_of(gateway, control, "nonsense") == 401
+        assert await status_of(gateway, control, token) == 200
+        assert gateway.address.metrics
+        metrics = Origin(*gateway.address.metrics)
+        assert await status_of(gateway, metrics) == 200
+        for target in ("/env", "/token", "/health", "/instances/x/mcp"):
+            assert (await gateway.ask("GET", target, origin=metrics))[0] == 404
+    async with running_gateway(home) as gateway:
+        assert await status_of(gateway, gateway.control) == 200
+
+
+async def test_without_accounts_metrics_of_an_insecure_gateway_take_no_token(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path / "home", host="0.0.0.0", insecure=True) as gateway:
+        assert await status_of(gateway, Origin("127.0.0.1", gateway.address.port)) == 200
+
+
+@pytest.mark.parametrize("value", ["nowhere", "127.0.0.1:", "::1:9100", "host:99999"])
+def test_a_metrics_address_that_is_none_is_refused(value: str) -> None:
+    for command in ("serve", "hub"):
+        done = aenv(command, "--metrics-address", value)
+        assert done.returncode == 2
+        assert f"write {value!r} as 'host:port'" in " ".join(done.stderr.split())
+
+
+def test_serve_says_where_metrics_are(tmp_path: Path) -> None:
+    options = ("--port", "0", "--data-port", "0", "--home", tmp_path / "home", "--metrics-address", ":0")
+    with serving("serve", *options) as server:
+        said = server.until("metrics", on="stderr")[-1]
+        url = said.removeprefix("metrics").strip()
+        with urllib.request.urlopen(url) as reply:
+            assert b"aenv_api_requests_total" in reply.read()
 
 
 def test_the_names_of_environments_are_bounded() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from aenv.errors import NetworkError
-from aenv.http1 import Pool
+from aenv.base.errors import NetworkError
+from aenv.base.http1 import Pool
 from tests.gateways import Gateway, make_project, new_id
 from tests.native import traces
 from tests.test_gateway_process import Program

@@ -14,13 +14,14 @@ from typing import Any
 import psutil
 import pytest
 
-from aenv import wire
+from aenv.base import wire
+from aenv.base.errors import NotFound
+from aenv.base.http1 import Pool
 from aenv.engines.base import Engine, Freeze, InstanceSpec, Limits, Measures, Warm
+from aenv.engines.descriptors import readable
 from aenv.engines.native.engine import NativeEngine
-from aenv.errors import NotFound
-from aenv.http1 import Pool
-from aenv.roots.host import host_root
-from aenv.sandbox.root import Root
+from aenv.isolation.rootfs.host import host_root
+from aenv.isolation.sandbox.root import Root
 from conformance.capabilities import CapabilityConformance
 from conformance.engine import EngineConformance, Leftovers, MakeEngine, Projects, call
 from tests.native import groups, traces
@@ -229,9 +230,9 @@ class TestNamespacesMadeAhead:
         self, make_engine: MakeEngine, projects: Projects, pool: Pool
     ) -> None:
         engine, first = make_engine(), projects.spec(STATEFUL + ROOM)
-        here = set(_namespaces(os.getpid()))
         pids = [(await engine.create(first)).pid]
-        await until(lambda: len(_held(pids[0]) - here) >= 4)
+        taken = {*_namespaces(os.getpid()), *_namespaces(pids[0])}  # its own may still be open in the stager
+        await until(lambda: len(_held(pids[0]) - taken) >= 4)
         ahead = _held(pids[0])
         second = replace(first, id=new_id())
         third = replace(first, id=new_id(), limits=Limits(storage_bytes=8 << 20))
@@ -260,8 +261,9 @@ def _namespaces(pid: int) -> list[str]:
 
 
 def _held(instance: int) -> set[str]:
-    """The namespaces that the zygote of an instance has open."""
-    folder = Path(f"/proc/{psutil.Process(instance).ppid()}/fd")
+    """The namespaces that the stager of an instance has open: above the process that forked it, and the zygote."""
+    _, _, stager, *_ = psutil.Process(instance).parents()
+    folder = Path(f"/proc/{stager.pid}/fd")
     links = [os.readlink(path) for path in folder.iterdir() if path.is_symlink()]
     return {link for link in links if link.startswith(("mnt:", "net:"))}
 
@@ -286,6 +288,25 @@ class TestWarmPool:
         await engine.keep_warm(spec, 0)
         await until(lambda: not engine.warm())
         assert leftovers() == []
+
+    async def test_a_pool_that_is_full_is_left_alone(
+        self, make_engine: MakeEngine, projects: Projects, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        engine, spec = make_engine(), projects.spec(STATEFUL)
+        assert isinstance(engine, NativeEngine)
+        rounds, refill = 0, engine._cgroups.refill
+
+        def counted() -> int:
+            nonlocal rounds
+            rounds += 1
+            return refill()
+
+        monkeypatch.setattr(engine._cgroups, "refill", counted)  # the real one works; this counts
+        await engine.keep_warm(spec, 2)
+        await until(lambda: engine.warm() == {"conformance@1.0": 2})
+        for _ in range(200):  # in some of which a loop that never rests would come round
+            await asyncio.to_thread(list)
+        assert rounds <= 4  # once at the start, and once for each that was made
 
     async def test_one_that_has_died_meanwhile_is_not_handed_out(
         self, make_engine: MakeEngine, projects: Projects, pool: Pool, home: Path
@@ -364,3 +385,15 @@ async def untilled(ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], boo
     async with asyncio.timeout(4):
         while not holds(await ask()):
             await asyncio.sleep(0.01)
+
+
+async def test_a_frozen_instance_can_be_killed(make_engine: MakeEngine, projects: Projects) -> None:
+    engine = make_engine()
+    assert isinstance(engine, NativeEngine)
+    spec = projects.spec("")
+    address = await engine.create(spec)
+    await engine.freeze(spec.id)
+    with os.fdopen(os.pidfd_open(address.pid)) as leader:
+        os.kill(address.pid, signal.SIGKILL)  # as the end of a container does it: nobody thaws anything
+        await readable(leader.fileno())
+    await engine.destroy(spec.id)

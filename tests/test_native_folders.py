@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from aenv.base.errors import InvalidRequest
 from aenv.engines.folder import InstanceFolder
 from aenv.engines.native.folders import SPARES, Folders
-from aenv.errors import InvalidRequest
 
 MADE_AND_KILLED = """
 import os, signal, sys
@@ -154,3 +154,13 @@ def test_what_is_kept_to_be_used_again_is_removed_at_the_end(root: Path) -> None
     assert len(names(root)) == 3
     folders.close()
     assert names(root) == []
+
+
+def test_what_a_process_with_the_same_pid_left_is_swept(root: Path) -> None:
+    before = root / f"spare.{os.getpid()}-1.0badcafe.1"  # in a container every gateway has the same pid
+    before.mkdir(parents=True)
+    folders = Folders(root)
+    folders.refill()
+    assert not before.exists()
+    assert len(names(root)) == SPARES
+    folders.close()

@@ -14,15 +14,15 @@ from typing import Any, cast
 import pytest
 
 import aenv
-from aenv.config import Project
+from aenv.base.config import Project
+from aenv.base.errors import Conflict, StartFailed
+from aenv.base.http1 import Pool
+from aenv.control.gateway.rooting import Rooting
 from aenv.engines.base import Address, InstanceSpec, Network
 from aenv.engines.native.engine import NativeEngine
-from aenv.errors import Conflict, StartFailed
-from aenv.gateway.rooting import Rooting
-from aenv.http1 import Pool
-from aenv.roots.roots import Roots
-from aenv.sandbox.root import Root
-from aenv.sandbox.run import run
+from aenv.isolation.rootfs.roots import Roots
+from aenv.isolation.sandbox.root import Root
+from aenv.isolation.sandbox.run import run
 from conformance.engine import call
 from tests.native import traces
 from tests.ordinary import ordinary_user
@@ -318,9 +318,9 @@ import asyncio, sys
 from pathlib import Path
 from aenv.engines.base import InstanceSpec
 from aenv.engines.native.engine import NativeEngine
-from aenv.gateway.rooting import Rooting
-from aenv.roots.roots import Roots
-from aenv.sandbox.run import run
+from aenv.control.gateway.rooting import Rooting
+from aenv.isolation.rootfs.roots import Roots
+from aenv.isolation.sandbox.run import run
 
 async def main(place):
     roots = Roots(place / "home", run=run)

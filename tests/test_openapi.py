@@ -16,6 +16,7 @@ from tests.test_accounts import make_accounts
 
 OPEN = {
     ("GET", "/health"),
+    ("GET", "/ready"),
     ("GET", "/metrics"),
     ("GET", "/openapi.json"),
     ("GET", "/docs"),

@@ -14,28 +14,28 @@ from pathlib import Path
 import psutil
 import pytest
 
-from aenv.sandbox import probe, reasons
+from aenv.isolation.sandbox import probe, reasons
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="isolation needs Linux")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can set up a host that forbids it")
 
-SOURCES = Path(probe.__file__).parents[2]
+SOURCES = Path(probe.__file__).parents[3]
 # As a program that a user starts: who only changes ids may not write to their own /proc.
 ORDINARY = """
 import os
-from aenv.sandbox import system
+from aenv.isolation.sandbox import system
 os.setgroups([])
 os.setresgid(65534, 65534, 65534)
 os.setresuid(65534, 65534, 65534)
 system.prctl(system.PR_SET_DUMPABLE, 1)
 """
 NO_MORE_NAMESPACES = """
-from aenv.sandbox import namespaces
+from aenv.isolation.sandbox import namespaces
 namespaces.enter(namespaces.user_namespace().descriptor)
 open("/proc/sys/user/max_user_namespaces", "w").write("0")
 """
 COVERED_PROC = """
-from aenv.sandbox import system
+from aenv.isolation.sandbox import system
 system.unshare("mount")
 system.mount(None, "/", None, system.MS_REC | system.MS_PRIVATE)
 system.mount("/dev/null", "/proc/version", None, system.MS_BIND)
@@ -43,7 +43,7 @@ system.mount("/dev/null", "/proc/version", None, system.MS_BIND)
 # A filter that answers "not permitted" to unshare, as those of containers do.
 FILTER = f"""
 import ctypes, struct
-from aenv.sandbox import system
+from aenv.isolation.sandbox import system
 def line(code, yes, no, value): return struct.pack("=HBBI", code, yes, no, value)
 unshare = {272 if platform.machine() == "x86_64" else 97}
 lines = line(0x20, 0, 0, 0) + line(0x15, 0, 1, unshare) + line(6, 0, 0, 0x50001) + line(6, 0, 0, 0x7FFF0000)
@@ -65,7 +65,7 @@ def nothing_left() -> Iterator[None]:
 
 def run(code: str, ask: str = "probe.missing_isolation()") -> str:
     """What a fresh process is told after it has run the code."""
-    before = f"import sys; sys.path[:0] = [{str(SOURCES)!r}]\nfrom aenv.sandbox import attempts, probe\n"
+    before = f"import sys; sys.path[:0] = [{str(SOURCES)!r}]\nfrom aenv.isolation.sandbox import attempts, probe\n"
     command = [sys.executable, "-I", "-S", "-c", f"{before}{code}\nprint({ask})"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20)
     assert done.returncode == 0, done.stderr
@@ -214,3 +214,24 @@ def test_other_errors_are_explained_too(proc: Path, step: str, error: int, found
 def test_a_chroot_is_named(proc: Path) -> None:
     (proc / "self/mountinfo").write_text("2 1 0:5 / /proc rw - proc proc rw\n")
     assert "chroot" in reasons.explain("user", errno.EPERM, proc=proc)[0]
+
+
+@pytest.mark.parametrize(
+    ("program", "ok", "found"),
+    [
+        ("echo 28.2.2", True, "daemon 28.2.2 answers"),
+        ("echo 'permission denied' >&2; exit 1", None, "its daemon does not answer: permission denied"),
+        (None, None, "no docker; builds and saves images"),
+    ],
+)
+def test_the_docker_daemon_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str | None, ok: bool | None, found: str
+) -> None:
+    if program:
+        (tmp_path / "docker").write_text(f"#!/bin/sh\n{program}\n")
+        (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    check = next(check for check in probe.checks() if check.name == "docker")
+    assert check.ok is ok
+    assert check.found.startswith(found)
+    assert bool(check.fix) is not bool(ok)

@@ -14,11 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from aenv.base.errors import StartFailed
+from aenv.base.http1 import Pool
 from aenv.engines import proc
 from aenv.engines.folder import STATE, InstanceFolder
 from aenv.engines.process import ProcessEngine
-from aenv.errors import StartFailed
-from aenv.http1 import Pool
 from conformance.capabilities import CapabilityConformance
 from conformance.engine import ENVIRONMENT, EngineConformance, Leftovers, MakeEngine, Projects, call, opened
 

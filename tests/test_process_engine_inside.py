@@ -14,12 +14,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from aenv.base.errors import InvalidRequest, NotFound, StartFailed
+from aenv.base.http1 import Pool
+from aenv.base.mcp import loads
 from aenv.engines import proc
 from aenv.engines.folder import STATE, InstanceFolder
 from aenv.engines.process import ProcessEngine
-from aenv.errors import InvalidRequest, NotFound, StartFailed
-from aenv.http1 import Pool
-from aenv.mcp import loads
 from conformance.able import ABLE, result, whole
 from conformance.engine import Projects, call
 from conformance.files import breaking_off

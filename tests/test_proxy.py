@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from aenv import mcp
+from aenv.base import mcp
+from aenv.base.errors import Unauthenticated
+from aenv.control.gateway.tokens import Tokens
 from aenv.engines import proc
-from aenv.errors import Unauthenticated
-from aenv.gateway.tokens import Tokens
 from conformance.engine import opened
 from tests.gateways import Gateway, instance_processes, make_project, new_id, running_gateway
 

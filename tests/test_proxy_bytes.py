@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from aenv.addresses import Origin
+from aenv.base.addresses import Origin
+from aenv.base.errors import NetworkError
+from aenv.base.http1 import Pool
+from aenv.base.models import CreateInstance
+from aenv.control.gateway.app import GatewayAddress
+from aenv.control.gateway.tokens import Tokens
+from aenv.control.serving.accounts import LOCAL
+from aenv.control.serving.listeners import bind_tcp, serving
 from aenv.engines.base import Address, InstanceSpec
-from aenv.errors import NetworkError
-from aenv.gateway.app import GatewayAddress
-from aenv.gateway.tokens import Tokens
-from aenv.http1 import Pool
-from aenv.models import CreateInstance
-from aenv.serving.accounts import LOCAL
-from aenv.serving.listeners import bind_tcp, serving
 from tests.gateways import Gateway, composed, make_project
 
 MEBI = 1 << 20

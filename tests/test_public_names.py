@@ -55,7 +55,8 @@ def test_every_published_module_path_has_its_names(module):
 
 def test_the_public_names_are_exactly_these():
     ours = {"Audio", "Blob", "Context", "Depends", "Image", "SyncEnvironment", "Text", "ToolResult"}
-    ours |= {"register_prompt", "register_reset", "register_resource", "SecondPart", "SyncSecondPart"}
+    ours |= {"register_prompt", "register_reset", "register_resource", "SecondPart", "SyncSecondPart", "NotJudged"}
+    ours |= {"register_start"}
     assert set(aenv.__all__) == {*PUBLISHED["aenv"], *ours}
 
 
@@ -65,6 +66,7 @@ def test_the_environment_takes_the_published_parameters_in_their_order():
         *("env_name", "datasource", "ttl", "environment_variables", "arguments", "aenv_url", "timeout"),
         *("startup_timeout", "max_retries", "api_key", "skip_for_healthy", "enable_data_plane", "owner"),
         *("labels", "mount_points", "init_command", "resources", "network", "attach", "runtime_url", "wait"),
+        "self_check",
     ]
 
 
@@ -74,7 +76,7 @@ PUBLISHED_METHODS = [
 ]
 OUR_METHODS = [
     *("destroy", "renew", "reset", "openai_tools", "anthropic_tools", "list_anthropic_tools", "exec"),
-    *("upload", "download", "list_files", "events", "history"),
+    *("upload", "download", "list_files", "events", "history", "check_task"),
 ]
 
 
@@ -109,7 +111,7 @@ def test_errors_keep_their_published_constructors():
 
 
 def test_the_published_registries_show_what_decorators_registered():
-    from aenv.author import Registry, collecting
+    from aenv.inside.author import Registry, collecting
 
     with collecting(Registry()):
 

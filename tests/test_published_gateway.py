@@ -20,10 +20,10 @@ SCRIPT = """
 import asyncio, json, socket, sys
 from pathlib import Path
 from aenv import Environment, register_tool
-from aenv.author import Context, Registry, collecting
-from aenv.runtime.http import Listener
-from aenv.runtime.messages import Reply, json_reply
-from aenv.runtime.serving import bind, offered, served
+from aenv.inside.author import Context, Registry, collecting
+from aenv.inside.runtime.http import Listener
+from aenv.inside.runtime.messages import Reply, json_reply
+from aenv.inside.runtime.serving import bind, offered, served
 
 seen = []
 looks = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aenv.boot.purity import is_same_for_all
+from aenv.inside.zygote.purity import is_same_for_all
 
 PURE = {
     "tools": '''

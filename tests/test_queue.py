@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from aenv.errors import NotFound, TooManyRequests
-from aenv.serving.queue import Attempt, Queue
-from aenv.stores.base import LimitReached
+from aenv.base.errors import NotFound, TooManyRequests
+from aenv.control.serving.queue import Attempt, Queue
+from aenv.control.stores.base import LimitReached
 
 
 class Room:

@@ -13,10 +13,10 @@ import psutil
 import pytest
 import uvloop
 
-from aenv.gateway.parts import Parts
-from aenv.models import CreateInstance
-from aenv.serving import memory
-from aenv.serving.accounts import LOCAL
+from aenv.base.models import CreateInstance
+from aenv.control.gateway.parts import Parts
+from aenv.control.serving import memory
+from aenv.control.serving.accounts import LOCAL
 from tests.frost import FrostEngine
 from tests.gateways import composed, make_project
 from tests.test_gateway_races import held
@@ -102,7 +102,7 @@ async def test_one_that_is_being_thawed_for_a_call_is_spared(tmp_path: Path) -> 
 
 
 async def test_it_is_looked_after_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aenv.instances.reclaim._LOOK_AGAIN", 0.01)  # seconds
+    monkeypatch.setattr("aenv.control.instances.reclaim._LOOK_AGAIN", 0.01)  # seconds
     async with short(tmp_path) as (made, host, ids):
         life = made.lives.by_id[ids[3]]
         host.missing = 1

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aenv import refs
-from aenv.errors import InvalidRequest
+from aenv.base import refs
+from aenv.base.errors import InvalidRequest
 
 KNOWN = ["nightly", "0.2.3", "0.2.9", "0.3.0", "1.0", "1.2.0", "1.2.5", "1.9.1", "2.0.0-rc.1", "2.0.0", "3.0.0-a"]
 VERSIONS = st.from_regex(r"[a-z0-9](?:[A-Za-z0-9.+_-]{0,12}[A-Za-z0-9])?", fullmatch=True) | st.from_regex(

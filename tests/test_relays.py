@@ -8,17 +8,18 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from aenv.addresses import Origin
-from aenv.egress import PORT
+from aenv.base.addresses import Origin
+from aenv.base.errors import TooManyRequests
 from aenv.engines import proc
 from aenv.engines.base import Network
-from aenv.errors import TooManyRequests
-from aenv.sandbox.relay import CONNECTIONS
+from aenv.isolation.egress import PORT
+from aenv.isolation.sandbox.relay import CONNECTIONS
 from tests.relayed import Instance, Make, answer, close, connect, relayed, relays, same, until
 
 pytestmark = pytest.mark.slow  # each starts an engine and a relay, which are programs
@@ -196,6 +197,18 @@ class TestWhoIsReached:
             assert await instance.port(nothing) is None
         with socket.create_server(("127.0.0.1", 0)) as hosts:
             assert await instance.port(hosts.getsockname()[1]) is None
+
+    async def test_a_port_is_found_however_long_the_path_of_the_home_is(self, tmp_path: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="a") as short:
+            long = tmp_path / ("a" * 100)
+            long.mkdir()
+            for home in (Path(short), long):
+                async with relayed(home) as make:
+                    instance = await make()
+                    is_inside = instance.folder.socket.is_relative_to(home)
+                    assert is_inside == (home != long)
+                    port = await instance.result("serve(echo)")
+                    assert await answer(await instance.port(port), b"x") == b"x[end]"
 
     async def test_a_connection_to_a_port_that_has_closed_meanwhile_is_closed(self, instance: Instance) -> None:
         port = await instance.result("serve(echo)")

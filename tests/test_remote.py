@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from aenv import Environment, SyncEnvironment, errors, http1
+from aenv import Environment, SyncEnvironment
+from aenv.base import errors, http1
 from tests.gateways import make_project, running_gateway
 
 CODE = """

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from aenv.egress import PORT, Egress
+from aenv.base.errors import NotFound
 from aenv.engines.base import Network
 from aenv.engines.native.relays import reopen
-from aenv.errors import NotFound
+from aenv.isolation.egress import PORT, Egress
 from tests.relayed import Instance, Make, children, relayed, until
 
 pytestmark = pytest.mark.slow  # each starts an engine and a relay, which are programs
@@ -55,10 +55,10 @@ class TestListener:
     async def test_who_does_not_wait_leaves_no_process(self, instance: Instance) -> None:
         descriptors = len(os.listdir("/proc/self/fd"))
         asking = asyncio.create_task(instance.relays.listener(instance.leader, PORT))
-        await until(lambda: bool(children(os.getpid(), "aenv.sandbox.listen")))
+        await until(lambda: bool(children(os.getpid(), "aenv.isolation.sandbox.listen")))
         asking.cancel()
         await asyncio.wait({asking})
-        assert not children(os.getpid(), "aenv.sandbox.listen")
+        assert not children(os.getpid(), "aenv.isolation.sandbox.listen")
         assert len(os.listdir("/proc/self/fd")) == descriptors
 
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from importlib import metadata
 from pathlib import Path
@@ -15,7 +16,7 @@ import click
 import pytest
 
 import aenv
-from aenv import settings
+from aenv.base import settings
 from aenv.cli.main import COMMANDS, cli
 from tests.command_line import environ
 
@@ -58,6 +59,27 @@ class TestPages:
         documented = page("docs/settings.md")
         names = [*settings.KNOWN, settings.DIRECT_MODE_VARIABLE]
         assert [name for name in names if f"`{name}`" not in documented] == []
+
+    def test_no_page_and_no_template_installs_us_from_an_index(self) -> None:
+        templates = (ROOT / "src" / "aenv" / "cli" / "templates").rglob("*.tmpl")
+        sources = (ROOT / "src" / "aenv").rglob("*.py")
+        told = [
+            path
+            for path in [*PAGES, *templates, *sources]
+            if re.search(r"pip install [^\n]*aenvironment\b(?!-)", path.read_text())
+        ]
+        assert [str(path.relative_to(ROOT)) for path in told] == [
+            "src/aenv/cli/commands/build.py"
+        ]  # which warns of it
+
+    def test_what_a_message_asks_to_install_is_what_the_extra_asks_for(self) -> None:
+        asked = set(
+            re.findall(
+                r"pip install '([^']+)'", "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+            )
+        )
+        extras = tomllib.loads(page("pyproject.toml"))["project"]["optional-dependencies"]
+        assert asked == {required for extra in extras.values() for required in extra}
 
     def test_the_changelog_tells_of_this_version(self) -> None:
         assert f"## [{aenv.__version__}]" in page("CHANGELOG.md")
@@ -107,6 +129,24 @@ class TestFresh:
         assert done.stdout.endswith("done; nothing is left behind\n")
         again = subprocess.run([checkout / "scripts" / "setup"], env=variables, capture_output=True, text=True)
         assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+
+    def test_a_release_is_the_same_twice_and_its_wheel_works(self, checkout: Path) -> None:
+        (checkout / ".venv").symlink_to(Path(sys.prefix))
+        (checkout / "scripts" / "setup").write_text("#!/bin/sh\n")  # the virtual environment is that of the tests
+        for words in ("init --quiet", "add --all", "-c user.name=a -c user.email=a@b commit --quiet -m x"):
+            subprocess.run(["git", *words.split()], cwd=checkout, check=True)
+        release = [checkout / "scripts" / "release"]
+        sums = [subprocess.run(release, check=True, capture_output=True, text=True).stdout for _ in range(2)]
+        assert sums[0] == sums[1]
+        assert sorted(line.split()[1] for line in sums[0].splitlines()) == [
+            f"./aenvironment-{aenv.__version__}-py3-none-any.whl",
+            f"./aenvironment-{aenv.__version__}.tar.gz",
+        ]
+        made = subprocess.run(["sha256sum", "--check"], cwd=checkout / "dist", input=sums[0], text=True)
+        assert made.returncode == 0
+        (checkout / "README.md").write_text("changed")
+        dirty = subprocess.run(release, capture_output=True, text=True)
+        assert (dirty.returncode, dirty.stderr) == (1, "release: there are changes that are not committed\n")
 
     def test_the_wheel_holds_the_templates_and_nothing_else_than_the_package(
         self, checkout: Path, tmp_path: Path

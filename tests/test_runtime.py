@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from aenv import mcp
+from aenv.base import mcp
 from tests.running import DidNotStart, running_runtime
 
 BASICS = '''

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from aenv.errors import InvalidRequest
-from aenv.roots.view import View
-from aenv.sandbox.root import Root
-from aenv.sandbox.run import run
+from aenv.base.errors import InvalidRequest, StartFailed
+from aenv.isolation import cgroups
+from aenv.isolation.rootfs.view import View
+from aenv.isolation.sandbox.root import Root
+from aenv.isolation.sandbox.run import Held, run
 from tests.ordinary import OrdinaryUser, ordinary_user
 from tests.saved_images import debian
 from tests.system import require
@@ -132,8 +133,8 @@ async def test_what_a_command_leaves_in_the_background_ends_with_it(box: Box) ->
 _CALLER = """
 import asyncio, sys
 from pathlib import Path
-from aenv.sandbox.root import Root
-from aenv.sandbox.run import run
+from aenv.isolation.sandbox.root import Root
+from aenv.isolation.sandbox.run import Held, run
 asyncio.run(run(Root("box", (Path(sys.argv[1]),)), ["/bin/sh", "-c", sys.argv[3]], upper=Path(sys.argv[2]),
     variables={"PATH": "/bin"}, folder="/", network=False, user=sys.argv[4],
     on_line=lambda line: print(line, flush=True)))
@@ -342,3 +343,31 @@ def processes(mark: str) -> list[int]:
             if mark.encode() in line and b"import asyncio" not in line:
                 found.append(int(path.parent.name))
     return found
+
+
+@pytest.fixture
+def groups() -> Iterator[cgroups.Cgroups]:
+    with contextlib.closing(cgroups.find(f"aenv-test-{secrets.token_hex(4)}")) as found:
+        if missing := {"memory", "pids"} - {*found.enforced}:
+            pytest.skip(f"no limits here: {missing}")
+        yield found
+
+
+async def test_a_command_has_the_limits_that_it_is_given(box: Box, groups: cgroups.Cgroups) -> None:
+    held = Held(groups, memory_bytes=64 << 20, pids=20)
+    assert await box.sh("echo fine > /made", held=held) == 0 and box.result.read("/made") == b"fine\n"
+    # One line of a text that grows in memory, and more processes than are allowed.
+    assert (
+        await box.sh("tail -c 200000000 /dev/zero | wc -c; x=$(tail -c 300m </dev/zero); exit 1", held=held) != 0
+    )
+    assert any("of memory, which is the limit" in line for line in box.lines), box.lines
+    many = "for n in 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5; do sleep 100 & done; exit 1"
+    assert await box.sh(many, held=held) != 0
+    assert any("can't fork" in line for line in box.lines), box.lines
+    assert groups.leftovers() == []
+
+
+async def test_a_command_that_takes_too_long_is_ended(box: Box, groups: cgroups.Cgroups) -> None:
+    with pytest.raises(StartFailed, match="did not end within 0"):
+        await box.sh("sleep 1000", held=Held(groups, seconds=0.1))
+    assert groups.leftovers() == []

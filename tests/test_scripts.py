@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import skips
+
 ROOT = Path(__file__).resolve().parent.parent
 LIB = ROOT / "scripts" / "lib"
 
@@ -42,7 +44,8 @@ def commands(tmp_path: Path) -> Callable[..., dict[str, str]]:
             program = folder / name.replace("_", "-")
             program.write_text(f"#!/bin/sh\n{body}\n")
             program.chmod(0o755)
-        return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+        kept = {name: value for name, value in os.environ.items() if name != "AENV_NO_SYSTEM"}
+        return {**kept, "PATH": f"{folder}:{os.environ['PATH']}"}
 
     return make
 
@@ -57,7 +60,7 @@ class TestSizes:
         done = run(sys.executable, LIB / "sizes.py", ROOT)
         assert done.returncode == 0, done.stdout
 
-    @pytest.mark.parametrize("folder", ["src/aenv", "tests", "benchmarks", "conformance"])
+    @pytest.mark.parametrize("folder", ["src/aenv/client", "tests", "benchmarks", "conformance"])
     def test_a_file_above_500_lines_is_found(self, project: Project, folder: str) -> None:
         root = project({f"{folder}/long.py": "x = 1\n" * 501, f"{folder}/short.py": "x = 1\n" * 500})
         done = run(sys.executable, LIB / "sizes.py", root)
@@ -72,24 +75,27 @@ class TestSizes:
         assert "src/aenv/a.py:83: long has 81 lines" in done.stdout
         assert "short" not in done.stdout
 
-    def test_a_package_above_2600_lines_is_found(self, project: Project) -> None:
-        root = project({f"src/aenv/big/{n}.py": "x = 1\n" * 500 for n in range(6)})
-        done = run(sys.executable, LIB / "sizes.py", root)
-        assert done.stdout == "src/aenv/big: 3000 lines; a package has at most 2600\n"
+    def test_a_wing_above_its_budget_and_one_without_a_budget_are_found(self, project: Project) -> None:
+        pages = {f"src/aenv/{wing}/{n}.py": "x = 1\n" * 500 for wing in ("client", "envs") for n in range(7)}
+        done = run(sys.executable, LIB / "sizes.py", project({**pages, "src/aenv/new/a.py": "x = 1\n"}))
+        assert done.returncode == 1
+        assert done.stdout.splitlines() == [
+            "src/aenv/client: 3500 lines; its budget is 3200",
+            "src/aenv/new: has no budget; give it one in scripts/lib/sizes.py",
+        ]
 
-    @pytest.mark.slow
-    def test_a_core_above_40000_lines_is_found_and_built_in_environments_do_not_count(
-        self, project: Project
-    ) -> None:
-        def package(name: str) -> dict[str, str]:
-            return {f"src/aenv/{name}/{n}.py": "x = 1\n" * 500 for n in range(5)}
-
-        within = {name: text for n in range(16) for name, text in package(f"p{n}").items()}
-        root = project({**within, **package("envs"), **package("integrations")})
-        assert run(sys.executable, LIB / "sizes.py", root).returncode == 0
-        project(package("p16"))
+    @pytest.mark.parametrize("beside", ["src/aenv/a.py", "docs/a.md"])
+    def test_a_budget_is_raised_in_a_commit_without_code(self, project: Project, beside: str) -> None:
+        name = "scripts/lib/sizes.py"
+        root = project({name: 'BUDGETS = {"client": 10}\n'})
+        git = ("git", "-C", root, "-c", "user.name=a", "-c", "user.email=a@b.example")
+        for step in (("init", "-q"), ("add", "."), ("commit", "-qm", "One")):
+            assert run(*git, *step).returncode == 0
+        project({name: 'BUDGETS = {"client": 11}\n', beside: "x\n" if beside.endswith("md") else "x = 1\n"})
+        for step in (("add", "."), ("commit", "-qm", "Two")):
+            assert run(*git, *step).returncode == 0
         done = run(sys.executable, LIB / "sizes.py", root)
-        assert done.stdout == "src/aenv: 42500 lines; the core has at most 40000\n"
+        assert ("raises the budget of client and changes src/aenv/a.py" in done.stdout) == beside.startswith("src")
 
 
 class TestHouse:
@@ -121,7 +127,7 @@ class TestHouse:
     @pytest.mark.parametrize(
         ("name", "line"),
         [
-            ("settings.py", "x = os.environ['HOME']"),
+            ("base/settings.py", "x = os.environ['HOME']"),
             ("cli/output.py", "print('hello')"),
             ("runtime/a.py", "print('hello')"),
             ("a.py", "except Exception as error:  # boundary: author's code"),
@@ -166,7 +172,78 @@ class TestNeed:
         assert "'strace' is installed, and 'false' still fails" in done.stderr
 
 
+class TestSystem:
+    @pytest.fixture
+    def system(self, tmp_path: Path) -> Path:
+        """The script, with a list of its own: one command that is there, two that are not."""
+        shutil.copy(LIB / "system", tmp_path)
+        (tmp_path / "system-packages.txt").write_text("sh dash\nno-such-redis redis\nno-such-shell fish\n")
+        return tmp_path / "system"
+
+    def test_as_root_it_installs_what_is_missing_and_says_so(
+        self, system: Path, tmp_path: Path, commands: Callable[..., dict[str, str]]
+    ) -> None:
+        log = tmp_path / "log"
+        done = run(system, env=commands(id="echo 0", apt_get=f'echo "$*" >>{log}'))
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.startswith(
+            "setup: installing for the tests, with apt-get: redis fish (AENV_NO_SYSTEM=1"
+        )
+        assert log.read_text().splitlines()[-1].endswith(" redis fish")
+
+    def test_it_can_be_left_out(self, system: Path, commands: Callable[..., dict[str, str]]) -> None:
+        environ = commands(id="echo 0", apt_get="echo called >&2")
+        done = run(system, env={**environ, "AENV_NO_SYSTEM": "1"})
+        assert (done.returncode, done.stderr) == (0, "")
+
+    def test_without_root_it_says_the_one_command(
+        self, system: Path, commands: Callable[..., dict[str, str]]
+    ) -> None:
+        done = run(system, env=commands(id="echo 1000", apt_get="echo called >&2"))
+        assert done.returncode == 1
+        assert done.stderr.endswith("run: sudo apt-get install -y redis fish\n")
+
+    def test_where_nothing_is_missing_nothing_is_said(
+        self, system: Path, commands: Callable[..., dict[str, str]]
+    ) -> None:
+        (system.parent / "system-packages.txt").write_text("sh dash\n")
+        done = run(system, env=commands(id="echo 0", apt_get="echo called >&2"))
+        assert (done.returncode, done.stderr) == (0, "")
+
+    def test_an_index_that_cannot_be_reached_is_said(
+        self, system: Path, commands: Callable[..., dict[str, str]]
+    ) -> None:
+        done = run(system, env=commands(id="echo 0", apt_get="exit 100"))
+        assert done.returncode == 1
+        assert done.stderr.endswith("apt-get failed; tests that need these packages are skipped: redis fish\n")
+
+
+class TestSkips:
+    def test_the_line_names_what_is_missing_and_the_command(self) -> None:
+        redis = "Skipped: 'redis-server' is missing; install it with: apt-get install -y redis-server"
+        data = "Skipped: no shared test data at /x; set AENV_TEST_SHARED"
+        assert skips.line([redis, redis, data, "Skipped: only root can"]) == (
+            "skipped: 2 need system packages (redis-server 2); 1 need data that may not be shipped; 1 cannot run "
+            "on this host or for this user (-rs says why); to run them: ./scripts/setup --system && "
+            "AENV_TEST_SHARED=FOLDER ./scripts/test"
+        )
+        assert skips.line([]) is None
+
+    @pytest.mark.slow  # pytest in pytest
+    def test_a_run_ends_with_it(self, tmp_path: Path) -> None:
+        environ = {**os.environ, "AENV_TEST_SHARED": str(tmp_path / "none"), "CI": ""}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        done = run(*command, "tests/test_documents.py", cwd=ROOT, env=environ)
+        assert (
+            "need data that may not be shipped; to run them: AENV_TEST_SHARED=FOLDER ./scripts/test" in done.stdout
+        )
+
+
 class TestSetup:
+    def test_an_unknown_option_is_refused(self, checkout: Path) -> None:
+        done = run(checkout / "scripts" / "setup", "--sytem")
+        assert (done.returncode, done.stderr) == (2, "setup: no option '--sytem'; there is --system\n")
+
     @pytest.fixture
     def checkout(self, tmp_path: Path) -> Path:
         """The scripts and pyproject.toml, without a virtual environment."""

@@ -12,9 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from aenv import Environment, SyncEnvironment, errors
-from aenv.addresses import parse_url
-from aenv.http1 import Pool
+from aenv import Environment, SyncEnvironment
+from aenv.base import errors
+from aenv.base.addresses import parse_url
+from aenv.base.http1 import Pool
 from tests.gateways import make_project, running_gateway
 
 SOURCES = Path(__file__).parent.parent / "docs" / "src"
@@ -142,7 +143,7 @@ class TestThroughAGateway:
     async def test_a_token_outlives_its_five_minutes(self, tmp_path, monkeypatch):
         ahead = 0.0
         # The gateway's clock: the only way to see minutes pass.
-        monkeypatch.setattr("aenv.gateway.tokens.time", SimpleNamespace(time=lambda: time.time() + ahead))
+        monkeypatch.setattr("aenv.control.gateway.tokens.time", SimpleNamespace(time=lambda: time.time() + ahead))
         strict = running_gateway(tmp_path / "home", make_project(tmp_path), require_data_token=True)
         async with strict as running, Environment("echo@1.0.0", aenv_url=running.address.url) as env:
             first = env._launched.session._token

@@ -9,12 +9,13 @@ from urllib.parse import parse_qs, unquote
 
 import pytest
 
-from aenv import Environment, SyncEnvironment, errors
-from aenv.addresses import Origin
+from aenv import Environment, SyncEnvironment
+from aenv.base import errors
+from aenv.base.addresses import Origin
 from aenv.client.api import Api
 from aenv.client.remote import Output, Remote
 from aenv.client.scheduler_client import AEnvSchedulerClient
-from aenv.runtime.messages import Reply, Request, json_reply
+from aenv.inside.runtime.messages import Reply, Request, json_reply
 from tests.test_api import failure, success
 from tests.test_api import gateway as scripted
 

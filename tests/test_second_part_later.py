@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,17 +16,19 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from aenv.base.addresses import Origin
+from aenv.base.errors import NetworkError, StartFailed
+from aenv.base.http1 import Pool
+from aenv.control.gateway.rooting import Rooting
 from aenv.engines.base import Address, InstanceSpec, Later
 from aenv.engines.folder import InstanceFolder
-from aenv.engines.native import seconds
+from aenv.engines.native import first_use, seconds
 from aenv.engines.native.engine import NativeEngine
-from aenv.errors import NetworkError
-from aenv.gateway.rooting import Rooting
-from aenv.http1 import Pool
-from aenv.roots.host import host_root
-from aenv.roots.roots import Roots
-from aenv.sandbox.root import Root
-from aenv.sandbox.run import run
+from aenv.engines.native.first_use import DestroyedMeanwhile, FirstUses
+from aenv.isolation.rootfs.host import host_root
+from aenv.isolation.rootfs.roots import Roots
+from aenv.isolation.sandbox.root import Root
+from aenv.isolation.sandbox.run import run
 from tests.native import traces
 from tests.two_parts import ENVIRONMENT
 
@@ -211,6 +214,53 @@ async def test_destroy_while_nobody_has_used_it_and_while_it_is_made_leaves_noth
     await engine.destroy(spec.id)
     assert await _is_broken_off(asked)
     assert traces(home) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [(StartFailed("RUN ended with status 1"), "not_ready"), (DestroyedMeanwhile("it was destroyed"), None)],
+)
+async def test_a_reason_that_the_caller_can_mend_is_not_ready_and_an_end_is_an_error(
+    error: StartFailed, outcome: str | None
+) -> None:
+    async def start(listener: socket.socket) -> None:
+        raise error
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+        uses = FirstUses()
+        uses.wait("one", listener.dup(), start)
+        async with Pool() as pool:
+            response = await pool.request(Origin(host, port), "POST", "/exec", [], b"{}")
+            said = json.loads(await response.read())
+        await uses.close()
+    assert (response.status, said.get("outcome")) == (error.status, outcome)
+    assert said["error"] == f"no second part: {error.message}"
+
+
+async def test_a_destroy_that_takes_the_group_from_a_second_part_is_not_told_as_not_ready(
+    engine: NativeEngine, spec: InstanceSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gone(*all: object, **options: object) -> None:
+        raise FileNotFoundError("its group is gone")
+
+    told: list[Exception] = []
+
+    async def refuse(listener: socket.socket, error: Exception, **further: str) -> None:
+        told.append(error)
+        assert not further
+        listener.accept()[0].close()
+
+    address = await engine.create(spec)
+    monkeypatch.setattr(engine._seconds._blanks, "make", gone)
+    monkeypatch.setattr(first_use, "_refuse", refuse)
+    async with Pool() as pool:
+        body = json.dumps({"command": "true"}).encode()
+        response = await pool.request(
+            address.origin, "POST", "/tools/run", [("content-type", "application/json")], body
+        )
+        assert json.loads(await response.read())["data"]["is_error"]
+    assert isinstance(told[0], DestroyedMeanwhile)
 
 
 async def test_a_build_ends_with_the_last_instance_that_waits_for_it(

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from aenv.config import Project
+from aenv.base.config import Project
+from aenv.base.errors import InvalidRequest, StartFailed
+from aenv.control.instances.second_parts import later
 from aenv.engines.base import Later
-from aenv.errors import InvalidRequest, StartFailed
-from aenv.instances.second_parts import later
-from aenv.roots.roots import Roots
+from aenv.isolation.rootfs.roots import Roots
 from tests import docker
 from tests.two_parts import image
 
@@ -42,6 +42,40 @@ def test_the_first_dockerfile_that_exists_below_the_data_folder_is_taken(tmp_pat
     assert later(Project(Path("/p"), "two", "1.0.0"), {}, None) == ""
 
 
+def test_what_scripts_of_the_data_would_install_is_required_with_what_the_environment_asks_for(
+    tmp_path: Path,
+) -> None:
+    asks = _project(
+        {
+            "dockerfile": ["{TASK}/Dockerfile"],
+            "requirements": ["pytest"],
+            "installers": ["{TASK}/run-tests.sh", "{TASK}/tests/test.sh"],
+        }
+    )
+    for name, text in {
+        "a/Dockerfile": "FROM x",
+        "a/tests/test.sh": "uvx -w pytest==8.4.1 -w numpy pytest\n",
+        "b/Dockerfile": "FROM x",
+        "b/run-tests.sh": "pip install -r $TEST_DIR/needs.txt -r ../../secret.txt\n",
+        "b/tests/needs.txt": "pandas\n",
+        "c/Dockerfile": "FROM x",
+    }.items():
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / name).write_text(text)
+    (tmp_path / "secret.txt").write_text("secret\n")
+    (tmp_path / "data" / "b" / "secret.txt").symlink_to(tmp_path / "secret.txt")
+
+    def required(task: str) -> tuple[str, ...]:
+        found = later(asks, {"TASK": task}, tmp_path / "data")
+        assert isinstance(found, Later)
+        return found.requirements
+
+    assert required("a") == ("pytest", "pytest==8.4.1", "numpy")
+    assert required("b") == ("pytest", "pandas")
+    assert required("c") == ("pytest",)
+    assert required("none") == ()  # of no Dockerfile: the host's own system, as it is
+
+
 @pytest.mark.parametrize("value", ["..", ".", "a/b", "/etc", "../x", "a\0b"])
 def test_a_variable_is_one_component_of_the_path(tmp_path: Path, value: str) -> None:
     with pytest.raises(InvalidRequest, match="'TASK'"):
@@ -58,7 +92,14 @@ def test_no_link_leads_out_of_the_data_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "second", ["image", {}, {"dockerfile": []}, {"dockerfile": ["../x"]}, {"dockerfile": [1]}]
+    "second",
+    [
+        *("image", {}, {"dockerfile": []}, {"dockerfile": ["../x"]}, {"dockerfile": [1]}),
+        {"dockerfile": ["x"], "requirements": "pytest"},
+        {"dockerfile": ["x"], "requirements": [1]},
+        {"dockerfile": ["x"], "installers": ["../x"]},
+        {"dockerfile": ["x"], "others": []},
+    ],
 )
 def test_what_it_cannot_be_is_refused_with_the_field(second: object) -> None:
     with pytest.raises(InvalidRequest, match=r"deployConfig\.secondPart"):

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aenv.addresses import parse_url
-from aenv.errors import NotFound
-from aenv.models import CreateService
-from aenv.services.records import ServiceRecords
-from aenv.services.replicas import plan
-from aenv.serving.accounts import LOCAL
+from aenv.base.addresses import parse_url
+from aenv.base.errors import NotFound
+from aenv.base.models import CreateService
+from aenv.control.services.records import ServiceRecords
+from aenv.control.services.replicas import plan
+from aenv.control.serving.accounts import LOCAL
 from conformance.engine import opened
 from tests.gateways import make_project as make_echo
 from tests.gateways import running_gateway

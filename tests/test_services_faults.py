@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from aenv.addresses import Origin
+from aenv.base.addresses import Origin
+from aenv.base.errors import ConnectFailed, NetworkError
+from aenv.base.http1 import Pool
+from aenv.control.services.records import ServiceRecords
+from aenv.control.services.replica import Delays, Pace, judge
 from aenv.engines import proc
-from aenv.errors import ConnectFailed, NetworkError
-from aenv.http1 import Pool
-from aenv.services.records import ServiceRecords
-from aenv.services.replica import Delays, Pace, judge
 from conformance.engine import opened
 from tests.service_gateway import (
     BROKEN,
@@ -321,7 +321,7 @@ if not os.path.exists({str(go)!r}):
         await opened(pipe)
     (half,) = replica_processes(home)
     go.touch()
-    caplog.set_level("INFO", "aenv.services.services")
+    caplog.set_level("INFO", "aenv.control.services.services")
     async with service_gateway(home, project) as gateway:
         await gateway.until("s", available=1)
         (pid,) = await gateway.pids("s")

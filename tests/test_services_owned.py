@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aenv.services import storage
-from aenv.serving.accounts import Role
+from aenv.control.services import storage
+from aenv.control.serving.accounts import Role
 from conformance.engine import opened
 from tests.service_gateway import (
     BROKEN,
@@ -57,7 +57,7 @@ async def test_storage_outlives_the_service_unless_told(gateway: ServiceGateway)
 async def test_storage_belongs_to_one_service_at_a_time(gateway: ServiceGateway) -> None:
     await gateway.create(ready=False, service_name="a", pvc_name="shared")
     status, reply = await gateway.ask("POST", "/env-service", {"envName": "other", "pvc_name": "shared"})
-    assert (status, reply["message"]) == (409, "storage 'shared' is in use by another service")
+    assert (status, reply["message"]) == (409, "storage 'shared' is in use by service 'a'")
     assert (await gateway.ask("PUT", "/env-service/a", {"replicas": 2}))[0] == 400
     await gateway.ask("DELETE", "/env-service/a")
     assert (await gateway.ask("POST", "/env-service", {"envName": "other", "pvc_name": "shared"}))[0] == 200

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from aenv.errors import Unavailable
-from aenv.stores.base import Delete, Document, Put
-from aenv.stores.redis import RedisStore
-from aenv.stores.sqlite import SqliteStore
+from aenv.base.errors import Unavailable
+from aenv.control.stores import patience
+from aenv.control.stores.base import Delete, Document, Put
+from aenv.control.stores.redis import RedisStore
+from aenv.control.stores.sqlite import SqliteStore
 from tests.redis_server import RedisServer, redis_cluster, redis_server
 
 KIND = "thing"
@@ -98,7 +99,7 @@ class TestSqlite:
         program = f"""
 import asyncio, resource, signal, sys
 from pathlib import Path
-from aenv.stores.sqlite import SqliteStore
+from aenv.control.stores.sqlite import SqliteStore
 from tests.test_store_faults import pair, whole_pairs, write_until_it_fails
 
 async def main():
@@ -132,6 +133,30 @@ asyncio.run(main())
             await store.write(*pair(1))
             assert await whole_pairs(store) == {0, 1}
 
+    async def test_those_who_wait_for_the_same_lock_wait_at_the_same_time(self, tmp_path: Path) -> None:
+        async with SqliteStore(tmp_path / "aenv.db", timeout=4) as store:
+            other = sqlite3.connect(tmp_path / "aenv.db", isolation_level=None)
+            with contextlib.closing(other):
+                other.execute("BEGIN IMMEDIATE")
+                # One after the other they would wait for longer than a test may take.
+                writes = (store.write(*pair(number)) for number in range(10))
+                outcomes = await asyncio.gather(*writes, return_exceptions=True)
+                assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
+                other.execute("ROLLBACK")
+
+    async def test_one_request_waits_no_longer_than_its_patience_for_all_it_asks(self, tmp_path: Path) -> None:
+        async with SqliteStore(tmp_path / "aenv.db", timeout=20) as store:
+            other = sqlite3.connect(tmp_path / "aenv.db", isolation_level=None)
+            with contextlib.closing(other):
+                other.execute("BEGIN IMMEDIATE")
+                with patience.at_most(0.5):
+                    for number in range(10):
+                        with pytest.raises(Unavailable):
+                            await store.write(*pair(number))
+                    assert await whole_pairs(store) == set()  # what need not wait is answered
+                other.execute("ROLLBACK")
+            await store.write(*pair(0))
+
     async def test_whoever_waits_for_another_program_holds_up_nobody_else(self, tmp_path: Path) -> None:
         path = tmp_path / "store.db"
         async with SqliteStore(path, timeout=60) as store:
@@ -161,7 +186,7 @@ asyncio.run(main())
     async def test_the_log_of_writes_does_not_grow_without_end(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("aenv.stores.sqlite._WRITES", 10)
+        monkeypatch.setattr("aenv.control.stores.sqlite._WRITES", 10)
         path = tmp_path / "store.db"
         async with SqliteStore(path) as store:
             for _ in range(400):

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 import sqlite3
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aenv.errors import InvalidRequest, Unavailable
-from aenv.stores import redis as redis_module
-from aenv.stores import sqlite as sqlite_module
-from aenv.stores.base import Delete, Document, Put
-from aenv.stores.opening import open_store
-from aenv.stores.redis import RedisStore
-from aenv.stores.sqlite import SqliteStore
+from aenv.base.errors import InvalidRequest, Unavailable
+from aenv.control.stores import redis as redis_module
+from aenv.control.stores import sqlite as sqlite_module
+from aenv.control.stores.base import Delete, Document, Put
+from aenv.control.stores.opening import open_store
+from aenv.control.stores.redis import RedisStore
+from aenv.control.stores.sqlite import SqliteStore
 from conformance.store import MakeStore, StoreConformance
 from tests.redis_server import RedisServer, redis_cluster, redis_server
 
@@ -55,6 +58,49 @@ class TestSqlite(StoreConformance):
             assert modes == {"aenv.db": 0o600, "aenv.db-shm": 0o600, "aenv.db-wal": 0o600}
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         assert [entry.name for entry in path.parent.iterdir()] == ["aenv.db"]
+
+    @pytest.mark.parametrize("is_old", [False, True])
+    async def test_the_file_shrinks_when_records_are_removed(self, tmp_path: Path, is_old: bool) -> None:
+        path = tmp_path / "aenv.db"
+        async with SqliteStore(path):
+            pass
+        if is_old:  # as an earlier version made it
+            with contextlib.closing(sqlite3.connect(path)) as db:
+                db.execute("PRAGMA journal_mode = DELETE")
+                db.execute("PRAGMA auto_vacuum = NONE")
+                db.execute("VACUUM")
+        async with SqliteStore(path) as store:
+            for part in range(20):
+                await store.write(
+                    *(Put("kind", f"{part} {n}", {"text": "x" * 4000}) for n in range(300)), durable=False
+                )
+            full = path.stat().st_size + Path(f"{path}-wal").stat().st_size
+            for part in range(20):
+                await store.write(*(Delete("kind", f"{part} {n}") for n in range(300)), durable=False)
+        assert full > 24_000_000
+        assert path.stat().st_size < full / 2
+
+    async def test_a_step_of_the_clock_neither_stretches_nor_ends_a_lease(
+        self, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = time.time()
+        async with make_store() as store:
+            monkeypatch.setattr(time, "time", lambda: now + 86400)
+            assert await store.lease("short", "one", 0.05)
+            assert await store.lease("long", "one", 60)
+            monkeypatch.setattr(time, "time", lambda: now - 86400)
+            while not await store.lease("short", "two", 60):
+                await asyncio.sleep(0.01)
+            monkeypatch.setattr(time, "time", lambda: now + 2 * 86400)
+            assert not await store.lease("long", "two", 60)
+
+    async def test_leases_of_another_boot_are_over(self, tmp_path: Path, make_store: MakeStore) -> None:
+        async with make_store() as store:
+            assert await store.lease("sweeper", "one", 3600)
+        with contextlib.closing(sqlite3.connect(tmp_path / "aenv.db", isolation_level=None)) as db:
+            db.execute("UPDATE leases SET holder = 'another boot' WHERE holder <> 'one'")
+        async with make_store() as store:
+            assert await store.lease("sweeper", "two", 60)
 
     async def test_the_number_of_buckets_is_bounded(self, make_store: MakeStore) -> None:
         async with make_store() as store:
@@ -160,13 +206,13 @@ class TestOpening:
     def test_a_missing_package_is_told_with_the_command_that_brings_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.delitem(sys.modules, "aenv.stores.redis")
+        monkeypatch.delitem(sys.modules, "aenv.control.stores.redis")
         monkeypatch.setitem(sys.modules, "redis.asyncio", None)  # as if it were not installed
-        with pytest.raises(InvalidRequest, match=r"pip install 'aenvironment\[redis\]'"):
+        with pytest.raises(InvalidRequest, match=r"pip install 'redis>=5.2'"):
             open_store("redis://localhost", tmp_path)
 
     def test_a_store_that_is_not_used_is_not_loaded(self) -> None:
-        program = "import sys, aenv.stores.opening; print({'redis', 'sqlite3'} & set(sys.modules))"
+        program = "import sys, aenv.control.stores.opening; print({'redis', 'sqlite3'} & set(sys.modules))"
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         assert done.stdout == "set()\n"
 
@@ -218,7 +264,7 @@ class TestMigrations:
 
     def test_a_process_that_dies_within_a_step_leaves_the_store_as_before_it(self, tmp_path: Path) -> None:
         program = (
-            "import asyncio, os, sys\nfrom pathlib import Path\nfrom aenv.stores import sqlite\n"
+            "import asyncio, os, sys\nfrom pathlib import Path\nfrom aenv.control.stores import sqlite\n"
             "def die(db):\n    db.execute('CREATE TABLE half (x)')\n    os._exit(9)\n"
             "asyncio.run(sqlite.SqliteStore(Path(sys.argv[1]), migrations=(*sqlite.MIGRATIONS, die)).__aenter__())"
         )

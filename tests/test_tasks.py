@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from aenv.errors import InvalidRequest
-from aenv.tasks import cheats, rewards, samples, task
-from aenv.tasks.contract import Offer, described, task_told
-from aenv.tasks.report import Report
-from aenv.tasks.statistics import summary, wilson
-from aenv.tasks.task import Task, Wanted
+from aenv.base.errors import InvalidRequest
+from aenv.base.outcomes import Outcome, read_reward
+from aenv.rollouts import cheats, samples, summaries, task
+from aenv.rollouts.contract import Offer, described, task_told
+from aenv.rollouts.report import Finding, Report
+from aenv.rollouts.statistics import summary, wilson
+from aenv.rollouts.task import Task, Wanted
 
 
 class TestReward:
@@ -33,21 +34,21 @@ class TestReward:
     def test_the_number_is_the_value_or_the_first_known_key(
         self, value: object, number: float, full: bool
     ) -> None:
-        reward = rewards.read(value)
-        assert (reward.number, reward.is_full, reward.invalid) == (pytest.approx(number), full, "")
+        reward = read_reward(value)
+        assert (reward.number, reward.is_full, reward.outcome) == (pytest.approx(number), full, "reward")
 
     @pytest.mark.parametrize(
         "value", ["1", None, [], {"points": 1}, {"reward": "1"}, float("nan"), 1.5, -0.1, 1e999]
     )
-    def test_what_is_no_number_in_the_range_is_never_full(self, value: object) -> None:
-        reward = rewards.read(value)
-        assert reward.invalid
-        assert not reward.is_full
-        assert not reward.is_declared_invalid
+    def test_what_is_no_number_in_the_range_is_a_mistake_of_the_environment(self, value: object) -> None:
+        reward = read_reward(value)
+        assert (reward.number, reward.outcome, reward.is_full) == (None, "env_error", False)
+        assert reward.reason
 
-    def test_a_reward_that_cannot_be_judged_says_so(self) -> None:
-        reward = rewards.read({"invalid": "no evidence", "reward": 1.0})
-        assert (reward.invalid, reward.is_full, reward.is_declared_invalid) == ("no evidence", False, True)
+    def test_a_reward_that_cannot_be_judged_has_no_number(self) -> None:
+        reward = read_reward({"invalid": "no evidence", "reward": 1.0})
+        assert (reward.number, reward.outcome, reward.reason) == (None, "invalid", "no evidence")
+        assert not reward.is_full
 
 
 class TestTasks:
@@ -79,6 +80,14 @@ class TestTasks:
         assert ids("d,e", "a") == ["d,e", "a"]
         assert ids(str(file), "b") == ["b", "c"]
         assert ids(limit=2) == ["a", "b"]
+
+    def test_a_list_of_ids_may_be_longer_than_the_name_of_a_file(self) -> None:
+        known = [Task(f"task-{n:03}") for n in range(900)]
+        words = ",".join(one.id for one in known)
+        assert len(words) > 4096
+        for length in (300, 4097, len(words)):
+            chosen = words[:length].rpartition(",")[0] if length < len(words) else words
+            assert ",".join(one.id for one in task.chosen(known, Wanted([chosen]))) == chosen
 
     @pytest.mark.parametrize(
         "told",
@@ -139,6 +148,26 @@ class TestContract:
         assert "\x1b" not in report.text()
         assert "10 more; --json has them all" in report.text()
 
+    def test_a_check_of_which_nothing_could_be_tried_does_not_pass(self) -> None:
+        report = Report("x@1")
+        report.add([Finding("docs", "a", "ok"), Finding("gold", "a", "not tried", "no Chromium")])
+        report.add([Finding("cheats", "shell", "not applicable")])
+        assert not report.passed
+        assert report.untried == ["gold"]
+        lines = report.text().splitlines()
+        # A line for each check, with the reason where nothing was tried.
+        assert lines[2:5] == [
+            "docs    ok         1 ok",
+            "gold    NOT TRIED  1 not tried: no Chromium",
+            "cheats  -          1 not applicable",
+        ]
+        assert not any(line.startswith("not tried") for line in lines)
+        assert "not tried       gold a: no Chromium" in report.text(verbose=True)
+        assert report.text().endswith("\nnot validated: nothing could be tried of gold")
+        report.add([Finding("gold", "b", "ok")])
+        assert report.passed
+        assert report.text().endswith("\nvalid, without the 1 not tried")
+
 
 class TestStatistics:
     @pytest.mark.parametrize(
@@ -155,17 +184,66 @@ class TestStatistics:
     def test_the_interval_is_wilsons(self, passed: int, tasks: int, low: float, high: float) -> None:
         assert wilson(passed, tasks) == pytest.approx((low, high), abs=1e-4)
 
-    def test_errors_count_as_tasks_and_not_in_the_mean(self) -> None:
+    def test_only_what_was_judged_counts_in_rate_and_mean(self) -> None:
         found = summary(
             [
-                {"outcome": "pass", "reward": 1.0, "cost": 0.5},
-                {"outcome": "fail", "reward": 0.5, "cost": 0.25},
-                {"outcome": "error", "reward": None},
+                judged(1.0, cost=0.5),
+                judged(0.5, cost=0.25),
+                *(unjudged(outcome) for outcome in Outcome if outcome != "reward"),
             ]
         )
-        assert (found.tasks, found.counts["error"], found.mean_reward, found.cost) == (3, 1, 0.75, 0.75)
-        assert found.pass_rate == pytest.approx(1 / 3)
-        assert summary([]).mean_reward is None
+        assert (found.tasks, found.judged, found.passed) == (9, 2, 1)
+        assert (found.pass_rate, found.mean_reward, found.cost) == (0.5, 0.75, 0.75)
+        assert found.interval == wilson(1, 2)
+        assert set(found.counts.values()) == {2, 1}
+        nothing = summary([unjudged("invalid")])
+        assert (nothing.pass_rate, nothing.mean_reward) == (None, None)
+
+
+def judged(reward: float, **more: Any) -> dict[str, Any]:
+    return {"task": "t", "outcome": "reward", "reward": reward, "passed": reward == 1.0, **more}
+
+
+def unjudged(outcome: str, error: str = "why", task: str = "t") -> dict[str, Any]:
+    return {"task": task, "outcome": outcome, "reward": None, "passed": None, "error": error}
+
+
+class TestTable:
+    def test_each_outcome_without_a_number_is_counted_with_its_reasons(self) -> None:
+        found = [
+            judged(1.0),
+            *(unjudged("not_ready", "no Chromium;\n install it", f"n{n}") for n in range(5)),
+            unjudged("agent_error", "RuntimeError: I cannot", "two"),
+            unjudged("env_error", "x" * 5000, "long"),
+        ]
+        lines = summaries.table(found).splitlines()
+        assert lines[1].split()[:6] == ["all", "8", "1", "1", "0", "100.0%"]
+        assert lines[3] == "not judged: 5 not_ready, 1 env_error, 1 agent_error"
+        assert lines[4] == "  not_ready n0, n1, n2 and 2 more: no Chromium; install it"
+        assert lines[5] == "  agent_error two: RuntimeError: I cannot"
+        assert lines[6].endswith("x…")
+        assert len(lines[6]) < 1000
+
+    def test_a_terminal_of_50_columns_can_show_it(self) -> None:
+        found = [judged(1.0, split="a-long-name"), judged(0.0, split="train")]
+        lines = summaries.table(found, 50).splitlines()
+        assert max(map(len, lines)) <= 50
+        assert lines[:3] == [
+            "a-long-name: 1 tasks, 1 judged, 1 pass, 0 fail",
+            "  pass rate 100.0% (20.7% to 100.0%)",
+            "  mean reward 1.000",
+        ]
+        assert summaries.table(found, 200) == summaries.table(found)
+
+    def test_where_nothing_was_judged_there_is_no_rate(self) -> None:
+        found = [unjudged("invalid")]
+        assert summaries.table(found).splitlines()[1].split() == ["all", "1", "0", "0", "0", "-", "-", "-"]
+        assert summaries.failed(found)
+
+    @pytest.mark.parametrize("outcome", list(Outcome))
+    def test_an_evaluation_fails_when_an_episode_broke_off(self, outcome: str) -> None:
+        found = [judged(0.0), judged(0.0) if outcome == "reward" else unjudged(outcome)]
+        assert summaries.failed(found) is (outcome not in ("reward", "invalid", "cancelled"))
 
 
 class TestSamples:

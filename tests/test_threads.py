@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from aenv.errors import Unavailable
-from aenv.runtime import threads as threads_module
-from aenv.runtime.threads import Threads
+from aenv.base.errors import Unavailable
+from aenv.inside.runtime import threads as threads_module
+from aenv.inside.runtime.threads import Threads
 
 
 async def test_results_and_errors_come_back():

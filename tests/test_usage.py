@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from aenv.base.models import CreateInstance
 from aenv.cli import usage
 from aenv.cli.main import cli
+from aenv.control.gateway.parts import Parts
+from aenv.control.serving.accounts import LOCAL, Role
 from aenv.engines.base import Used
-from aenv.gateway.parts import Parts
-from aenv.models import CreateInstance
-from aenv.sandbox import probe
-from aenv.sandbox.probe import Check
-from aenv.serving.accounts import LOCAL, Role
+from aenv.isolation.sandbox import probe
+from aenv.isolation.sandbox.probe import Check
 from tests.gateways import Gateway, composed, listening, make_project
 from tests.test_warmth import WarmEngine
 
@@ -72,6 +73,7 @@ async def test_a_row_says_what_an_instance_uses(served: Served) -> None:
         "env": "echo@1.0.0",
         "owner": "ada",
         "status": "Running",
+        "service": None,
         "frozen": False,
         "cpu_seconds": 1.5,
         "memory_bytes": 5 << 20,
@@ -197,17 +199,20 @@ CHECKS = [
 ]
 
 
-def test_doctor_says_what_is_missing_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_says_what_is_missing_and_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AENV_HOME", str(tmp_path))
     monkeypatch.setattr(probe, "checks", lambda: CHECKS)
     monkeypatch.setattr(probe, "missing_isolation", lambda: None)
     done = CliRunner().invoke(cli, ["doctor"], standalone_mode=False)
     assert done.return_value == 0
-    assert done.stdout.splitlines() == [
-        "Check            State    Found         What to do",
-        "user namespaces  ok       work",
-        "cgroup cpu       MISSING  not enforced  delegate it",
-        "runsc            -        not there     install it",
+    *checks, disk = [re.split(r"\s{2,}", line) for line in done.stdout.splitlines()]
+    assert checks == [
+        ["Check", "State", "Found", "What to do"],
+        ["user namespaces", "ok", "work"],
+        ["cgroup cpu", "MISSING", "not enforced", "delegate it"],
+        ["runsc", "-", "not there", "install it"],
     ]
+    assert disk[0] == "disk" and disk[2].startswith(f"{tmp_path} takes 0 bytes; ")
     said = json.loads(CliRunner().invoke(cli, ["doctor", "--json"]).stdout)
     assert (said["isolation"], said["checks"][1]["fix"]) == (True, "delegate it")
 

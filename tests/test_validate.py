@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from aenv.errors import NotFound
-from aenv.tasks import cheats
-from aenv.tasks.instances import Place
-from aenv.tasks.report import Report
-from aenv.tasks.task import Task, Wanted
-from aenv.tasks.validation import validate
+from aenv.base.errors import NotFound
+from aenv.rollouts import cheats
+from aenv.rollouts.instances import Place
+from aenv.rollouts.report import Report
+from aenv.rollouts.task import Task, Wanted
+from aenv.rollouts.validation import validate
 from tests.command_line import aenv, environ, serving
 from tests.gateways import make_project
 from tests.native import traces
@@ -61,8 +61,23 @@ FREE_TWO = (RETURN, '    if context.variables.get("ID") == "two":\n        retur
 WHY = "the reference is wrong"
 
 DOCUMENTED = Path(__file__).parent.parent / "docs" / "src" / "sums_env.py"
+UNREADY = '    raise NotJudged("not_ready", "no abacus; buy one")\n'
+IMPORTED = ("Depends, ToolError", "Depends, NotJudged, ToolError")
 PROJECTS = {
     "sums": SUMS,
+    "unready": changed(
+        with_cheats("0"), IMPORTED, ("    submit(right, sheet)", UNREADY), (RETURN, UNREADY + RETURN)
+    ),
+    "invalid-gold": changed(
+        SUMS,
+        IMPORTED,
+        (RETURN, '    if sheet.answer:\n        raise NotJudged("invalid", "no evidence")\n' + RETURN),
+    ),
+    "invalid-empty": changed(
+        SUMS,
+        IMPORTED,
+        (RETURN, '    if not sheet.answer:\n        raise NotJudged("invalid", "nothing was done")\n' + RETURN),
+    ),
     "documented": DOCUMENTED.read_text(),
     "undocumented": changed(SUMS, ('    """Give the answer."""\n', "")),
     "no-number": changed(SUMS, (RETURN, '    return "good"\n' + RETURN)),
@@ -192,6 +207,7 @@ async def test_a_selection_of_tasks_is_all_that_is_played(url: str) -> None:
         ),
         ("exit-code", "cheats exit-early: exit with success (only)", "the reward is 1 afterwards"),
         ("random-tool", "determinism scripted episode", "and then"),
+        ("invalid-gold", "gold six", "the reward is invalid (no evidence)"),
     ],
 )
 # Slow are those whose rule is also tested below, without an instance, and rare ones.
@@ -208,7 +224,8 @@ async def test_declared_exceptions_that_deviate_are_known_and_not_bad(url: str) 
     assert bad(report) == {}
     known = {f"{one.check} {one.subject}": one.detail for one in report.findings if one.status == "known"}
     assert known == {"gold six": f"the reward is 0: {WHY}", "empty two": "the reward is 1: nothing is to do"}
-    assert WHY in report.text()
+    assert WHY in report.text(verbose=True)
+    assert WHY not in report.text()
 
 
 async def test_an_attempt_that_gets_nothing_is_held_with_evidence(url: str) -> None:
@@ -217,6 +234,32 @@ async def test_an_attempt_that_gets_nothing_is_held_with_evidence(url: str) -> N
     held = [one for one in report.findings if one.status == "held"]
     assert [one.subject for one in held] == [f"spoof-output: guess ({id})" for id in ("six", "two")]
     assert held[0].detail.startswith("the reward is 0 after 2 steps; it said ")
+
+
+async def test_what_is_not_ready_is_not_tried_and_the_environment_is_not_valid(url: str) -> None:
+    report = await report_on(url, "unready")
+    assert bad(report) == {}
+    untried = {one.subject for one in report.findings if one.status == "not tried"}
+    assert untried == {
+        "six",
+        "two",
+        "gold episode",
+        "environment",
+        *(f"spoof-output: guess ({id})" for id in ("six", "two")),
+    }
+    assert not any(one.status == "held" for one in report.findings)
+    assert not report.passed
+    assert report.text().endswith(
+        "not validated: nothing could be tried of empty, gold, determinism, reset, cheats"
+    )
+    assert aenv("validate", "unready", "--system-url", url).returncode == 1
+
+
+async def test_doing_nothing_may_be_invalid_which_is_no_reward(url: str) -> None:
+    report = await report_on(url, "invalid-empty")
+    assert bad(report) == {}
+    empty = {one.subject: one.detail for one in report.findings if one.check == "empty"}
+    assert empty == dict.fromkeys(("six", "two"), "the reward is invalid (nothing was done)")
 
 
 async def test_an_environment_without_tasks_says_so_and_has_its_contract_checked(url: str) -> None:
@@ -248,7 +291,7 @@ async def test_every_generic_attempt_is_made_through_a_shell(url: str) -> None:
 
 
 async def test_a_test_that_the_shell_can_edit_is_broken(url: str) -> None:
-    from aenv.tasks.instances import Instances
+    from aenv.rollouts.instances import Instances
 
     place = Place("shell@1.0.0", url, limit=60.0)
     shell = cheats.Shell("bash", "command")
@@ -327,7 +370,7 @@ def test_a_new_project_of_the_benchmark_template_is_valid_and_can_be_evaluated(t
         words = ("fresh@1.0.0", "--system-url", line.partition("=")[2])
         valid = aenv("validate", *words)
         assert valid.returncode == 0, valid.stdout + valid.stderr
-        for agent, outcome in (("oracle", "pass"), ("nop", "fail")):
+        for agent, passed in (("oracle", True), ("nop", False)):
             done = aenv("eval", *words, "--agent", agent, "--json", "--out", tmp_path / agent)
             assert done.returncode == 0, done.stderr
-            assert [json.loads(line)["outcome"] for line in done.stdout.splitlines()] == [outcome] * 4
+            assert [json.loads(line)["passed"] for line in done.stdout.splitlines()] == [passed] * 4

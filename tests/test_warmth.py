@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from aenv.config import load_project
+from aenv.base.config import load_project
+from aenv.base.errors import Forbidden, InvalidRequest, NotFound, Unsupported
+from aenv.base.models import CreateInstance
+from aenv.control.gateway.parts import Parts
+from aenv.control.instances.warmth import BLANK_BYTES
+from aenv.control.serving.accounts import LOCAL, Role
 from aenv.engines.base import InstanceSpec
 from aenv.engines.process import ProcessEngine
-from aenv.errors import Forbidden, InvalidRequest, NotFound, Unsupported
-from aenv.gateway.parts import Parts
-from aenv.instances.warmth import BLANK_BYTES
-from aenv.models import CreateInstance
-from aenv.serving.accounts import LOCAL, Role
 from tests.gateways import Gateway, composed, listening, make_project
 
 MEMORY = 100 * BLANK_BYTES

@@ -86,9 +86,9 @@ from pathlib import Path
 
 from aenv.engines.base import InstanceSpec
 from aenv.engines.native.engine import NativeEngine
-from aenv.http1 import Pool
-from aenv.roots.host import host_root
-from aenv.roots.images import Images
+from aenv.base.http1 import Pool
+from aenv.isolation.rootfs.host import host_root
+from aenv.isolation.rootfs.images import Images
 
 
 async def main(place: Path) -> None:

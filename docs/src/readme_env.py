@@ -1,4 +1,4 @@
-"""my-env/src/custom_env.py"""
+"""my-env/src/search_env.py"""
 
 from pathlib import Path
 

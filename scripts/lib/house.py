@@ -27,7 +27,7 @@ RULES = (
     Rule(
         re.compile(r"\bos\.(environ|getenv|putenv)\b"),
         "variables are read in settings.py, and handed down",
-        except_in="settings.py",
+        except_in="base/settings.py",
         not_inside="envs/",  # an environment's variables are its instance's
     ),
     Rule(

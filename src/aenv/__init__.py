@@ -11,7 +11,14 @@ TYPE_CHECKING = False  # as in `typing`, whose import is half of what `import ae
 if TYPE_CHECKING:
     from typing import Any
 
-    from .author import (
+    from .base.errors import AEnvError, EnvironmentError, NotJudged, ToolError, UnrecoverableEnvironmentError
+    from .base.logs import setup_logging
+    from .base.models import EnvInstance
+    from .base.wire import EnvStatus
+    from .client.environment import Environment
+    from .client.result import ToolResult
+    from .client.sync import SyncEnvironment
+    from .inside.author import (
         Audio,
         Blob,
         Context,
@@ -26,46 +33,42 @@ if TYPE_CHECKING:
         register_reset,
         register_resource,
         register_reward,
+        register_start,
         register_tool,
     )
-    from .author.published import Tool, get_registry
-    from .client.environment import Environment
-    from .client.result import ToolResult
-    from .client.sync import SyncEnvironment
-    from .errors import AEnvError, EnvironmentError, ToolError, UnrecoverableEnvironmentError
-    from .logs import setup_logging
-    from .models import EnvInstance
-    from .wire import EnvStatus
+    from .inside.author.published import Tool, get_registry
 
 # name → the module that holds it. Importing them here would cost every process what only some need.
 _HOMES = {
-    "Audio": "author",
-    "Blob": "author",
-    "Context": "author",
-    "Depends": "author",
-    "Image": "author",
-    "SecondPart": "author",
-    "SyncSecondPart": "author",
-    "Text": "author",
-    "register_function": "author",
-    "register_health": "author",
-    "register_prompt": "author",
-    "register_reset": "author",
-    "register_resource": "author",
-    "register_reward": "author",
-    "register_tool": "author",
-    "Tool": "author.published",
-    "get_registry": "author.published",
+    "Audio": "inside.author",
+    "Blob": "inside.author",
+    "Context": "inside.author",
+    "Depends": "inside.author",
+    "Image": "inside.author",
+    "SecondPart": "inside.author",
+    "SyncSecondPart": "inside.author",
+    "Text": "inside.author",
+    "register_function": "inside.author",
+    "register_health": "inside.author",
+    "register_prompt": "inside.author",
+    "register_reset": "inside.author",
+    "register_resource": "inside.author",
+    "register_reward": "inside.author",
+    "register_start": "inside.author",
+    "register_tool": "inside.author",
+    "Tool": "inside.author.published",
+    "get_registry": "inside.author.published",
     "Environment": "client.environment",
     "SyncEnvironment": "client.sync",
     "ToolResult": "client.result",
-    "AEnvError": "errors",
-    "EnvironmentError": "errors",
-    "ToolError": "errors",
-    "UnrecoverableEnvironmentError": "errors",
-    "setup_logging": "logs",
-    "EnvInstance": "models",
-    "EnvStatus": "wire",
+    "AEnvError": "base.errors",
+    "EnvironmentError": "base.errors",
+    "NotJudged": "base.errors",
+    "ToolError": "base.errors",
+    "UnrecoverableEnvironmentError": "base.errors",
+    "setup_logging": "base.logs",
+    "EnvInstance": "base.models",
+    "EnvStatus": "base.wire",
 }
 
 __all__ = [
@@ -79,6 +82,7 @@ __all__ = [
     "Environment",
     "EnvironmentError",
     "Image",
+    "NotJudged",
     "SecondPart",
     "SyncEnvironment",
     "SyncSecondPart",
@@ -95,6 +99,7 @@ __all__ = [
     "register_reset",
     "register_resource",
     "register_reward",
+    "register_start",
     "register_tool",
     "setup_logging",
 ]

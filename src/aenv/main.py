@@ -8,7 +8,7 @@ from typing import NoReturn
 
 def run_cli() -> NoReturn:
     """Serve an environment, as the command line says."""
-    from .runtime.program import main
+    from .inside.runtime.program import main
 
     main()
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import socket
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aenv.attacks import ground
 from tests.attacks.engines import AttackedEngine, attacked_engine
 from tests.attacks.outside import Outside
 from tests.ordinary import OrdinaryUser, ordinary_user
@@ -68,8 +65,9 @@ def host(engine: AttackedEngine, user: OrdinaryUser) -> Iterator[dict[str, Any]]
         os.chown(secret, engine.owner, engine.owner)
         secret.chmod(0o600)
         name = f"victim-{engine.token[-8:]}"
-        victim = stack.enter_context(_victim(name, engine.owner))
-        ports = stack.enter_context(_servers(engine.token, user.folder / f"unix-{engine.token[-8:]}"))
+        become = ["setpriv", "--reuid", str(engine.owner), "--regid", str(engine.owner), "--clear-groups"]
+        victim = stack.enter_context(ground.victim(name, become))
+        ports = stack.enter_context(ground.servers(engine.token, user.folder / f"unix-{engine.token[-8:]}"))
         yield {
             "token": engine.token,
             "secret": str(secret),
@@ -110,56 +108,6 @@ def outside(engine: AttackedEngine, host: dict[str, Any], user: OrdinaryUser, tm
         "project_file": str(engine.project / "src" / "environment.py"),
     }
     return Outside(str(user.python), told)
-
-
-@contextlib.contextmanager
-def _victim(name: str, owner: int) -> Iterator[subprocess.Popen[str]]:
-    become = ["setpriv", "--reuid", str(owner), "--regid", str(owner), "--clear-groups"]
-    with subprocess.Popen(
-        [*become, "sh", "-c", "echo up; read line", name],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        assert process.stdout
-        assert process.stdout.readline() == "up\n"
-        try:
-            yield process
-        finally:
-            process.send_signal(signal.SIGKILL)
-
-
-@contextlib.contextmanager
-def _servers(token: str, path: Path) -> Iterator[dict[str, Any]]:
-    """Servers that greet everybody with the token: on every address, by an abstract name, and by a path."""
-    with contextlib.ExitStack() as stack:
-        tcp = stack.enter_context(socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True))
-        abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
-        abstract.bind(f"\0{token}")
-        unix = stack.enter_context(socket.socket(socket.AF_UNIX))
-        unix.bind(str(path))
-        path.chmod(0o777)
-        stack.callback(path.unlink)
-        for server in (tcp, abstract, unix):
-            server.listen()
-            stack.callback(server.shutdown, socket.SHUT_RDWR)
-            threading.Thread(target=_greet, args=(server, token.encode()), daemon=True).start()
-        addresses = [found[4][0] for found in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
-        yield {
-            "port": tcp.getsockname()[1],
-            "abstract": token,
-            "unix": str(path),
-            "addresses": sorted({*addresses, "127.0.0.1"}),
-        }
-
-
-def _greet(server: socket.socket, token: bytes) -> None:
-    with contextlib.suppress(OSError):  # it is closed
-        while True:
-            connection, _ = server.accept()
-            with connection, contextlib.suppress(OSError):
-                connection.sendall(token)
 
 
 if sys.platform != "linux":

@@ -17,13 +17,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from aenv import mcp, wire
+from aenv.base import mcp, wire
+from aenv.base.http1 import Pool
 from aenv.engines.base import InstanceSpec, Limits, Network
 from aenv.engines.native.engine import NativeEngine
-from aenv.http1 import Pool
-from aenv.roots.host import host_root
-from aenv.sandbox import probe
-from aenv.sandbox.root import Root
+from aenv.isolation.rootfs.host import host_root
+from aenv.isolation.sandbox import probe
+from aenv.isolation.sandbox.root import Root
 
 
 class Orders:
@@ -42,6 +42,7 @@ class Orders:
         network: str = "none",
         hosts: tuple[str, ...] = (),
         project: str = "",
+        layer: str = "",
     ) -> dict[str, Any]:
         """A new instance."""
         id = wire.new_instance_id("attacked")
@@ -52,6 +53,7 @@ class Orders:
             environment_variables=variables or {},
             limits=Limits(**(limits or {})),
             network=Network(network, tuple(hosts)),  # type: ignore[arg-type]
+            layer=Path(layer) if layer else None,
         )
         address = self._addresses[id] = await self._engine.create(spec)
         return {"id": id, "pid": address.pid, "not_enforced": address.not_enforced}

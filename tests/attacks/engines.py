@@ -17,35 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from aenv.attacks.projects import PROGRAMS, make_project
 from tests.ordinary import OrdinaryUser
 
-PROGRAMS = Path(__file__).parent / "programs"
+__all__ = ["PROGRAMS", "AttackedEngine", "Refused", "attacked_engine"]
+
 _SOFT_LIMIT = 1024  # open files: what most systems start programs with
-
-ATTACKED = '''
-import importlib
-import sys
-
-from aenv import register_tool
-
-sys.path.append("/environment/programs")
-kept = []
-
-
-@register_tool
-def attack(family: str, name: str, given: dict) -> dict:
-    """Attack from within the runtime's own process."""
-    importlib.import_module(family)
-    return importlib.import_module("attempt").run(name, given)
-
-
-@register_tool
-def evaluate(code: str) -> dict:
-    """Run code, and give back what it has left in `said`."""
-    names = {"kept": kept}
-    exec(code, names)
-    return {"said": names.get("said")}
-'''
 
 
 class Refused(Exception):
@@ -181,13 +158,6 @@ def attacked_engine(user: OrdinaryUser | None) -> Iterator[AttackedEngine]:
             yield engine
         finally:
             engine.close()
-
-
-def make_project(folder: Path) -> None:
-    """The environment that is attacked from inside, with the programs beside its code."""
-    (folder / "src").mkdir(parents=True)
-    (folder / "src" / "environment.py").write_text(ATTACKED)
-    shutil.copytree(PROGRAMS, folder / "programs", ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def make_private(folder: Path) -> None:

@@ -1,96 +1,23 @@
-"""Attacks on the gateway and, through it, on other instances.
-
-As root only: the gateway does not know whose its engine is.
-"""
+"""Attacks on the gateway and, through it, on other instances: one that root runs, and one of an ordinary user."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import os
-from collections.abc import AsyncIterator
-from pathlib import Path
+import socket
+from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
 
-from aenv.engines.base import InstanceSpec
-from aenv.engines.native.engine import NativeEngine
-from aenv.roots.host import host_root
-from aenv.sandbox.root import Root
-from tests.gateways import Gateway, composed, listening, make_project
+from aenv.attacks import projects
+from aenv.engines.folder import InstanceFolder
+from tests.attacks.served import Served, served
+from tests.gateways import make_project
+from tests.ordinary import OrdinaryUser
 
 MEBIBYTE = 1 << 20
-
-# It gives the runtime another socket to serve, and answers the gateway's connections itself.
-HOSTILE = '''
-import itertools, os, socket, threading
-
-from aenv import register_tool
-
-
-@register_tool
-def say() -> str:
-    """Never called: the runtime serves nobody."""
-    return "hello"
-
-
-PIECE = b"x" * 65536
-ANSWERS = {
-    "body without end": [b"HTTP/1.1 200 OK\\r\\n\\r\\n", itertools.repeat(PIECE)],
-    "chunks without end": [
-        b"HTTP/1.1 200 OK\\r\\ntransfer-encoding: chunked\\r\\n\\r\\n",
-        itertools.repeat(b"10000\\r\\n" + PIECE + b"\\r\\n"),
-    ],
-    "events without end": [
-        b"HTTP/1.1 200 OK\\r\\ncontent-type: text/event-stream\\r\\n\\r\\n",
-        itertools.repeat(b"data: x\\r\\n\\r\\n" * 4096),
-    ],
-    # These end after some hundred MiB: who takes them in has failed by then, and shall not take the host along.
-    "head without end": [b"HTTP/1.1 200 OK\\r\\nx: ", itertools.repeat(PIECE, 4096)],
-    "headers without end": [b"HTTP/1.1 200 OK\\r\\n", itertools.repeat(b"x: y\\r\\n" * 8192, 4096)],
-    "interim answers without end": [itertools.repeat(b"HTTP/1.1 100 Continue\\r\\n\\r\\n" * 2048, 4096)],
-    "chunk that is too large": [
-        b"HTTP/1.1 200 OK\\r\\ntransfer-encoding: chunked\\r\\n\\r\\n" + b"f" * 17 + b"\\r\\n",
-        itertools.repeat(PIECE),
-    ],
-    "nothing": [],
-}
-
-
-def answer(connection):
-    connection.recv(65536)
-    try:
-        for part in ANSWERS[os.environ["HOSTILE"]]:
-            for piece in [part] if isinstance(part, bytes) else part:
-                connection.sendall(piece)
-        connection.recv(1)
-    except OSError:
-        pass
-
-
-def serve(listener):
-    while True:
-        connection, _ = listener.accept()
-        threading.Thread(target=answer, args=(connection,), daemon=True).start()
-
-
-for number in map(int, os.listdir("/proc/self/fd")):
-    try:
-        found = socket.socket(fileno=os.dup(number))
-    except OSError:
-        continue
-    if found.family == socket.AF_UNIX and found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-        decoy = socket.socket(socket.AF_UNIX)
-        decoy.bind("/run/decoy")
-        decoy.listen()
-        os.dup2(decoy.fileno(), number)
-        found.setblocking(True)
-        threading.Thread(target=serve, args=(found,), daemon=True).start()
-        break
-    found.detach()
-'''
 # With the host's network; it asks the gateway, and tells the status.
 ASKING = '''
 import http.client, json
@@ -111,131 +38,137 @@ ENDLESS = ["body without end", "chunks without end", "events without end"]
 REFUSED = ["head without end", "headers without end", "interim answers without end", "chunk that is too large"]
 
 
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    if os.geteuid() != 0:
-        pytest.skip("the engine of this gateway is root's")
-    home = tmp_path / "home"
-    root = host_root(home)
-
-    async def root_of(spec: InstanceSpec) -> Root:
-        return root
-
-    projects = [
-        make_project(tmp_path),
-        make_project(tmp_path, "hostile", code=HOSTILE),
-        make_project(tmp_path, "asking", code=ASKING, network="full"),
+@pytest.fixture(scope="module", params=["root", "user"])
+def gateway(
+    request: pytest.FixtureRequest, user: OrdinaryUser, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("projects")
+    made = [
+        make_project(folder),
+        projects.make_project(folder / "hostile", "hostile"),
+        make_project(folder, "asking", code=ASKING, network="full"),
     ]
-    async with (
-        NativeEngine(home, root_of) as engine,
-        composed(home, *projects, engine=engine) as made,
-        listening(made) as gateway,
-    ):
-        gateway.engine = engine  # type: ignore[attr-defined]
+    with served(user if request.param == "user" else None, projects=made) as gateway:
         yield gateway
-        for id in await engine.running():
-            await engine.destroy(id)
 
 
-async def hostile(gateway: Gateway, how: str) -> str:
-    created = await gateway.create("hostile@1.0.0", environment_variables={"HOSTILE": how})
-    return str(created["id"])
+@pytest.fixture
+def instances(gateway: Served) -> Iterator[Any]:
+    """`instances(name, **body)` makes one; all are ended with the test."""
+    made: list[dict[str, Any]] = []
+
+    def make(name: str = "echo@1.0.0", **body: Any) -> dict[str, Any]:
+        made.append(gateway.create(name, **body))
+        return made[-1]
+
+    yield make
+    for one in made:
+        assert gateway.ask("DELETE", f"/env-instance/{one['id']}").status in (200, 404)
 
 
-@contextlib.asynccontextmanager
-async def asked(gateway: Gateway, id: str) -> AsyncIterator[asyncio.StreamReader]:
-    """What the gateway says to a client that has asked the instance, and reads as slowly as it likes."""
-    reader, writer = await asyncio.open_connection(gateway.data.host, gateway.data.port, limit=MEBIBYTE)
-    writer.write(
-        f"GET /instances/{id}/x HTTP/1.1\r\nhost: {gateway.data.host}:{gateway.data.port}\r\n\r\n".encode()
-    )
-    try:
-        yield reader
-    finally:
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
+def memory(gateway: Served) -> int:
+    return int(psutil.Process(gateway.pid).memory_info().rss)
 
 
-async def neighbours_answer(gateway: Gateway, id: str, times: int = 20) -> None:
+@contextlib.contextmanager
+def asked(gateway: Served, id: str) -> Iterator[Iterator[bytes]]:
+    """What the gateway says to a client that has asked the instance, piece by piece as the client reads."""
+    address = urlsplit(gateway.data_url)
+    with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
+        connection.sendall(f"GET /instances/{id}/x HTTP/1.1\r\nhost: {address.netloc}\r\n\r\n".encode())
+        yield pieces(connection)
+
+
+def pieces(connection: socket.socket) -> Iterator[bytes]:
+    with contextlib.suppress(ConnectionError):
+        while piece := connection.recv(MEBIBYTE):
+            yield piece
+
+
+def read_until(stream: Iterator[bytes], most: int) -> int:
+    read = 0
+    for piece in stream:
+        read += len(piece)
+        if read >= most:
+            break
+    return read
+
+
+def neighbours_answer(gateway: Served, id: str, times: int = 20) -> None:
     for number in range(times):
-        assert await gateway.call(id, "echo", text=str(number)) in (str(number), {"result": str(number)})
+        reply = gateway.call(id, "echo", text=str(number))
+        assert (reply.status, reply.data["content"][0]["text"]) == (200, str(number))
 
 
 # Answers
 
 
 @pytest.mark.parametrize("how", ENDLESS)
-async def test_an_answer_without_end_is_passed_on_as_it_is_read_and_no_faster(gateway: Gateway, how: str) -> None:
-    neighbour = (await gateway.create())["id"]
-    id = await hostile(gateway, how)
-    before = psutil.Process().memory_info().rss
-    async with asked(gateway, id) as reader:
-        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-        await neighbours_answer(gateway, neighbour)  # while nobody reads the other
-        read = 0
-        while read < 8 * MEBIBYTE:
-            read += len(await reader.read(MEBIBYTE))
-        await neighbours_answer(gateway, neighbour)
-    assert psutil.Process().memory_info().rss - before < 64 * MEBIBYTE
-    await neighbours_answer(gateway, neighbour)
+def test_an_answer_without_end_is_passed_on_as_it_is_read_and_no_faster(
+    gateway: Served, instances: Any, how: str
+) -> None:
+    neighbour = instances()["id"]
+    id = instances("hostile@1.0.0", arguments=[how])["id"]
+    before = memory(gateway)
+    with asked(gateway, id) as said:
+        assert next(said).startswith(b"HTTP/1.1 200")
+        neighbours_answer(gateway, neighbour)  # while the client reads nothing of the other
+        assert read_until(said, 8 * MEBIBYTE) >= 8 * MEBIBYTE
+        neighbours_answer(gateway, neighbour)
+    assert memory(gateway) - before < 64 * MEBIBYTE
+    neighbours_answer(gateway, neighbour)
 
 
 @pytest.mark.parametrize("how", REFUSED)
-async def test_a_head_without_end_is_a_bad_gateway(gateway: Gateway, how: str) -> None:
-    neighbour = (await gateway.create())["id"]
-    id = await hostile(gateway, how)
-    before = psutil.Process().memory_info().rss
-    async with asyncio.timeout(10), asked(gateway, id) as reader:
-        first = await reader.readline()
+def test_a_head_without_end_is_a_bad_gateway(gateway: Served, instances: Any, how: str) -> None:
+    neighbour = instances()["id"]
+    id = instances("hostile@1.0.0", arguments=[how])["id"]
+    before = memory(gateway)
+    with asked(gateway, id) as said:
+        first = next(said)
         # What was wrong came after a good head: then the connection breaks off.
-        assert first.startswith((b"HTTP/1.1 502", b"HTTP/1.1 200")), first
-        if how != "chunk that is too large":
-            assert first.startswith(b"HTTP/1.1 502")
-        with contextlib.suppress(ConnectionError):
-            while first.startswith(b"HTTP/1.1 200") and await reader.read(MEBIBYTE):
-                pass
-    assert psutil.Process().memory_info().rss - before < 64 * MEBIBYTE
-    await neighbours_answer(gateway, neighbour)
+        expected = b"HTTP/1.1 200" if how == "chunk that is too large" else b"HTTP/1.1 502"
+        assert first.startswith((expected, b"HTTP/1.1 502")), first
+        if first.startswith(b"HTTP/1.1 200"):
+            assert read_until(said, 64 * MEBIBYTE) < 64 * MEBIBYTE
+    assert memory(gateway) - before < 64 * MEBIBYTE
+    neighbours_answer(gateway, neighbour)
 
 
-async def test_answers_that_never_come_hold_up_nobody(gateway: Gateway) -> None:
-    neighbour = (await gateway.create())["id"]
-    id = await hostile(gateway, "nothing")
-    async with contextlib.AsyncExitStack() as stack:
+def test_answers_that_never_come_hold_up_no_other_client(gateway: Served, instances: Any) -> None:
+    neighbour = instances()["id"]
+    id = instances("hostile@1.0.0", arguments=["nothing"])["id"]
+    address = urlsplit(gateway.data_url)
+    with contextlib.ExitStack() as stack:
         for _ in range(100):
-            await stack.enter_async_context(asked(gateway, id))
-        await neighbours_answer(gateway, neighbour)
+            stack.enter_context(asked(gateway, id))
+        neighbours_answer(gateway, neighbour)
         for _ in range(100):  # and clients that never come to an end with what they ask
-            _, writer = await asyncio.open_connection(gateway.data.host, gateway.data.port)
-            stack.callback(writer.close)
-            writer.write(f"POST /instances/{neighbour}/tools/echo HTTP/1.1\r\ncontent-length: 9".encode())
-        await neighbours_answer(gateway, neighbour)
-    await gateway.ask("DELETE", f"/env-instance/{id}")
-    await neighbours_answer(gateway, neighbour)
+            connection = stack.enter_context(socket.create_connection((address.hostname, address.port)))
+            connection.sendall(f"POST /instances/{neighbour}/tools/echo HTTP/1.1\r\ncontent-length: 9".encode())
+        neighbours_answer(gateway, neighbour)
+    assert gateway.ask("DELETE", f"/env-instance/{id}").status == 200
+    neighbours_answer(gateway, neighbour)
 
 
 @pytest.mark.parametrize("how", ENDLESS + REFUSED)
-async def test_these_answers_have_no_end_for_who_asks_the_instance_itself(gateway: Gateway, how: str) -> None:
-    id = await hostile(gateway, how)
-    engine: Any = gateway.engine  # type: ignore[attr-defined]
-    address = (await engine.running())[id]
-    reader, writer = await asyncio.open_unix_connection(address.origin.socket, limit=MEBIBYTE)
-    writer.write(b"GET / HTTP/1.1\r\n\r\n")
-    read = 0
-    while read < 64 * MEBIBYTE:
-        read += len(await reader.read(MEBIBYTE))
-    writer.close()
+def test_these_answers_have_no_end_for_a_client_of_the_instance_itself(
+    gateway: Served, instances: Any, how: str
+) -> None:
+    id = instances("hostile@1.0.0", arguments=[how])["id"]
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(InstanceFolder(gateway.home / "run" / "instances", id).socket))
+        connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert read_until(pieces(connection), 64 * MEBIBYTE) >= 64 * MEBIBYTE
 
 
 # Tokens
 
 
-async def test_an_instance_reaches_no_other_with_its_own_token(gateway: Gateway) -> None:
-    attacker, other = await asyncio.gather(gateway.create("asking@1.0.0"), gateway.create())
+def test_an_instance_reaches_no_other_with_its_own_token(gateway: Served, instances: Any) -> None:
+    attacker, other = instances("asking@1.0.0"), instances()
     mine = {"authorization": f"Bearer {attacker['token']}"}
     by_id = {"AEnvCore-EnvInstance-ID": other["id"]}
-    port = gateway.data.port
     for target, headers in [
         (f"/instances/{other['id']}/tools/echo", mine),
         ("/tools/echo", {**mine, **by_id}),
@@ -243,18 +176,18 @@ async def test_an_instance_reaches_no_other_with_its_own_token(gateway: Gateway)
         (f"/instances/{attacker['id']}/tools/../../{other['id']}/tools/echo", mine),
         ("/tools/echo", {"authorization": mine["authorization"].replace(attacker["id"], other["id"])}),
     ]:
-        status, said = await _asked(gateway, attacker["id"], port, target, headers)
+        status, said = _asked(gateway, attacker["id"], target, headers)
         assert (status >= 400, "hello" in said) == (True, False), (target, status, said)
 
 
-async def test_with_the_other_ones_token_it_would(gateway: Gateway) -> None:
-    attacker, other = await asyncio.gather(gateway.create("asking@1.0.0"), gateway.create())
+def test_with_the_other_ones_token_it_would(gateway: Served, instances: Any) -> None:
+    attacker, other = instances("asking@1.0.0"), instances()
     theirs = {"authorization": f"Bearer {other['token']}"}
-    target = f"/instances/{other['id']}/tools/echo"
-    status, said = await _asked(gateway, attacker["id"], gateway.data.port, target, theirs)
+    status, said = _asked(gateway, attacker["id"], f"/instances/{other['id']}/tools/echo", theirs)
     assert (status, "hello" in said) == (200, True)
 
 
-async def _asked(gateway: Gateway, id: str, port: int, target: str, headers: dict[str, str]) -> tuple[int, str]:
-    found = await gateway.call(id, "ask", port=port, target=target, headers=headers)
+def _asked(gateway: Served, id: str, target: str, headers: dict[str, str]) -> tuple[int, str]:
+    port = urlsplit(gateway.data_url).port
+    found = gateway.call(id, "ask", port=port, target=target, headers=headers).data["structured"]
     return found["status"], found["text"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aenv.sandbox import landlock
+from aenv.isolation.sandbox import landlock
 from tests.attacks import names
 from tests.attacks.engines import AttackedEngine
 from tests.attacks.outside import THROWAWAY, Outside
@@ -70,6 +70,37 @@ def test_a_full_network_is_the_hosts_but_gives_no_rights_over_it(
     for how in ("tool", "exec"):
         found = engine.attack(id, "network", names("network"), given, how)
         assert {name for name, verdict in found.items() if verdict["succeeded"] is not False} == meant
+
+
+@pytest.mark.parametrize("area", ["files", "processes", "descriptors"])
+def test_a_full_network_opens_no_files_or_processes(
+    engine: AttackedEngine, instances: Any, given: dict[str, Any], area: str
+) -> None:
+    id = instances(network="full")
+    for how in ("tool", "exec"):
+        found = engine.attack(id, area, names(area), given, how)
+        assert {
+            name: verdict["said"] for name, verdict in found.items() if verdict["succeeded"] is not False
+        } == {}
+
+
+@pytest.mark.parametrize("network", ["none", "full"])
+def test_files_move_between_folders_with_every_network(
+    engine: AttackedEngine, instances: Any, network: str
+) -> None:
+    id = instances(network=network)
+    moved = engine.evaluate(
+        id,
+        """
+        import os
+        os.makedirs("/workspace/one"), os.makedirs("/workspace/two")
+        open("/workspace/one/file", "w").write("moved")
+        os.rename("/workspace/one/file", "/workspace/two/file")
+        os.rename("/workspace/two", "/workspace/one/two")
+        said = open("/workspace/one/two/file").read()
+        """,
+    )
+    assert moved == "moved"
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import aenv
-from aenv.runtime.loader import load
+from aenv.inside.runtime.loader import load
 from tests.command_line import environ
 from tests.gateways import Gateway, running_gateway
 
@@ -51,6 +51,11 @@ async def result_of(gateway: Gateway, id: str, tool: str, **arguments: Any) -> d
     assert status == 200, reply
     data: dict[str, Any] = reply["data"]
     return data
+
+
+async def said(gateway: Gateway, id: str, tool: str, **arguments: Any) -> str:
+    """The text of a tool's answer."""
+    return str((await result_of(gateway, id, tool, **arguments))["content"][0]["text"])
 
 
 async def post(gateway: Gateway, id: str, path: str, **body: Any) -> Any:

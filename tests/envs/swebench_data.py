@@ -5,10 +5,15 @@ The problem is a real one of that release, found and worded by us: `tail(0, seq)
 
 from __future__ import annotations
 
+import compileall
+import contextlib
 import json
+import py_compile
 import shutil
 import subprocess
 import sys
+import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +26,7 @@ if str(PROJECT / "src") not in sys.path:
     sys.path.insert(0, str(PROJECT / "src"))
 
 SDIST = "toolz-0.12.0"
+PYTEST = "8.3.5"  # the last that needs no pygments, which agents would be sent with every task
 ID = "pytoolz__toolz-1"
 GOLD = """\
 diff --git a/toolz/itertoolz.py b/toolz/itertoolz.py
@@ -87,9 +93,10 @@ RECORD: dict[str, Any] = {
     "PASS_TO_PASS": [
         "toolz/tests/test_itertoolz.py::test_take",
         "toolz/tests/test_itertoolz.py::test_drop",
-        "toolz/tests/test_tail.py::test_skipped",
     ],
 }
+# Not among those above: a log does not name what is skipped, and a verdict takes one run more to find out.
+SKIPPED = "toolz/tests/test_tail.py::test_skipped"
 
 
 def fetched(cache: Path, *words: str) -> list[Path]:
@@ -104,17 +111,40 @@ def fetched(cache: Path, *words: str) -> list[Path]:
     return sorted(cache.iterdir())
 
 
-def make_data(folder: Path, cache: pytest.Cache, record: dict[str, Any] = RECORD) -> Path:
-    """A data folder with the record, its release, and the wheels that its tests need."""
-    sdists = fetched(
-        cache.mkdir(f"swebench-{SDIST}"),
-        *("--no-deps", "--no-binary", ":all:", "--no-build-isolation"),
-        "toolz==0.12.0",
-    )
-    wheels = fetched(cache.mkdir("swebench-pytest-8"), "--only-binary", ":all:", "pytest==8.4.2")
-    for name, files in (("sdists", sdists), ("wheels", wheels)):
+def wheels(cache: pytest.Cache, version: str = PYTEST) -> list[Path]:
+    """The wheels of a pytest, and of what it needs."""
+    return fetched(cache.mkdir(f"swebench-pytest-{version}"), "--only-binary", ":all:", f"pytest=={version}")
+
+
+def installed(cache: pytest.Cache, version: str = PYTEST) -> Path:
+    """A folder with the same, unpacked and compiled.
+
+    Tests cannot write beside their packages, so that each run of them would compile pytest anew.
+    """
+    done = cache.mkdir(f"swebench-site-{version}") / str(sys.implementation.cache_tag)
+    if not done.is_dir():
+        with tempfile.TemporaryDirectory(dir=done.parent) as folder:
+            new = Path(folder, "new")
+            for wheel in wheels(cache, version):
+                with zipfile.ZipFile(wheel) as archive:
+                    archive.extractall(new)
+            # Valid whatever the times of its files are: images that are made of them have none.
+            unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+            compileall.compile_dir(new, quiet=2, invalidation_mode=unchecked)
+            with contextlib.suppress(OSError):  # another process may have been faster
+                new.rename(done)
+    return done
+
+
+def make_data(folder: Path, cache: pytest.Cache) -> Path:
+    """A data folder with our record, its release and the packages of its tests; wheels, for other records."""
+    words = ("--no-deps", "--no-binary", ":all:", "--no-build-isolation", "toolz==0.12.0")
+    sdists = fetched(cache.mkdir(f"swebench-{SDIST}"), *words)
+    for name, files in (("sdists", sdists), ("wheels", wheels(cache))):
         (folder / name).mkdir(parents=True)
         for file in files:
             shutil.copy(file, folder / name)
-    (folder / "records.jsonl").write_text(json.dumps(record) + "\n")
+    minor = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    shutil.copytree(installed(cache), folder / "venvs" / ID / "lib" / minor / "site-packages")
+    (folder / "records.jsonl").write_text(json.dumps(RECORD) + "\n")
     return folder

@@ -17,9 +17,12 @@ from tau2_episode import Episode  # noqa: E402
 from tau2_session import Session  # noqa: E402
 from tau2_world import World  # noqa: E402
 
-__all__ = ["SOURCES", "Session", "actions", "full", "opened", "session", "validating"]
+__all__ = ["MADE", "SOURCES", "Session", "actions", "full", "opened", "session", "validating"]
 
 Json = dict[str, Any]
+
+MADE = Path(__file__).parent / "made"
+"""A folder like the shared one, with small data of our own in the benchmark's formats."""
 
 
 def session(shared: Path, domain: str, task_id: str = "", **variables: str) -> Session:

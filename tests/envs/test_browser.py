@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import shutil
 import struct
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -17,10 +16,10 @@ from urllib.parse import urlencode
 import psutil
 import pytest
 
-from aenv import Context, ToolError
-from aenv.boot.purity import is_same_for_all
-from tests.envs.shells import ENVIRONMENTS, module, native_gateway, post, result_of
-from tests.gateways import Gateway, running_gateway
+from aenv import Context, NotJudged, ToolError
+from aenv.inside.zygote.purity import is_same_for_all
+from tests.envs.shells import ENVIRONMENTS, module, native_gateway, post, result_of, said
+from tests.gateways import Gateway
 from tests.system import require
 
 browser = module("browser", "browser")
@@ -37,39 +36,10 @@ MORE_PAGES = (
     "directory?page=99",
     "board",
     "board/items?from=8",
+    "permits",
+    "permits/fees",
+    "papers",
 )
-
-
-TRAPS = """
-from browser_site import Assignment, Reply, Section, Unknown
-
-OPENER = "let a = document.createElement('a'); a.href = '/inbox'; a.target = '_blank'; a.click()"
-PAGES = {
-    "stuck": '<button onclick="for (;;);">Stick</button>',
-    "many": "<i></i>" * 20_000,
-    "tall": '<div style="height:50000px">tall</div>',
-    "ask": "<script>document.title = prompt('Who?', 'Ada') + confirm('Sure?')</script>",
-    "file": '<a href="/contact" download="list.html">Get it</a>',
-    "opener": f'<button onclick="{OPENER}">Open it</button>',
-    "point": '<input style="position:fixed;left:300px;top:400px;width:200px" name="here">',
-    "turning": "<script>location.href = '/traps/turning?' + Math.random()</script>",
-}
-
-
-class Traps(Section):
-    name, title, about = "traps", "Traps", "Pages that agents meet elsewhere"
-
-    def __init__(self, chance):
-        self.state = []
-
-    def get(self, request):
-        if request.path not in PAGES:
-            raise Unknown
-        return Reply(PAGES[request.path])
-
-    def assignment(self):
-        return Assignment("Beware.", [], [])
-"""
 
 
 class Visitor:
@@ -116,9 +86,9 @@ def test_loading_the_environment_does_the_same_for_all_instances() -> None:
 def test_every_task_can_be_chosen_by_its_variables() -> None:
     listed = browser.list_tasks()
     assert listed == browser.list_tasks("test")
-    assert len(listed) == len({task["id"] for task in listed}) == 8
+    assert len(listed) == len({task["id"] for task in listed}) == 10
     everything = [*listed, *browser.list_tasks("train")]
-    assert len({task["id"] for task in everything}) == 40
+    assert len({task["id"] for task in everything}) == 50
     for task in everything:
         episode = tasks.Episode(task["variables"]["BROWSER_TASK"], int(task["variables"]["BROWSER_SEED"]))
         assert episode.about()["id"] == task["id"]
@@ -133,12 +103,27 @@ def test_a_bad_split_task_or_seed_is_named_with_what_there_is() -> None:
         browser._seed({"BROWSER_SEED": "-1"})
 
 
-def test_without_chromium_the_command_that_installs_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_chromium_the_command_that_fetches_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "_PROGRAMS", ("/no/such/chromium",))  # a host without one
-    with pytest.raises(ToolError, match=r"run: apt-get install -y chromium$"):
+    with pytest.raises(NotJudged, match=r"^no Chromium; run 'aenv data pull browser'$") as raised:
         driver._program({})
-    with pytest.raises(ToolError, match=r"BROWSER_CHROMIUM is '/bin', and there is no such program"):
+    assert raised.value.outcome == "not_ready"
+    with pytest.raises(NotJudged, match=r"BROWSER_CHROMIUM is '/bin', and there is no such program"):
         driver._program({"BROWSER_CHROMIUM": "/bin"})
+
+
+def test_a_chromium_that_was_pulled_is_found_with_its_libraries(tmp_path: Path) -> None:
+    program = tmp_path / "usr" / "lib" / "chromium" / "chromium"
+    libraries = [tmp_path / "usr/lib/x86_64-linux-gnu", tmp_path / "usr/lib/x86_64-linux-gnu/pulseaudio"]
+    for folder in (program.parent, *libraries):
+        folder.mkdir(parents=True)
+    program.write_text("#!/bin/sh")
+    program.chmod(0o755)
+    assert driver._program({"BROWSER_DATA_DIR": str(tmp_path)}) == str(program)
+    own = driver._own_variables(str(program))
+    assert own["LD_LIBRARY_PATH"] == ":".join(map(str, libraries))
+    assert own["FONTCONFIG_FILE"] == str(tmp_path / "fonts.conf")
+    assert driver._own_variables("/usr/bin/chromium") is None
 
 
 @pytest.mark.parametrize("task", list(tasks.TASKS))
@@ -300,13 +285,20 @@ async def instance(home: Path, **variables: str) -> AsyncIterator[tuple[Gateway,
         yield gateway, made["id"]
 
 
-async def said(gateway: Gateway, id: str, tool: str, **arguments: Any) -> str:
-    return str((await result_of(gateway, id, tool, **arguments))["content"][0]["text"])
-
-
 def ref_of(shown: str, name: str) -> str:
     line = next(line for line in shown.splitlines() if name in line)
     return line.partition("[")[2].partition("]")[0]
+
+
+@pytest.mark.slow  # the layer with Playwright
+@pytest.mark.timeout(120)
+async def test_without_chromium_neither_the_reward_nor_the_gold_is_a_number(home: Path) -> None:
+    async with instance(home, BROWSER_CHROMIUM="/no/such/program", AENV_VALIDATION="1") as (gateway, id):
+        for path in ("/task/reward", "/functions/play_gold", "/task/reward"):
+            _, reply = await gateway.ask("POST", f"/instances/{id}{path}", {}, origin=gateway.data)
+            why = "BROWSER_CHROMIUM is '/no/such/program', and there is no such program"
+            assert reply == {"success": False, "error": why, "outcome": "not_ready"}
+        assert (await result_of(gateway, id, "goto", url="/"))["is_error"] is True
 
 
 @pytest.mark.slow  # Chromium
@@ -395,73 +387,3 @@ async def test_no_cheat_gets_a_reward(home: Path) -> None:
             answers = [await result_of(gateway, id, step["tool"], **step["arguments"]) for step in cheat["steps"]]
             assert (await post(gateway, id, "/task/reward"))["reward"] == 0.0, cheat["name"]
             assert "register_reward" not in json.dumps(answers), cheat["name"]
-
-
-@pytest.fixture(scope="module")
-def trapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The environment, with a section of pages that try a browser's patience."""
-    folder = tmp_path_factory.mktemp("trapped") / "browser"
-    shutil.copytree(ENVIRONMENTS / "browser", folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "src" / "browser_traps.py").write_text(TRAPS)
-    known = folder / "src" / "browser_tasks.py"
-    text = known.read_text().replace('"works-board": Board,', '"works-board": Board, "traps": Traps,')
-    known.write_text(text.replace("from browser_site", "from browser_traps import Traps\nfrom browser_site", 1))
-    return folder
-
-
-@pytest.mark.slow  # Chromium, and a page that is waited for
-@pytest.mark.timeout(180)
-async def test_a_page_that_is_stuck_is_closed_and_the_login_stays(home: Path, trapped: Path) -> None:
-    login = tasks.Episode("account-login", 0).assignment.gold[:3]
-    async with running_gateway(home, trapped, engine="native") as gateway:
-        id = (await gateway.create("browser@1.0.0"))["id"]
-        for one in login:
-            await said(gateway, id, one["tool"], **one["arguments"])
-        await said(gateway, id, "goto", url="/traps/stuck")
-        result = await result_of(gateway, id, "click", text="Stick")
-        assert result["is_error"]
-        assert "did not answer any more and was closed" in result["content"][0]["text"]
-        assert "Welcome to Larkspur" in await said(gateway, id, "current_page")
-        await said(gateway, id, "goto", url="/account")
-        assert "Signed in as" in await said(gateway, id, "current_page")
-
-
-@pytest.mark.slow  # Chromium
-@pytest.mark.timeout(180)
-async def test_what_pages_do_beside_showing_is_told_or_happens_on_this_page(home: Path, trapped: Path) -> None:
-    async with running_gateway(home, trapped, engine="native") as gateway:
-        id = (await gateway.create("browser@1.0.0"))["id"]
-        asked = json.loads(await said(gateway, id, "goto", url="/traps/ask"))
-        assert asked["title"] == "Adatrue"
-        assert asked["dialogs"] == ["prompt, accepted: Who?", "confirm, accepted: Sure?"]
-        await said(gateway, id, "goto", url="/traps/file")
-        got = json.loads(await said(gateway, id, "click", text="Get it"))
-        assert got["downloads"] == ["list.html, refused"]
-        await said(gateway, id, "goto", url="/traps/opener")
-        assert "/inbox" in await said(gateway, id, "click", text="Open it")
-        await said(gateway, id, "goto", url="/traps/turning")
-        assert json.loads(await said(gateway, id, "goto", url="/inbox"))["url"] == "http://larkspur.test/inbox"
-
-
-@pytest.mark.slow  # Chromium
-@pytest.mark.timeout(180)
-async def test_pages_of_any_size_are_shown_as_far_as_is_of_use(home: Path, trapped: Path) -> None:
-    async with running_gateway(home, trapped, engine="native") as gateway:
-        id = (await gateway.create("browser@1.0.0"))["id"]
-        await said(gateway, id, "goto", url="/traps/many")
-        assert "elements, too many for a tree" in await said(gateway, id, "accessibility_tree")
-        await said(gateway, id, "goto", url="/traps/tall")
-        picture = (await result_of(gateway, id, "screenshot", full_page=True))["content"][0]
-        assert struct.unpack("!II", base64.b64decode(picture["data"])[16:24]) == (1280, 10_000)
-
-
-@pytest.mark.slow  # Chromium
-@pytest.mark.timeout(180)
-async def test_an_agent_clicks_at_a_point_of_the_picture_and_types_there(home: Path, trapped: Path) -> None:
-    async with running_gateway(home, trapped, engine="native") as gateway:
-        id = (await gateway.create("browser@1.0.0"))["id"]
-        await said(gateway, id, "goto", url="/traps/point")
-        await said(gateway, id, "click", x=350, y=415)
-        await said(gateway, id, "type", text="x שלום ✨")
-        assert 'value="x שלום ✨"' in await said(gateway, id, "accessibility_tree")
-        assert "/inbox" in await said(gateway, id, "click", selector='role=link[name="Inbox"]')

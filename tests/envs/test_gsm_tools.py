@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aenv import Context, ToolError
-from aenv.boot.purity import is_same_for_all
+from aenv.inside.zygote.purity import is_same_for_all
 from tests.envs.shells import ENVIRONMENTS, example, module, native_gateway, post, result_of
 
 gsm = module("gsm_tools", "gsm_tools")

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from aenv import Context, ToolError
-from aenv.boot.purity import is_same_for_all
+from aenv.inside.zygote.purity import is_same_for_all
 from tests.envs.shells import ENVIRONMENTS, example, module, native_gateway, post, result_of
 
 terminals = module("mini_terminal", "mini_terminal")
@@ -250,7 +250,8 @@ async def test_a_running_command_can_be_fed_and_interrupted_while_it_is_waited_f
 
 async def test_a_caller_that_goes_away_leaves_a_shell_that_works(run: Run, context: Context) -> None:
     os.mkfifo(context.workspace / "begun")
-    waiting = asyncio.create_task(run("x=kept; echo > begun; sleep 1000"))
+    # Told by the program itself: an interrupt while the shell is about to start one is another matter.
+    waiting = asyncio.create_task(run("x=kept; (echo > begun; exec sleep 1000)"))
     await asyncio.to_thread((context.workspace / "begun").read_text)
     waiting.cancel()
     await asyncio.wait({waiting})

@@ -6,16 +6,19 @@ import asyncio
 import base64
 import os
 import sys
-import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from aenv import Context, Image, ToolError
-from aenv.boot.purity import is_same_for_all
+from aenv import Context, Image, ToolError, register_start, register_tool
+from aenv.inside.author import Registry, collecting
+from aenv.inside.runtime.calls import Calls
+from aenv.inside.zygote.purity import is_same_for_all
 from tests.envs.shells import ENVIRONMENTS, example, module, native_gateway, post, result_of
+from tests.wheels import make_wheel
 
 pythons = module("python", "python_env")
 
@@ -184,23 +187,10 @@ async def test_a_caller_that_goes_away_leaves_an_interpreter_that_works(run: Run
     assert (await run("kept"))["result"] == "1"
 
 
-def make_wheel(folder: Path, name: str, code: str) -> None:
-    """The smallest wheel there is."""
-    folder.mkdir(exist_ok=True)
-    about = f"{name}-1.0.dist-info"
-    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr(f"{name}.py", code)
-        wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        wheel.writestr(
-            f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: us\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        wheel.writestr(f"{about}/RECORD", f"{name}.py,,\n{about}/METADATA,,\n{about}/WHEEL,,\n{about}/RECORD,,\n")
-
-
 async def test_packages_come_from_the_folder_of_wheels_and_are_importable_at_once(
     run: Run, session: Any, tmp_path: Path
 ) -> None:
-    make_wheel(tmp_path / "wheels", "from_a_wheel", "VALUE = 'wheel'")
+    make_wheel(tmp_path / "wheels", "from_a_wheel", "1.0", "VALUE = 'wheel'")
     assert "ModuleNotFoundError" in (await run("import from_a_wheel"))["error"]
     said = await pythons.install(session, ["from_a_wheel==1.0", "pydantic"])
     assert said == {"installed": ["from_a_wheel==1.0"], "already_there": ["pydantic"]}
@@ -281,12 +271,41 @@ async def test_a_timeout_that_makes_no_sense_is_refused_by_name(run: Run) -> Non
             await run("1", timeout)
 
 
+async def test_the_interpreter_starts_with_the_instance_and_the_first_code_finds_it(context: Context) -> None:
+    with collecting(Registry()) as registry:
+        register_start(pythons.start_interpreter)
+        register_tool(pythons.run)
+    async with Calls(context) as calls:
+        calls.start(registry.starts)
+        await asyncio.gather(*calls._starting)
+        started = {child.pid for child in psutil.Process().children() if "_python_worker" in str(child.cmdline())}
+        said = await calls.run(registry.tools["run"], {"code": "import os; os.getpid()"})
+        assert int(said["result"]) in started
+    assert not started & {child.pid for child in psutil.Process().children()}
+
+
 def test_it_is_loaded_once_for_all_instances() -> None:
     assert is_same_for_all(str(ENVIRONMENTS / "python" / "src"))
 
 
+@pytest.fixture
+def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The only packages that uv finds, in place of the large ones that it would download."""
+    make_wheel(tmp_path / "index", "numpy", "9.0", "pi = 3.14")
+    make_wheel(
+        *(tmp_path / "index", "matplotlib", "9.0"),
+        {
+            "matplotlib/__init__.py": "",
+            "matplotlib/pyplot.py": f"{PYPLOT}\nbar = title = lambda *given: figure(1)",
+        },
+    )
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "index"))
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+
+
 @pytest.mark.slow
-async def test_an_instance_runs_code_shows_pictures_and_starts_over(tmp_path: Path) -> None:
+async def test_an_instance_runs_code_shows_pictures_and_starts_over(tmp_path: Path, stand_ins: None) -> None:
     async with native_gateway(tmp_path / "home", "python") as gateway:
         id = (await gateway.create("python@1.0.0"))["id"]
         assert (await gateway.call(id, "run", code="import os\nx = os.getcwd()\nx"))["result"] == "'/workspace'"
@@ -302,9 +321,13 @@ async def test_an_instance_runs_code_shows_pictures_and_starts_over(tmp_path: Pa
             "data": base64.b64encode(PNG).decode(),
             "mimeType": "image/png",
         }
+        assert (await gateway.call(id, "run", code="import numpy; numpy.pi"))["result"] == "3.14"
+        said = await gateway.call(id, "install", packages=["numpy", "matplotlib"])
+        assert said == {"installed": [], "already_there": ["numpy", "matplotlib"]}
         said = await result_of(gateway, id, "install", packages=["no-such-package"])
         assert said["is_error"] and "/data/wheels" in said["content"][0]["text"]
         assert "TypeError" in (said := await example(gateway, "python")) and "['tue']" in said
+        assert "(1 images)" in said
         assert (await post(gateway, id, "/task/reset"))["emptied"]
         assert "NameError" in (await gateway.call(id, "run", code="x"))["error"]
         assert (await gateway.call(id, "run", code="import sys; sys.version_info[:2]"))["result"] == str(

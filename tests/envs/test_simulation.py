@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from aenv import Context, ToolError
-from aenv.boot.purity import is_same_for_all
+from aenv import Context, NotJudged, ToolError
+from aenv.inside.zygote.purity import is_same_for_all
 from tests.envs.shells import ENVIRONMENTS, module, native_gateway, post, result_of
 from tests.gateways import running_gateway
 
@@ -255,8 +255,9 @@ def test_a_file_that_is_no_scenario_is_refused(tmp_path: Path) -> None:
 
 def test_a_scenario_without_a_script_needs_a_model(tmp_path: Path, session: Callable[..., Any]) -> None:
     written(tmp_path, actions={"think": {"description": "Think."}}, gold=[])
-    with pytest.raises(ToolError, match=r"no script for think; set SIMULATION_LLM to a model"):
+    with pytest.raises(NotJudged, match=r"no script for think; set SIMULATION_LLM to a model") as raised:
         session("own.json")
+    assert raised.value.outcome == "not_ready"
 
 
 def test_an_argument_cannot_lead_a_path_elsewhere(tmp_path: Path) -> None:
@@ -319,14 +320,16 @@ async def test_a_model_that_never_answers_well_ends_the_step_and_spoils_the_rewa
     played: Any, server: ModelServer
 ) -> None:
     server.says("no", "no", "no", "never asked for")
-    with pytest.raises(ToolError, match=r"'some-model' that plays the world gave no valid answer: its answer was"):
+    with pytest.raises(NotJudged, match=r"'some-model' that plays the world gave no valid answer: its answer was"):
         await simulation.act(played, "check", {"part": "cable"})
     assert server.answers == ["never asked for"]
     assert (await simulation.observe(played))["visible"]["checked"] == []
-    assert "its answer was not valid" in simulation.goal_reward(played)["invalid"]
+    with pytest.raises(NotJudged, match="its answer was not valid") as raised:
+        simulation.goal_reward(played)
+    assert raised.value.outcome == "invalid"
     server.says({"observation": "Fine.", "changes": {}})
     await simulation.act(played, "check", {"part": "cable"})
-    assert "invalid" not in simulation.goal_reward(played)
+    assert simulation.goal_reward(played)["reward"] == 0.0
 
 
 async def test_a_server_that_is_busy_or_knows_no_json_mode_is_asked_again(
@@ -342,10 +345,13 @@ async def test_a_server_that_refuses_is_not_asked_again_and_the_key_is_told_to_n
     status: int, played: Any, server: ModelServer
 ) -> None:
     server.says(status, {"observation": "Fine.", "changes": {}})
-    with pytest.raises(ToolError, match=f"its server answered {status}") as caught:
+    with pytest.raises(NotJudged, match=f"its server answered {status}") as caught:
         await simulation.act(played, "check", {"part": "cable"})
     assert len(server.asked) == 1
-    everything = [str(caught.value), simulation.goal_reward(played), simulation.get_task(played)]
+    with pytest.raises(NotJudged, match=f"its server answered {status}") as judged:
+        simulation.goal_reward(played)
+    assert judged.value.outcome == "not_ready"
+    everything = [str(caught.value), str(judged.value), judged.value.details, simulation.get_task(played)]
     assert KEY not in str(everything)
 
 
@@ -356,7 +362,7 @@ async def test_a_server_that_cannot_be_reached_is_said_with_what_to_do(session: 
         "SIMULATION_LLM_API_BASE": "http://127.0.0.1:1",
         "SIMULATION_LLM_API_KEY": KEY,
     }
-    with pytest.raises(ToolError, match=r"'127.0.0.1' cannot be reached .*deployConfig.network") as caught:
+    with pytest.raises(NotJudged, match=r"'127.0.0.1' cannot be reached .*deployConfig.network") as caught:
         await simulation.act(session("help-desk", **variables), "check", {"part": "cable"})
     assert KEY not in str(caught.value)
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from aenv.roots.images import Images
+from aenv.isolation.rootfs.images import Images
 from tests import saved_images
 from tests.envs.shells import post, result_of
 from tests.envs.swebench_data import GOLD, ID, PROJECT, RECORD, SDIST, make_data
@@ -27,7 +27,8 @@ import swebench_sites as sites
 from swebench_records import record_of
 
 # One gateway for all: its zygotes take longer to start than most of what is tested here.
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
+# A verdict runs the tests of a project three times or more.
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow, pytest.mark.timeout(120)]
 
 CONDA = "opt/miniconda3/envs/testbed"
 IMAGE = "swebench/sweb.eval.x86_64.pytoolz_1776_toolz-1:latest"
@@ -58,6 +59,13 @@ class Instance:
         data: dict[str, Any] = await post(self._gateway, self.id, "/task/reward", **arguments)
         return data
 
+    async def not_judged(self, outcome: str, path: str = "/task/reward", **arguments: Any) -> str:
+        """The reason why a reward is no number."""
+        target = f"/instances/{self.id}{path}"
+        _, reply = await self._gateway.ask("POST", target, arguments, origin=self._gateway.data)
+        assert reply["outcome"] == outcome, reply
+        return str(reply["error"])
+
     async def failure(self, path: str, **arguments: Any) -> str:
         target = f"/instances/{self.id}{path}"
         status, reply = await self._gateway.ask("POST", target, arguments, origin=self._gateway.data)
@@ -74,7 +82,9 @@ def data(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory, data: Path) -> AsyncIterator[Gateway]:
     home = tmp_path_factory.mktemp("home")
-    async with running_gateway(home, PROJECT, engine="native", data_roots=(data.parent,)) as running:
+    # Without the self-check, which would play every task twice more; tests/test_self_check.py is about it.
+    settings = {"engine": "native", "data_roots": (data.parent,), "self_check": False}
+    async with running_gateway(home, PROJECT, **settings) as running:
         yield running
 
 
@@ -109,9 +119,13 @@ async def test_an_agent_repairs_the_repository_and_is_rewarded(swe: Instance) ->
     assert before["returncode"] == 0, before
     assert "return seq[-n:]" in await swe.tool("view", path="toolz/itertoolz.py", start=342, end=342)
     assert "itertoolz.py" in await swe.tool("view", path="toolz")
+    # The tree as it is counts until something is handed in.
+    drops, broken = "return itertools.islice(seq, n, None)", "return []"
+    await swe.tool("edit", path="toolz/itertoolz.py", old=drops, new=broken)
+    kept = (await swe.reward())["tests"]["PASS_TO_PASS"]
+    assert kept["failure"] == ["toolz/tests/test_itertoolz.py::test_drop"]
+    await swe.tool("edit", path="toolz/itertoolz.py", old=broken, new=drops)
     await swe.tool("edit", path="toolz/itertoolz.py", old="return seq[-n:]", new="return seq[len(seq) - n:]")
-    # Handed in or not, the tree as it is counts until something is handed in.
-    assert (await swe.reward())["resolved"] is True
     handed_in = await swe.tool("submit")
     assert handed_in["files"] == ["toolz/itertoolz.py"]
     await swe.tool("bash", command="rm -rf /testbed/toolz /opt/swebench")
@@ -146,7 +160,7 @@ async def test_nothing_done_is_not_resolved_and_starts_no_second_part(swe: Insta
 async def test_a_patch_can_be_judged_by_id_by_record_and_by_json_text(swe: Instance) -> None:
     wrong = {**RECORD, "FAIL_TO_PASS": [], "PASS_TO_PASS": []}  # judged at once
     for given in (wrong, json.dumps(wrong)):
-        assert "names no tests" in (await swe.reward(instance=given, model_patch=GOLD))["invalid"]
+        assert "names no tests" in await swe.not_judged("invalid", instance=given, model_patch=GOLD)
     assert (await swe.reward(instance=ID, model_patch=GOLD, timeout=60))["resolved"] is True
     assert "no instance 'x'" in await swe.failure("/task/reward", instance="x", model_patch="")
     assert "'timeout' is 0" in await swe.failure("/task/reward", model_patch="", timeout=0)
@@ -154,16 +168,25 @@ async def test_a_patch_can_be_judged_by_id_by_record_and_by_json_text(swe: Insta
 
 
 async def test_a_record_of_a_trainers_own_is_judged_on_its_own_base(gateway: Gateway, swe: Instance) -> None:
-    assert (await swe.reward(model_patch=GOLD))["resolved"] is True
+    assert (await swe.reward(model_patch=""))["resolved"] is False
     for _ in range(2):  # nothing of the first attempt is in the second one's way
-        said = await swe.failure("/task/reward", instance={**RECORD, "sdist": "toolz-9.9"}, model_patch=GOLD)
+        said = await swe.not_judged("not_ready", instance={**RECORD, "sdist": "toolz-9.9"}, model_patch=GOLD)
         assert "no sdist 'toolz-9.9'" in said
-    pinned = {**RECORD, "environment": "dependencies:\n- pip:\n  - pytest==1.0\n"}
+    pins = "dependencies:\n- pip:\n  - pytest==1.0\n"
+    pinned = {**RECORD, "instance_id": "pytoolz__toolz-2", "environment": pins}
     for _ in range(2):
-        assert "pins pytest==1.0" in await swe.failure("/task/reward", instance=pinned, model_patch=GOLD)
+        assert "pins pytest==1.0" in await swe.not_judged("not_ready", instance=pinned, model_patch=GOLD)
+    unseen = {**RECORD, "environment": "dependencies:\n- python=2.1\n"}
+    said = await swe.not_judged("not_ready", instance=unseen, model_patch=GOLD)
+    assert (
+        f"asks for Python 2.1, which this instance does not see; run 'aenv data prepare swebench --instances {ID}'"
+        in said
+    )
 
 
-async def test_a_mirror_in_the_data_gives_the_base(gateway: Gateway, data: Path, tmp_path: Path) -> None:
+async def test_with_a_mirror_and_wheels_in_the_data_the_reference_solution_is_played_and_resolves(
+    gateway: Gateway, data: Path, tmp_path: Path
+) -> None:
     def git(*words: str) -> str:
         settings = ["-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "safe.directory=*"]
         command = ["git", *settings, *words]
@@ -180,9 +203,10 @@ async def test_a_mirror_in_the_data_gives_the_base(gateway: Gateway, data: Path,
     (own / "all.json").write_text(json.dumps([{**RECORD, "sdist": "", "base_commit": commit}]))
     async with instance(gateway, own, SWEBENCH_GIT_DIR="/data/mirrors", AENV_VALIDATION="1") as swe:
         assert (await swe.reward())["resolved"] is False
-        await swe.function("play_gold")
+        played = await swe.function("play_gold")  # by the agent's own tools
+        assert played["files"] == ["toolz/itertoolz.py"]
         reward = await swe.reward()
-        assert (reward["resolved"], reward["variant"]) == (True, f"git {commit[:12]}")
+        assert (reward["reward"], reward["variant"]) == (1.0, f"git {commit[:12]}")
 
 
 async def test_tools_say_what_is_wrong_with_a_call(swe: Instance) -> None:
@@ -249,17 +273,10 @@ async def test_without_data_the_error_says_how_to_get_it(gateway: Gateway) -> No
     created = await gateway.create("swebench@1.0.0")
     one = Instance(gateway, created["id"])
     try:
-        said = await one.failure("/functions/get_task")
+        said = await one.not_judged("not_ready", "/functions/get_task")
         assert "run 'aenv data pull swebench --from URL|DIR' (without --from it says what to fetch)" in said
     finally:
         await gateway.ask("DELETE", f"/env-instance/{created['id']}")
-
-
-async def test_the_reference_solution_is_played_by_the_agents_own_tools(gateway: Gateway, data: Path) -> None:
-    async with instance(gateway, data, AENV_VALIDATION="1") as swe:
-        played = await swe.function("play_gold")
-        assert played["files"] == ["toolz/itertoolz.py"]
-        assert (await swe.reward())["reward"] == 1.0
 
 
 @pytest.mark.timeout(240)
@@ -278,7 +295,10 @@ async def test_no_cheat_is_rewarded(gateway: Gateway, data: Path) -> None:
 
 def image(path: Path, data: Path, work: Path) -> Path:
     """An image as the benchmark's are: the tree in /testbed, its Python in a conda environment."""
-    site = sites.build(record_of(RECORD), data, work / "site")
+    site = sites.build(record_of(RECORD), [data], work / "site")
+    assert site.ready
+    (site.packages / "ready.pth").unlink()
+    shutil.copytree(site.ready, site.packages, dirs_exist_ok=True)
     programs = [
         "cat",
         "echo",
@@ -311,7 +331,7 @@ def image(path: Path, data: Path, work: Path) -> Path:
         if file.is_symlink():
             entries.append(saved_images.link(name, str(file.readlink())))
         elif file.is_file():
-            entries.append(saved_images.file(name, file.read_text()))
+            entries.append(saved_images.file(name, file.read_bytes()))
     assert site.python.exists()
     unique = {entry.name: (entry, content) for entry, content in entries}
     return saved_images.docker_archive(path, saved_images.layer(*unique.values()), names=[IMAGE])
@@ -328,11 +348,9 @@ async def test_an_image_gives_the_tree_and_the_python_of_the_verdict(
         await swe.tool("edit", path="toolz/itertoolz.py", old="return seq[-n:]", new="return seq[len(seq) - n:]")
         # What the agent does to the image's Python is not what judges it.
         await swe.tool("bash", command=f"rm -rf /{CONDA}")
-        reward = await swe.reward()
-        assert reward["resolved"] is True, reward
-        assert reward["variant"] == f"docker {IMAGE}"
         # Its packages know one place for the tree: one verdict after another has it.
         both = await asyncio.gather(swe.reward(), swe.reward(model_patch=""))
-        assert [reward["resolved"] for reward in both] == [True, False]
+        assert [reward["resolved"] for reward in both] == [True, False], both
+        assert both[0]["variant"] == f"docker {IMAGE}"
         other = {**RECORD, "instance_id": "pytoolz__toolz-2"}
         assert "instance of another image" in await swe.failure("/task/reward", instance=other, model_patch="")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import compileall
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -12,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from tests.envs.swebench_data import GOLD, RECORD, make_data
+from tests.envs.swebench_data import GOLD, RECORD, SKIPPED
+from tests.envs.swebench_places import added, make_place
 
 # isort: split
 import _swebench_confine as confine
-import swebench_bases as bases
 import swebench_cheats as cheats
 import swebench_patches as patches
 import swebench_sites as sites
-from swebench_grading import Grade, Grader, Place, understood
-from swebench_records import record_of
+from swebench_grading import Grade, Grader
+from swebench_records import Record, record_of
+from swebench_runs import Place, understood
 
 SOURCE = "toolz/itertoolz.py"
 # Solves nothing, and is no trick either.
@@ -37,23 +36,18 @@ Judge = Callable[..., Grade]
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Place:
-    """Where our record is judged: its release, and a Python with pytest."""
-    folder = tmp_path_factory.mktemp("place")
     assert request.config.cache is not None
-    data, record = make_data(folder / "data", request.config.cache), record_of(RECORD)
-    variant = bases.from_sdist(record, data / "sdists", folder / "base")
-    site = sites.build(record, data, folder / "site")
-    compileall.compile_dir(site.packages, quiet=2)  # once, and not in each of many verdicts
-    readable = (folder / "site", Path(sys.base_prefix), sites.interpreter())
-    return Place(folder / "base", variant, site.python, readable, folder / "work", site.packages)
+    return make_place(tmp_path_factory.mktemp("place"), request.config.cache)
 
 
 @pytest.fixture(scope="module")
 def judge(place: Place) -> Judge:
     """`judge(patch)` gives the verdict on it."""
+    graders: dict[tuple[Record, Place], Grader] = {}  # what they know of the solution, they know for all
 
     def judged(patch: str, timeout: float = 60, place: Place = place, **changes: Any) -> Grade:
-        grade = Grader(record_of({**RECORD, **changes}), place).grade(patch, timeout)
+        record = record_of({**RECORD, **changes})
+        grade = graders.setdefault((record, place), Grader(record, place)).grade(patch, timeout)
         assert [*place.work.glob("*")] == []
         return grade
 
@@ -71,10 +65,6 @@ def within(place: Place, code: str) -> str:
     old = (place.base / SOURCE).read_text()
     new = old.replace("        return seq[-n:]\n", f"        if n == 0:\n{code}        return seq[-n:]\n")
     return patches.diff(SOURCE, old.encode(), new.encode(), False, False)
-
-
-def added(path: str, content: str) -> str:
-    return patches.diff(path, None, content.encode(), False, False)
 
 
 def test_the_reference_solution_resolves(judge: Judge) -> None:
@@ -97,10 +87,7 @@ def test_what_solves_nothing_does_not_resolve(judge: Judge, patch: str) -> None:
     assert grade.report()["returncode"] == 1
 
 
-@pytest.mark.slow  # two verdicts
 def test_a_solution_that_breaks_something_else_does_not_resolve(judge: Judge, place: Place) -> None:
-    broken = GOLD + before(place, "def drop(n, seq):\n    return []\n", "toolz/recipes.py")
-    assert judge(broken).is_resolved  # nobody uses that one
     text = (place.base / SOURCE).read_text()
     new = text.replace("return itertools.islice(seq, n, None)", "return []").replace(
         "seq[-n:]", "seq[len(seq) - n:]"
@@ -111,11 +98,13 @@ def test_a_solution_that_breaks_something_else_does_not_resolve(judge: Judge, pl
     assert grade.verdict.pass_to_pass.failure == ["toolz/tests/test_itertoolz.py::test_drop"]
 
 
-def test_a_skipped_test_that_should_pass_is_a_failure(judge: Judge) -> None:
-    skipped = "toolz/tests/test_tail.py::test_skipped"
-    grade = judge(GOLD, FAIL_TO_PASS=[skipped])
+def test_a_skipped_test_is_no_solution_and_no_step_back(judge: Judge) -> None:
+    grade = judge(GOLD, FAIL_TO_PASS=[SKIPPED])
     assert not grade.is_resolved
-    assert grade.verdict.fail_to_pass.failure == [skipped]
+    assert grade.verdict.fail_to_pass.failure == [SKIPPED]
+    kept = judge(GOLD, PASS_TO_PASS=[SKIPPED])
+    assert kept.is_resolved, kept.output
+    assert kept.verdict.pass_to_pass.success == [SKIPPED]
 
 
 def test_a_patch_that_does_not_apply_does_not_resolve_and_says_why(judge: Judge) -> None:
@@ -127,7 +116,17 @@ def test_a_patch_that_does_not_apply_does_not_resolve_and_says_why(judge: Judge)
 # Tricks: each would win, if what it forges were believed.
 
 _ALWAYS = "def test_tail(): pass\ndef test_take(): pass\ndef test_drop(): pass\n"
-_PRINT = "".join(f"print('PASSED {test}')\n" for test in RECORD["FAIL_TO_PASS"] + RECORD["PASS_TO_PASS"])
+# To the log itself: what tests print is kept from it.
+_PRINT = f"""
+import os
+for number in os.listdir("/proc/self/fd"):
+    try:
+        if os.readlink("/proc/self/fd/" + number).endswith("/output"):
+            for test in {RECORD["FAIL_TO_PASS"] + RECORD["PASS_TO_PASS"]!r}:
+                os.write(int(number), ("PASSED " + test + "\\n").encode())
+    except OSError:
+        pass
+"""
 _GREEDY = """
 import pytest
 @pytest.hookimpl(tryfirst=True)
@@ -149,24 +148,29 @@ while frame:
         os._exit(1)
     frame = frame.f_back
 """
+_NOTHING = "nothing shows that tests ran"
 IN_SOURCE = {
-    "exit 0": ("import sys; sys.exit(0)", "tests that must fail"),
-    "exit at once": ("import os; os._exit(0)", "ended early, with exit code 0"),
-    "exit with the right code": ("import os; os._exit(1)", "ended early, with exit code 1"),
-    "print PASSED": (_PRINT + "import os; os._exit(0)", "ended early"),
+    "exit 0": ("import sys; sys.exit(0)", _NOTHING),
+    "exit at once": ("import os; os._exit(0)", _NOTHING),
+    "print PASSED": (_PRINT + "os._exit(0)", "ended early, with exit code 0"),
+    "print PASSED, and exit as if one had failed": (_PRINT + "os._exit(1)", "ended early, with exit code 1"),
+    "print PASSED, and end pytest": (_PRINT + "import pytest; pytest.exit('done', returncode=1)", "tests"),
+    "print that pytest is missing": (
+        "import os; os.write(2, b'No module named pytest\\n'); os._exit(1)",
+        _NOTHING,
+    ),
     "rewire pytest": (cheats._REWIRE, "has changed what decides"),
     "rewire and put back": (
         "import _pytest.python as p\nfrom unittest import mock\n"
         "p.Function.runtest.__code__ = (lambda self: None).__code__\n",
         "has changed what decides",
     ),
-    "forge the report": (cheats._FORGE.replace("TESTS", "['a']"), "something else than the runner"),
+    "forge the report": (_PRINT + cheats._FORGE.replace("TESTS", "['a']"), "something else than the runner"),
     "register a plugin": (cheats._PLUGIN, "has decided about outcomes"),
-    "speak in the runner's place": (_SPEAK, "has decided about outcomes"),
-    "end pytest": ("import pytest; pytest.exit('done', returncode=1)", "tests"),
+    "speak in the runner's place": (_SPEAK + _PRINT + "os._exit(1)", "has decided about outcomes"),
     "disable assertions": ("import builtins; builtins.AssertionError = type('Never', (BaseException,), {})", ""),
-    "a hook at exit": ("import atexit, os; atexit.register(os._exit, 0)", ""),
-    "kill the parent": ("import os; os.kill(os.getppid(), 9); os.killpg(0, 9)", "tests"),
+    "a hook at exit": (f"import atexit\ndef forge():\n    exec({_PRINT!r})\natexit.register(forge)", "watched"),
+    "kill the parent": ("import os; os.kill(os.getppid(), 9); os.killpg(0, 9)", ""),
 }
 FILES = [
     ("conftest.py", _GREEDY),
@@ -180,7 +184,7 @@ FILES = [
 
 
 # Each costs a verdict or two: the first few every day, the rest with the slow ones.
-_EVERY_DAY = ("exit at once", "rewire pytest")
+_EVERY_DAY = ("print PASSED", "rewire pytest")
 
 
 @pytest.mark.parametrize(
@@ -314,12 +318,13 @@ def _is_there(path: Path) -> bool:
         return False
 
 
-def test_without_evidence_that_tests_ran_a_verdict_is_invalid(judge: Judge, place: Place, tmp_path: Path) -> None:
-    bare = sites.build(record_of(RECORD), tmp_path, tmp_path / "site")
+def test_without_evidence_that_tests_ran_there_is_no_verdict(judge: Judge, place: Place, tmp_path: Path) -> None:
+    bare = sites.build(record_of(RECORD), [tmp_path], tmp_path / "site", place.tree)
     without = replace(place, python=bare.python, readable=(*place.readable, tmp_path))
-    report = judge(GOLD, place=without).report()
-    assert "pytest is missing" in report["invalid"]
-    assert report["reward"] == 0.0
+    grade = judge(GOLD, place=without)
+    assert not grade.is_resolved
+    why = "packages are missing: pytest; run 'aenv data prepare swebench --instances pytoolz__toolz-1'"
+    assert why in grade.not_ready
     assert "FAIL_TO_PASS and PASS_TO_PASS are empty" in judge(GOLD, FAIL_TO_PASS=[], PASS_TO_PASS=[]).invalid
     assert "does not fit its base" in judge(GOLD, test_patch=GOLD + GOLD).invalid
 
@@ -337,122 +342,3 @@ def test_a_report_that_somebody_else_has_written_into_is_not_believed(lines: lis
     text = "".join(json.dumps(line) + "\n" for line in lines)
     assert said in understood(text.encode(), "k", []).forged
     assert "not whole" in understood(b'{"key": "k", "number": 0}', "k", []).forged
-
-
-# Runners other than pytest
-
-SYMPY = {
-    "pkg/__init__.py": "",
-    "pkg/core.py": "def double(n):\n    return n\n",
-    "pkg/tests/__init__.py": "",
-}
-SYMPY_TESTS = """\
-class Skipped(Exception):
-    pass
-
-from pkg.core import double
-
-def test_double():
-    assert double(2) == 4
-
-def test_zero():
-    assert double(0) == 0
-
-def test_skip():
-    raise Skipped
-
-def test_other():
-    assert False
-"""
-RUNTESTS = """\
-import sys
-import unittest
-
-names = [word for word in sys.argv[1:] if word[0] != "-" and word not in ("1", "2")]
-suite = unittest.defaultTestLoader.loadTestsFromNames(names)
-sys.exit(not unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful())
-"""
-DJANGO_TESTS = """\
-import unittest
-
-from pkg.core import double
-
-
-class Doubles(unittest.TestCase):
-    def test_double(self):
-        self.assertEqual(double(2), 4)
-
-    def test_described(self):
-        \"\"\"Zero stays.\"\"\"
-        self.assertEqual(double(0), 0)
-
-    def test_parts(self):
-        for n in (0, 3):
-            with self.subTest(n=n):
-                self.assertEqual(double(n), 2 * n)
-"""
-SOLUTION = (
-    "--- a/pkg/core.py\n+++ b/pkg/core.py\n@@ -1,2 +1,2 @@\n def double(n):\n-    return n\n+    return 2 * n\n"
-)
-
-
-def small(place: Place, tmp_path: Path, files: dict[str, str], **record: Any) -> Grader:
-    for name, content in files.items():
-        (tmp_path / "base" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "base" / name).write_text(content)
-    own = replace(place, base=tmp_path / "base", work=tmp_path / "work")
-    return Grader(record_of({**RECORD, "patch": SOLUTION, **record}), own)
-
-
-def test_sympys_tests_are_functions_by_their_bare_names(place: Place, tmp_path: Path) -> None:
-    grader = small(
-        place,
-        tmp_path,
-        SYMPY,
-        repo="sympy/sympy",
-        test_patch=added("pkg/tests/test_core.py", SYMPY_TESTS),
-        FAIL_TO_PASS=["test_double"],
-        PASS_TO_PASS=["test_zero", "test_skip"],
-    )
-    assert grader.grade(SOLUTION, 60).is_resolved
-    empty = grader.grade("", 60)
-    assert empty.verdict.fail_to_pass.failure == ["test_double"]
-    assert empty.verdict.pass_to_pass.failure == []
-    exits = SOLUTION.replace("+1,2", "+1,3").replace("2 * n", "n\n+import os; os._exit(1)")
-    assert "ended early" in grader.grade(exits, 60).why_not
-
-
-def test_tests_of_the_same_name_in_two_files_both_count(place: Place, tmp_path: Path) -> None:
-    files = ("pkg/tests/test_core.py", "pkg/tests/test_more.py")
-    grader = small(
-        place,
-        tmp_path,
-        SYMPY,
-        repo="sympy/sympy",
-        test_patch="".join(added(file, SYMPY_TESTS) for file in files),
-        FAIL_TO_PASS=["test_double"],
-        PASS_TO_PASS=["test_zero"],
-    )
-    grade = grader.grade(SOLUTION, 60)
-    assert grade.is_resolved, grade.why_not
-
-
-@pytest.mark.slow  # three verdicts
-def test_djangos_tests_go_by_method_and_class_or_by_their_description(place: Place, tmp_path: Path) -> None:
-    grader = small(
-        place,
-        tmp_path,
-        {"pkg/__init__.py": "", "pkg/core.py": SYMPY["pkg/core.py"], "tests/runtests.py": RUNTESTS},
-        repo="django/django",
-        test_patch=added("tests/test_core.py", DJANGO_TESTS),
-        FAIL_TO_PASS=["test_double (test_core.Doubles)", "test_parts (test_core.Doubles.test_parts)"],
-        PASS_TO_PASS=["Zero stays."],
-    )
-    grade = grader.grade(SOLUTION, 60)
-    assert grade.is_resolved, (grade.why_not, grade.output)
-    empty = grader.grade("", 60)
-    assert len(empty.verdict.fail_to_pass.failure) == 2
-    assert empty.verdict.pass_to_pass.success == ["Zero stays."]
-    rewire = "import unittest; unittest.TestCase.run = lambda self, result: result.addSuccess(self)"
-    rewired = SOLUTION.replace("+1,2", "+1,3").replace("2 * n", f"n\n+{rewire}")
-    assert "has changed what decides" in grader.grade(rewired, 60).why_not

@@ -373,16 +373,16 @@ def test_a_mirror_gives_the_commit_without_its_history(tmp_path: Path) -> None:
     git("clone", "-q", "--mirror", ".", str(tmp_path / "git" / "pytoolz__toolz.git"))
 
     record = record_of({**RECORD, "base_commit": commit})
-    assert bases.from_git(record, tmp_path / "git", tmp_path / "tree") == f"git {commit[:12]}"
+    assert bases.from_git(record, [tmp_path / "git"], tmp_path / "tree") == f"git {commit[:12]}"
     assert (tmp_path / "tree" / "x.py").read_text() == "before"
     assert (tmp_path / "tree" / "tests" / "t.py").is_file()
     assert not (tmp_path / "tree" / ".git").exists()
     with pytest.raises(bases.NoBase, match="cannot give"):
-        bases.from_git(record_of({**RECORD, "base_commit": "0" * 40}), tmp_path / "git", tmp_path / "other")
+        bases.from_git(record_of({**RECORD, "base_commit": "0" * 40}), [tmp_path / "git"], tmp_path / "other")
     with pytest.raises(bases.NoBase, match="git clone --mirror"):
-        bases.from_git(record, tmp_path, tmp_path / "third")
+        bases.from_git(record, [tmp_path], tmp_path / "third")
     with pytest.raises(bases.NoBase, match=r"no folder '.*nowhere' in the instance's view; put the mirrors into"):
-        bases.from_git(record, tmp_path / "nowhere", tmp_path / "third")
+        bases.from_git(record, [tmp_path / "nowhere"], tmp_path / "third")
 
 
 def wheel(folder: Path, name: str, version: str, tags: str = "py3-none-any") -> None:
@@ -407,25 +407,27 @@ def test_packages_are_the_newest_wheels_or_those_that_are_pinned(tmp_path: Path)
         wheel(tmp_path / "wheels", "lib", version)
     wheel(tmp_path / "wheels", "toolz", "9.9")  # the tested project itself
     wheel(tmp_path / "wheels", "native", "1.0", "cp27-cp27m-win_amd64")
-    newest = sites.build(record_of(RECORD), tmp_path, tmp_path / "newest")
+    newest = sites.build(record_of(RECORD), [tmp_path], tmp_path / "newest")
     assert version_of(newest, "lib") == "1.10"
     assert not (newest.packages / "toolz.py").exists()
     assert not (newest.packages / "native.py").exists()
     assert (newest.packages / "lib_more.py").exists()
 
     pinned = "dependencies:\n- pip:\n  - lib==1.9\n  - absent==3\n"
-    site = sites.build(record_of({**RECORD, "environment": pinned}), tmp_path, tmp_path / "pinned")
+    site = sites.build(record_of({**RECORD, "environment": pinned}), [tmp_path], tmp_path / "pinned")
     assert version_of(site, "lib") == "1.9"
-    assert site.notes == ("pinned, and without a wheel here: absent",)
+    assert (newest.missing, site.missing) == ("", "absent")
+    bare = sites.build(record_of(RECORD), [tmp_path / "nowhere"], tmp_path / "bare")
+    assert bare.missing == "all packages of its tests"
     other = record_of({**RECORD, "environment": pinned.replace("1.9", "7")})
     with pytest.raises(sites.NoSite, match=r"pins lib==7, and .* has 1\.10, 1\.2, 1\.9, 2\.0rc1; fetch it"):
-        sites.build(other, tmp_path, tmp_path / "other")
+        sites.build(other, [tmp_path], tmp_path / "other")
 
 
 def test_a_folder_of_packages_for_one_instance_comes_before_wheels(tmp_path: Path) -> None:
     wheel(tmp_path / "wheels", "lib", "1.0")
-    own = sites.build(record_of(RECORD), tmp_path, tmp_path / "venvs" / ID)
+    own = sites.build(record_of(RECORD), [tmp_path], tmp_path / "venvs" / ID)
     (own.packages / "lib.py").write_text("version = 'own'")
-    site = sites.build(record_of(RECORD), tmp_path, tmp_path / "site")
+    site = sites.build(record_of(RECORD), [tmp_path], tmp_path / "site")
     code = "import lib; print(lib.version)"
     assert subprocess.run([site.python, "-I", "-c", code], capture_output=True, text=True).stdout == "own\n"

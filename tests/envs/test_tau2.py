@@ -16,7 +16,7 @@ from aenv import ToolError
 from tests.gateways import Gateway, running_gateway
 
 from .shells import ENVIRONMENTS, example, post, result_of
-from .tau2_sessions import actions, session, validating
+from .tau2_sessions import MADE, actions, session, validating
 
 # isort: split
 from tau2_domains import DOMAINS, specs
@@ -87,7 +87,7 @@ async def test_an_instance_has_the_tools_of_its_domain_and_plays_an_episode(tmp_
         assert [each["function"]["name"] for each in listed["result"]] == list(specs("airline", solo=False))
         status = await post(here, id, "/functions/tau2_get_status")
         assert status.keys() == {"done", "steps", "last_observation", "termination"}
-        assert status["last_observation"].startswith("You want to figure out the total number of suitcases")
+        assert status["last_observation"].startswith("I want to figure out the total number of suitcases")
         answer = await here.call(id, "get_reservation_details", reservation_id="JMO1MG")
         assert (answer["reward"], answer["done"], answer["step"]) == (0.0, False, 1)
         assert json.loads(answer["observation"])["reservation_id"] == "JMO1MG"
@@ -112,23 +112,23 @@ async def test_an_instance_has_the_tools_of_its_domain_and_plays_an_episode(tmp_
 
 
 @pytest.mark.slow
-async def test_the_default_is_telecom_as_published_and_gold_is_for_validation(tmp_path, shared):
-    async with gateway(tmp_path, shared) as here:
-        id = await create(here, shared)
+async def test_the_default_is_telecom_as_published_and_gold_is_for_validation(tmp_path):
+    async with gateway(tmp_path, MADE) as here:
+        id = await create(here, MADE)
         info = await here.call(id, "tau2_get_task_info")
         assert (info["domain"], info["solo_mode"], info["user"]) == ("telecom", False, "scripted")
         status, reply = await here.ask("POST", f"/instances/{id}/functions/play_gold", {}, origin=here.data)
         assert status != 200
         assert "create the instance with AENV_VALIDATION=1" in reply["error"]
-        id = await create(here, shared, AENV_VALIDATION="1")
+        id = await create(here, MADE, AENV_VALIDATION="1")
         assert (await post(here, id, "/functions/play_gold"))["termination"] == "agent_stop"
         assert (await post(here, id, "/task/reward"))["total_reward"] == 1.0
         assert (await post(here, id, "/task/reset"))["done"] is False
         assert (await post(here, id, "/task/reward"))["total_reward"] == 0.0
 
 
-async def test_an_instance_with_wrong_variables_is_not_created_and_says_why(tmp_path, shared):
-    async with gateway(tmp_path, shared) as here:
+async def test_an_instance_with_wrong_variables_is_not_created_and_says_why(tmp_path):
+    async with gateway(tmp_path, MADE) as here:
         for variables, text in (
             ({"TAU2_DOMAIN": "airline", "TAU2_SOLO_MODE": "true"}, "Airline domain does not support solo mode"),
             ({"TAU2_DOMAIN": "taxi"}, "use one of mock, airline, retail, telecom, telecom-workflow"),
@@ -149,14 +149,14 @@ async def test_without_data_an_instance_starts_and_names_the_command(tmp_path, m
 
 
 @pytest.mark.slow
-async def test_the_example_serves_a_user_by_script_and_by_model(tmp_path, shared):
-    task = {"TAU2_DATA_DIR": str(shared / "data"), "TAU2_TASK_ID": "create_task_1"}
+async def test_the_example_serves_a_user_by_script_and_by_model(tmp_path):
+    task = {"TAU2_DATA_DIR": str(MADE / "data"), "TAU2_TASK_ID": "plant_beans"}
     answers = [
-        called("create_task", user_id="user_1", title="Important Meeting"),
+        called("create_task", user_id="bram", title="Plant the beans"),
         said("It is done. Is there anything else?"),
         called("tau2_done"),
     ]
-    async with gateway(tmp_path, shared) as here:
+    async with gateway(tmp_path, MADE) as here:
         by_script = await example(here, "tau2", **task, TAU2_SOLO_MODE="false")
         assert "agent: Thank you for calling. Goodbye." in by_script
         assert '"total_reward": 0.0' in by_script
@@ -183,17 +183,17 @@ def test_wrong_variables_are_named(variables, text):
         read(variables)
 
 
-def test_an_unknown_task_or_split_is_told(shared):
+def test_an_unknown_task_or_split_is_told():
     with pytest.raises(ToolError, match="TAU2_TASK_ID='x' is no task of 'mock'"):
-        actions.status(session(shared, "mock", "x"))
+        actions.status(session(MADE, "mock", "x"))
     with pytest.raises(ToolError, match="split 'x' is unknown; 'airline' has train, test, base"):
-        session(shared, "airline").tasks("x")
+        session(MADE, "airline").tasks("x")
 
 
-def test_both_folders_serve_as_data_directory(shared):
-    above, itself = shared / "data", shared / "data" / "tau2"
+def test_both_folders_serve_as_data_directory():
+    above, itself = MADE / "data", MADE / "data" / "tau2"
     for folder in (above, itself):
-        assert actions.status(session(shared, "mock", TAU2_DATA_DIR=str(folder)))["done"] is False
+        assert actions.status(session(MADE, "mock", TAU2_DATA_DIR=str(folder)))["done"] is False
 
 
 @pytest.mark.parametrize(("domain", "split", "size"), [("airline", "train", 30), ("telecom", "full", 2285)])
@@ -201,21 +201,22 @@ def test_splits_have_their_sizes(shared, domain, split, size):
     assert len(session(shared, domain).tasks(split)) == size
 
 
-def test_agents_are_told_nothing_of_the_users_script_nor_of_what_is_judged(shared):
-    here = session(shared, "airline", "3")
+def test_agents_are_told_nothing_of_the_users_script_nor_of_what_is_judged():
+    here = session(MADE, "retail", "larger_teapot")
     task = here.task
     told = json.dumps([actions.task_info(here), actions.available_tools(here), actions.task_for_agents(here)])
     for hidden in (
         task["user_scenario"]["instructions"]["known_info"],
         task["description"]["purpose"],
+        task["evaluation_criteria"]["nl_assertions"][0],
         "nl_assert",
     ):
         assert json.dumps(hidden)[1:-1] not in told
 
 
-def test_keys_are_shown_nowhere(shared):
+def test_keys_are_shown_nowhere():
     keys = {"TAU2_USER_LLM_API_KEY": SECRET, "TAU2_NL_JUDGE_LLM_API_KEY": SECRET, "TAU2_NL_JUDGE_LLM": "judge"}
-    here = session(shared, "mock", "create_task_1", **keys)
+    here = session(MADE, "mock", "plant_beans", **keys)
     shown = [getattr(actions, name)(here) for name in OWN] + [actions.reward(here), actions.task_for_agents(here)]
     assert SECRET not in json.dumps(shown)
     assert SECRET not in repr(here.settings)
@@ -273,35 +274,35 @@ def test_the_schemas_are_those_of_the_benchmark():
     assert counts == {"mock": 4, "airline": 14, "retail": 16, "telecom": 13, "telecom-workflow": 13}
 
 
-def test_the_scripted_user_answers_from_what_it_knows_and_leaves_when_nothing_happens(shared):
-    here = session(shared, "airline", "3", TAU2_USER_PATIENCE="2")
-    assert "anya_garcia_5901" in actions.send_message(here, "What is your user id?")["observation"]
+def test_the_scripted_user_answers_from_what_it_knows_and_leaves_when_nothing_happens():
+    here = session(MADE, "airline", "free_bags", TAU2_USER_PATIENCE="2")
+    assert "noor_haddad_17" in actions.send_message(here, "What is your user id?")["observation"]
     assert actions.send_message(here, "Shall I go on (yes/no)?")["observation"] == "Yes."
     said = [actions.send_message(here, "One moment.") for _ in range(3)]
     assert [each["observation"] for each in said] == ["OK.", "OK.", "###STOP###"]
     assert actions.status(here)["termination"] == "user_stop"
-    refused = actions.call_tool(here, "get_user_details", {"user_id": "anya_garcia_5901"})
+    refused = actions.call_tool(here, "get_user_details", {"user_id": "noor_haddad_17"})
     assert refused["done"] is True
     assert refused["observation"].startswith("Error: the episode is over")
 
 
-def test_the_scripted_user_runs_a_tool_that_the_agent_names(shared):
-    here = session(shared, "mock", "update_task_with_user_tools")
+def test_the_scripted_user_runs_a_tool_that_the_agent_names():
+    here = session(MADE, "mock", "frost_warning")
     checked = actions.send_message(here, "Please run check_notifications and tell me what it says.")
-    assert checked["observation"].startswith('check_notifications: [{"notification_id": "notif_1"')
+    assert checked["observation"].startswith('check_notifications: [{"notification_id": "seeds"')
     assert "tell me its notification_id" in actions.send_message(here, "Use dismiss_notification.")["observation"]
-    done = actions.send_message(here, 'Now run dismiss_notification("notif_1").')
-    assert done["observation"] == "dismiss_notification: Notification notif_1 dismissed"
+    done = actions.send_message(here, 'Now run dismiss_notification("frost").')
+    assert done["observation"] == "dismiss_notification: Notification frost dismissed"
 
 
-def test_the_scripted_user_runs_a_tool_once_however_often_a_message_names_it(shared):
-    here = session(shared, "mock", "update_task_with_user_tools")
+def test_the_scripted_user_runs_a_tool_once_however_often_a_message_names_it():
+    here = session(MADE, "mock", "frost_warning")
     named = "Run check_notifications. What check_notifications says, tell me. " * 1000
     assert actions.send_message(here, named)["observation"].count("check_notifications: ") == 1
-    asked = 'Run dismiss_notification("x"), then dismiss_notification("notif_1").'
+    asked = 'Run dismiss_notification("x"), then dismiss_notification("frost").'
     assert actions.send_message(here, asked)["observation"].splitlines() == [
         "dismiss_notification: Error: Notification x not found",
-        "dismiss_notification: Notification notif_1 dismissed",
+        "dismiss_notification: Notification frost dismissed",
     ]
 
 
@@ -312,53 +313,55 @@ def test_the_scripted_user_runs_a_tool_once_however_often_a_message_names_it(sha
         *('"\\ud800"', '{"notification_id": "\\ud800"}', "b'x'", "1 + 2j", "..."),  # what no JSON can hold
     ],
 )
-def test_arguments_that_the_scripted_user_cannot_read_are_asked_for(shared, given):
-    here = session(shared, "mock", "update_task_with_user_tools")
+def test_arguments_that_the_scripted_user_cannot_read_are_asked_for(given):
+    here = session(MADE, "mock", "frost_warning")
     answer = actions.send_message(here, f"Run dismiss_notification({given}).")
     assert answer["observation"] == "I cannot run dismiss_notification: tell me its notification_id."
     assert actions.status(here)["steps"] == 1
 
 
-def test_the_scripted_user_knows_no_gold(shared):
-    here = session(shared, "mock", "create_task_1")
+def test_the_scripted_user_knows_no_gold():
+    here = session(MADE, "mock", "plant_beans")
     before = [actions.send_message(here, text)["observation"] for text in ("Hello?", "What do you need?", "OK.")]
-    here = session(shared, "mock", "create_task_1")
+    here = session(MADE, "mock", "plant_beans")
     here.task = {key: value for key, value in here.task.items() if key != "evaluation_criteria"}
     again = [actions.send_message(here, text)["observation"] for text in ("Hello?", "What do you need?", "OK.")]
     assert before == again
 
 
-def test_limits_end_an_episode_without_reward(shared):
-    here = session(shared, "mock", "create_task_1", TAU2_MAX_STEPS="1")
-    assert (
-        actions.call_tool(here, "create_task", {"user_id": "user_1", "title": "Important Meeting"})["done"] is True
-    )
+def test_limits_end_an_episode_without_reward():
+    solution = {"user_id": "bram", "title": "Plant the beans"}
+    here = session(MADE, "mock", "plant_beans", TAU2_MAX_STEPS="1")
+    assert actions.call_tool(here, "create_task", solution)["done"] is True
     assert actions.status(here)["termination"] == "max_steps"
     assert actions.reward(here)["total_reward"] == 0.0
-    here = session(shared, "mock", "create_task_1_nl_eval")
+    here = session(MADE, "mock", "plant_beans")
+    actions.call_tool(here, "create_task", solution)
+    assert actions.reward(here)["total_reward"] == 1.0
     for _ in range(10):
         actions.call_tool(here, "update_task_status", {"task_id": "none", "status": "pending"})
     assert actions.status(here)["termination"] == "too_many_errors"
     assert actions.reward(here)["total_reward"] == 0.0
 
 
-def test_words_to_nobody_end_a_solo_episode_without_reward(shared):
-    here = session(shared, "mock", "create_task_1_nl_eval", TAU2_SOLO_MODE="true")
+def test_words_to_nobody_end_a_solo_episode_without_reward():
+    here = session(MADE, "mock", "plant_beans", TAU2_SOLO_MODE="true")
+    actions.call_tool(here, "create_task", {"user_id": "bram", "title": "Plant the beans"})
     assert actions.send_message(here, "Hello?")["done"] is True
     assert actions.status(here)["termination"] == "agent_error"
     assert actions.reward(here)["total_reward"] == 0.0
 
 
-def test_an_assertion_that_cannot_be_asked_is_no_reward_and_an_error(shared):
-    found = actions.reward(session(shared, "mock", "create_task_1_with_env_assertions"))
-    assert (found["total_reward"], found["error"]) == (0.0, "ValueError: Task task_2 not found")
+def test_an_assertion_that_cannot_be_asked_is_no_reward_and_an_error():
+    found = actions.reward(session(MADE, "mock", "borrowed_plot"))
+    assert (found["total_reward"], found["error"]) == (0.0, "ValueError: Task task_3 not found")
 
 
-def test_the_reward_says_when_the_judge_assumed(shared):
-    assumed = session(shared, "retail", "3")
+def test_the_reward_says_when_the_judge_assumed():
+    assumed = session(MADE, "retail", "larger_teapot")
     validating.play_gold(assumed)
     assert actions.reward(assumed)["judge"] == "assumed"
-    assert "judge" not in actions.reward(session(shared, "airline", "3"))
+    assert "judge" not in actions.reward(session(MADE, "airline", "free_bags"))
 
 
 def test_only_tasks_of_the_chosen_mode_are_known_to_deviate(shared):
@@ -375,31 +378,31 @@ def test_it_is_said_why_doing_nothing_is_rewarded(shared):
         assert ("is assumed" in why) is (actions.reward(task).get("judge") == "assumed"), id
 
 
-def test_a_model_plays_the_user_and_never_sees_the_agents_tools(shared):
-    answers = [said("I have a notification."), called("check_notifications"), said("It is task_1. ###STOP###")]
+def test_a_model_plays_the_user_and_never_sees_the_agents_tools():
+    answers = [said("I have a notification."), called("check_notifications"), said("It is frost. ###STOP###")]
     with model_server(answers) as (url, seen):
         models = {"TAU2_USER_LLM": "player", "TAU2_USER_LLM_API_BASE": url, "TAU2_USER_LLM_API_KEY": SECRET}
-        here = session(shared, "mock", "update_task_with_user_tools", **models)
+        here = session(MADE, "mock", "frost_warning", **models)
         assert actions.status(here)["last_observation"] == "I have a notification."
         actions.call_tool(here, "get_users", {})
         answer = actions.send_message(here, "Which one?")
-    assert answer == {"observation": "It is task_1. ###STOP###", "done": True}
+    assert answer == {"observation": "It is frost. ###STOP###", "done": True}
     assert {request["key"] for request in seen} == {f"Bearer {SECRET}"}
     last = seen[-1]["messages"]
     roles = [message["role"] for message in last]
     assert roles == ["system", "user", "assistant", "user", "assistant", "tool"]
-    assert "<scenario>\nPersona:\n\tProfessional" in last[0]["content"]
-    assert "user_1" not in json.dumps(last[1:])
+    assert "<scenario>\nPersona:\n\tCareful" in last[0]["content"]
+    assert "bram" not in json.dumps(last[1:])
     assert {tool["function"]["name"] for tool in seen[0]["tools"]} == {
         "check_notifications",
         "dismiss_notification",
     }
 
 
-def test_an_episode_whose_users_model_fails_is_invalid_and_keeps_the_key(shared):
+def test_an_episode_whose_users_model_fails_is_invalid_and_keeps_the_key():
     with model_server([400]) as (url, _):
         models = {"TAU2_USER_LLM": "player", "TAU2_USER_LLM_API_BASE": url, "TAU2_USER_LLM_API_KEY": SECRET}
-        here = session(shared, "mock", "create_task_1", **models)
+        here = session(MADE, "mock", "plant_beans", **models)
         status = actions.status(here)
     assert (status["done"], status["termination"]) == (True, "user_error")
     found = actions.reward(here)
@@ -411,30 +414,33 @@ def test_an_episode_whose_users_model_fails_is_invalid_and_keeps_the_key(shared)
 
 
 @pytest.mark.parametrize(("met", "reward"), [(True, 1.0), (False, 0.0)])
-def test_a_model_judges_plain_language(shared, met, reward):
+def test_a_model_judges_plain_language(met, reward):
     verdict = json.dumps({"results": [{"assertion": "…", "met": met, "justification": "…"}]})
     with model_server([said(f"Here it is: {verdict}")]) as (url, seen):
         models = {"TAU2_NL_JUDGE_LLM": "judge", "TAU2_NL_JUDGE_LLM_API_BASE": url}
-        here = session(shared, "retail", "3", TAU2_NL_JUDGE="llm", **models)
+        here = session(MADE, "retail", "larger_teapot", TAU2_NL_JUDGE="llm", **models)
         validating.play_gold(here)
         found = actions.reward(here)
         assert actions.reward(here) == found
     assert (found["total_reward"], found["judge"]) == (reward, "llm")
     assert len(seen) == 1  # not asked twice about the same
-    assert "1. Agent should tell the user" in seen[0]["messages"][1]["content"]
+    assert "1. The agent tells the customer that the difference is 6.75" in seen[0]["messages"][1]["content"]
 
 
-def test_a_judge_that_answers_nonsense_makes_the_reward_invalid(shared):
+def test_a_judge_that_answers_nonsense_makes_the_reward_invalid():
     with model_server([said("I like it")]) as (url, _):
         models = {"TAU2_NL_JUDGE_LLM": "judge", "TAU2_NL_JUDGE_LLM_API_BASE": url}
-        here = session(shared, "retail", "3", TAU2_NL_JUDGE="llm", **models)
+        here = session(MADE, "retail", "larger_teapot", TAU2_NL_JUDGE="llm", **models)
         validating.play_gold(here)
         assert "did not answer with the JSON" in actions.reward(here)["invalid"]
 
 
-@pytest.mark.parametrize(("domain", "task"), [("mock", "create_task_1"), ("airline", "3"), ("retail", "3")])
-def test_cheats_are_not_rewarded(shared, domain, task):
-    cheats = validating.list_cheats(session(shared, domain, task))
+@pytest.mark.parametrize(
+    ("domain", "task"),
+    [("mock", "plant_beans"), ("airline", "free_bags"), ("retail", "larger_teapot")],
+)
+def test_cheats_are_not_rewarded(domain, task):
+    cheats = validating.list_cheats(session(MADE, domain, task))
     assert {cheat["kind"] for cheat in cheats} == {"exit-early", "spoof-output", "read-answer"}
     doing: dict[str, Callable[..., Any]] = {
         **{f"tau2_get_{name}": getattr(actions, name) for name in OWN},
@@ -442,7 +448,7 @@ def test_cheats_are_not_rewarded(shared, domain, task):
         "tau2_done": actions.stop,
     }
     for cheat in cheats:
-        here = session(shared, domain, task)
+        here = session(MADE, domain, task)
         for step in cheat["steps"]:
             doing[step["tool"]](here, **step["arguments"])
         assert actions.reward(here)["total_reward"] < 1.0, cheat["name"]

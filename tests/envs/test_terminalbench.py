@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,20 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from aenv.config import load_project
+from aenv.base.config import load_project
+from aenv.base.errors import NotJudged, ToolError
+from aenv.base.http1 import Pool
+from aenv.control.gateway.rooting import Rooting
+from aenv.control.instances.second_parts import later
 from aenv.engines.base import InstanceSpec
 from aenv.engines.native.engine import NativeEngine
-from aenv.errors import ToolError
-from aenv.gateway.rooting import Rooting
-from aenv.http1 import Pool
-from aenv.instances.second_parts import later
-from aenv.roots.host import host_root
-from aenv.roots.roots import Roots
-from aenv.sandbox.root import Root
-from aenv.sandbox.run import run
+from aenv.isolation.rootfs.host import host_root
+from aenv.isolation.rootfs.roots import Roots
+from aenv.isolation.sandbox.root import Root
+from aenv.isolation.sandbox.run import run
 from tests.envs import terminalbench_tasks as shipped
 from tests.native import traces
+from tests.wheels import make_wheel, repacked
 
 PROJECT = shipped.FOLDER.parent
 IDS = [f"{source.name}{ending}" for source in shipped.SOURCES for ending in ("", "-harbor")]
@@ -35,6 +37,18 @@ Open = Callable[..., Any]
 
 # One engine for all: its zygotes take longer to start than anything that is tested here.
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The only place where packages are found: no test here needs a network."""
+    folder = repacked(tmp_path_factory.mktemp("wheels"), "pytest")
+    make_wheel(folder, "sevens", "1.0", "WORD = 'seven'")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UV_FIND_LINKS", str(folder))
+        patch.setenv("UV_OFFLINE", "1")
+        patch.setenv("UV_CACHE_DIR", str(folder / "cache"))
+        yield folder
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -70,6 +84,10 @@ async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
                 response = await pool.request(address.origin, "POST", f"/{place}", head, body)
                 said = json.loads(await response.read())
                 if not place.startswith("tools/"):
+                    if said.get("outcome") == "invalid":
+                        return {"status": "error", "reward": None, "error": said["error"]}
+                    if "outcome" in said:
+                        raise NotJudged(said["outcome"], said["error"])
                     if not said["success"]:
                         raise ToolError(said["error"])
                     return said["data"]
@@ -194,7 +212,8 @@ END"""
     async with opened(TERMINALBENCH_TASK_ID=id) as call:
         await call("tools/execute_command", command=attack)
         said = await call("reward")
-        assert said["reward"] == 0.0, said
+        assert (said["reward"], said["status"]) == (0.0, "sabotaged"), said
+        assert "was changed while the tests ran" in said["error"]
         assert (await call("tools/execute_command", command="pgrep -c setsid; ls /tests"))["exit_code"] != 0
 
 
@@ -216,7 +235,9 @@ async def test_programs_of_the_agent_cannot_have_test_sh_say_something_else(open
         program = f"cat > /app/rename.sh <<'END'\n{AGAINST_TEST_SH[attack]}\nEND"
         await call("tools/execute_command", command=program)
         said = await call("reward")
-        assert said["reward"] == 0.0, said
+        # No process limits another: test.sh says what it would have said.
+        status = "success" if "prlimit" in AGAINST_TEST_SH[attack] else "sabotaged"
+        assert (said["reward"], said["status"]) == (0.0, status), said
 
 
 @pytest.mark.parametrize("id", ["rename-script", "rename-script-harbor"])
@@ -226,13 +247,17 @@ async def test_every_cheat_is_held(opened: Open, id: str) -> None:
     kinds = {"edit-tests", "overwrite-verifier", "spoof-output", "exit-early", "fill-disk", "read-answer"}
     assert {cheat["kind"] for cheat in cheats.values()} == kinds
 
-    async def attempt(name: str) -> float:
+    async def attempt(name: str) -> str:
         async with opened(TERMINALBENCH_TASK_ID=id) as call:
             for step in cheats[name]["steps"]:
                 await call(f"tools/{step['tool']}", **step["arguments"])
-            return float((await call("reward"))["reward"])
+            return str((await call("reward"))["reward"])
 
-    assert await _at_once(attempt, [*cheats]) == dict.fromkeys(cheats, 0.0)
+    rewards = await _at_once(attempt, [*cheats])
+    # Without room for the tests nothing can be judged, and nothing shows who took it.
+    full = {name: reward for name, reward in rewards.items() if cheats[name]["kind"] == "fill-disk"}
+    assert set(full.values()) <= {"0.0", "None"}
+    assert {name: reward for name, reward in rewards.items() if name not in full and reward != "0.0"} == {}
 
 
 async def test_an_honest_solution_after_the_attempts_still_passes_where_it_can(opened: Open) -> None:
@@ -268,10 +293,69 @@ async def test_a_task_of_a_data_folder_is_built_of_its_dockerfile(opened: Open, 
         assert (await call("reward"))["reward"] == 1.0
 
 
+async def test_a_solution_of_keystrokes_waits_for_its_commands(opened: Open, tmp_path: Path) -> None:
+    """One that blocks is waited for until it ends; and the shell has taken all when the solution is over."""
+    steps = """
+- command: mkfifo gate; (sleep 0.3; echo open > gate) & cat gate > first
+  block: true
+  append_enter: true
+- command: test -s first && sleep 0.3 && echo done > state
+  min_timeout_sec: 0.01
+  block: false
+  append_enter: true
+"""
+    _lay(
+        tmp_path / "typed",
+        {
+            "task.yaml": "instruction: Make it so.\n",
+            "Dockerfile": "FROM ubuntu:24.04\nWORKDIR /job\n",
+            "solution.yaml": steps,
+            "tests/test_it.py": "def test_it():\n    assert open('/job/state').read() == 'done\\n'\n",
+        },
+    )
+    async with opened(tmp_path, TERMINALBENCH_TASK_ID="typed") as call:
+        await call("play_gold")
+        assert (await call("reward"))["reward"] == 1.0
+        assert (await call("tools/execute_command", command="ls /oracle"))["exit_code"] != 0
+
+
+async def test_the_host_stands_for_a_base_of_python(opened: Open, tmp_path: Path) -> None:
+    _lay(
+        tmp_path / "snake",
+        {
+            "task.yaml": "instruction: Make it so.\n",
+            "Dockerfile": "FROM python:3.13-slim\nWORKDIR /job\nRUN python -c 'print(7)' > begun\n",
+            "solution.sh": "python -c 'print(8)' > done\n",
+            "tests/test_it.py": "def test_it():\n    assert [*open('begun'), *open('done')] == ['7\\n', '8\\n']\n",
+        },
+    )
+    async with opened(tmp_path, TERMINALBENCH_TASK_ID="snake") as call:
+        await call("play_gold")
+        assert (await call("reward"))["reward"] == 1.0
+
+
 def _lay(folder: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has one id")
+async def test_a_solution_adds_a_user_and_a_server_that_becomes_it(opened: Open, tmp_path: Path) -> None:
+    server = "import http.server as h, os; s = h.HTTPServer(('', 80), h.SimpleHTTPRequestHandler); os.setuid(1234)"
+    user = "useradd -u 1234 clerk; touch x; chown clerk x; chmod 600 x; setpriv --reuid clerk cat x"
+    files = {
+        "task.yaml": "instruction:\n  Serve the folder\n\n  as a user of its own.\n",
+        "client/Dockerfile": "FROM ubuntu:24.04\nWORKDIR /job\n",
+        "solution.sh": f'set -e\n{user}\npython3 -c "{server}; s.serve_forever()" >/dev/null 2>&1 &\n'
+        "until : < /dev/tcp/127.0.0.1/80; do :; done\n",
+        "tests/test_it.py": "from urllib.request import urlopen as get\ndef test_it():\n    get('http://127.0.0.1')\n",
+    }
+    _lay(tmp_path / "served", files)
+    async with opened(tmp_path, TERMINALBENCH_TASK_ID="served", TERMINALBENCH_KEEP_PROCESSES="1") as call:
+        assert (await call("reward"))["reward"] == 0.0
+        assert (await call("play_gold"))["exit_code"] == 0
+        assert (await call("reward"))["reward"] == 1.0
 
 
 async def test_tests_run_where_the_image_works_with_what_it_has(opened: Open, tmp_path: Path) -> None:
@@ -328,7 +412,7 @@ async def test_a_test_sh_that_would_download_uv_is_judged_by_its_tests(opened: O
             "solution/solve.sh": "printf seven > word\n",
             "tests/test_it.py": "def test_it():\n    assert open('word').read() == 'seven'\n",
             "tests/test.sh": "curl -LsSf https://astral.sh/uv/install.sh | sh\n"
-            "uvx \\\n  -w pytest==8.4.1 \\\n  pytest /tests/test_it.py -rA\n"
+            "uvx \\\n  -w pytest \\\n  pytest /tests/test_it.py -rA\n"
             "if [ $? -eq 0 ]; then said=1; else said=0; fi\necho $said > /logs/verifier/reward.txt\n",
         },
     )
@@ -337,6 +421,74 @@ async def test_a_test_sh_that_would_download_uv_is_judged_by_its_tests(opened: O
         await call("play_gold")
         said = await call("reward")
         assert said["reward"] == 1.0, said
+
+
+def _words(folder: Path, tests: str, **files: str) -> None:
+    """A task of version 1 in a data folder: write the word."""
+    _lay(
+        folder,
+        {
+            "task.yaml": "instruction: Write the word.\n",
+            "Dockerfile": "FROM ubuntu:24.04\nWORKDIR /job\n",
+            "solution.sh": "printf seven > /job/word\n",
+            "tests/test_it.py": tests,
+            **files,
+        },
+    )
+
+
+async def test_tests_import_what_the_script_of_the_task_would_install(opened: Open, tmp_path: Path) -> None:
+    tests = "import sevens\ndef test_it(word):\n    assert open('word').read() == sevens.WORD == word\n"
+    plugin = "import pytest\n@pytest.fixture\ndef word():\n    return 'seven'\n"
+    entry = "[pytest11]\nwords = word_plugin\n"
+    make_wheel(Path(os.environ["UV_FIND_LINKS"]), "word_plugin", "1.0", plugin, entry_points=entry)
+    script = "uv init\nuv add pytest sevens==1.0 word_plugin\nuv run pytest $TEST_DIR/test_it.py -rA\n"
+    _words(tmp_path / "needs", tests, **{"run-tests.sh": script})
+    async with opened(tmp_path, TERMINALBENCH_TASK_ID="needs") as call:
+        assert (await call("reward"))["reward"] == 0.0
+        await call("play_gold")
+        said = await call("reward")
+        assert said["reward"] == 1.0, said
+        # The agent's own programs have none of it.
+        found = await call("tools/execute_command", command="python3 -c 'import sevens'")
+        assert "ModuleNotFoundError" in found["output"]
+
+
+async def test_a_task_whose_requirements_cannot_be_had_is_not_ready(opened: Open, tmp_path: Path) -> None:
+    _words(tmp_path / "far", "def test_it():\n    pass\n", **{"run-tests.sh": "pip install of-no-index==7\n"})
+    async with opened(tmp_path, TERMINALBENCH_TASK_ID="far") as call:
+        with pytest.raises(NotJudged, match=r"(?s)of-no-index.*UV_FIND_LINKS") as raised:
+            await call("reward")
+        assert raised.value.outcome == "not_ready"
+        with pytest.raises(ToolError, match="of-no-index"):
+            await call("tools/execute_command", command="true")
+
+
+@pytest.mark.parametrize("how", ["", "uvx -w pytest pytest /tests\n"])
+async def test_solution_and_tests_of_harbor_have_the_variables_of_their_tables(
+    opened: Open, tmp_path: Path, how: str
+) -> None:
+    """Both where test.sh runs, and where its tests are run in its place."""
+    check = '[ "$(cat word)" = "$WORD" ] && said=1 || said=0\necho $said > /logs/verifier/reward.txt\n'
+    tests = "import os\ndef test_it():\n    assert open('word').read() == os.environ['WORD']\n"
+    _lay(
+        tmp_path / "told",
+        {
+            "task.toml": '[verifier.env]\nWORD = "${KIND:-no}-${NUMBER}"\n[solution.env]\nWHAT = "odd-7"\n',
+            "instruction.md": "Write the word.\n",
+            "environment/Dockerfile": "FROM debian:bookworm-slim\nWORKDIR /job\nRUN touch word\n",
+            "solution/solve.sh": 'printf %s "$WHAT" > word\n',
+            "tests/test_it.py": tests,
+            "tests/test.sh": how + check,
+        },
+    )
+    async with opened(tmp_path, TERMINALBENCH_TASK_ID="told", KIND="odd", NUMBER="7") as call:
+        assert (await call("reward"))["reward"] == 0.0
+        await call("play_gold")
+        assert (await call("reward"))["reward"] == 1.0
+    async with opened(tmp_path, TERMINALBENCH_TASK_ID="told", KIND="odd") as call:
+        with pytest.raises(NotJudged, match="the task needs the variable NUMBER"):
+            await call("reward")
 
 
 async def test_what_is_missing_is_said_with_the_fix(opened: Open) -> None:

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from aenv.config import Project, load_project
-from aenv.errors import NotFound
-from aenv.roots import store
-from aenv.roots.build import build
-from aenv.roots.images import Images
-from aenv.roots.roots import Roots
-from aenv.roots.steps import State, Steps
-from aenv.roots.unpacking import Limits
-from aenv.sandbox.root import Root
+from aenv.base.config import Project, load_project
+from aenv.base.errors import NotFound
+from aenv.isolation.rootfs import store
+from aenv.isolation.rootfs.build import build
+from aenv.isolation.rootfs.images import Images, OnLine
+from aenv.isolation.rootfs.roots import Roots
+from aenv.isolation.rootfs.steps import State, Steps
+from aenv.isolation.rootfs.unpacking import Limits
+from aenv.isolation.sandbox.root import Root
 from tests.roots.doing import FakeRun
 
 
@@ -68,7 +68,7 @@ def built(home: Path, tmp_path: Path, run: FakeRun):
         empty = store.place(home, "steps") / "empty"
         empty.mkdir(exist_ok=True)
 
-        async def find_base(reference: str) -> State:
+        async def find_base(reference: str, on_line: OnLine) -> State:
             if reference.startswith("none"):
                 raise NotFound(f"no image {reference!r}")
             return State(base or Root(reference, (empty,)), f"base {reference}")

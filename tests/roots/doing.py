@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from aenv.roots.view import View
-from aenv.sandbox.root import Root
+from aenv.isolation.rootfs.view import View
+from aenv.isolation.sandbox.root import Root
 
 
 class FakeRun:

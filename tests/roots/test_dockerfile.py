@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aenv.errors import InvalidRequest
-from aenv.roots.dockerfile import Instruction, parse
+from aenv.base.errors import InvalidRequest
+from aenv.isolation.rootfs.dockerfile import Instruction, parse
 
 
 def instructions(*lines: str) -> list[Instruction]:

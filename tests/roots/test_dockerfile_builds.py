@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from aenv.errors import InvalidRequest, StartFailed
-from aenv.roots import store
-from aenv.roots.copying import chosen, items
-from aenv.roots.view import View
-from aenv.sandbox.root import Root
+from aenv.base.errors import InvalidRequest, StartFailed
+from aenv.isolation.rootfs import store
+from aenv.isolation.rootfs.copying import chosen, items
+from aenv.isolation.rootfs.view import View
+from aenv.isolation.sandbox.root import Root
 from tests.roots.doing import FakeRun, content
 from tests.saved_images import file, folder, layer, link
 
@@ -349,6 +349,13 @@ async def test_the_published_template_is_done_without_a_complaint(built) -> None
         files={"requirements.txt": "aenvironment", "src/custom_env.py": ""},
     )
     assert root.notes == () and root.variables == {"PYTHONPATH": "/app/src"} and root.folder == "/app"
+
+
+async def test_a_pattern_that_finds_nothing_is_left_out_beside_other_sources(built) -> None:
+    root = await built("COPY config.json .aenv/*.whl /app/", files={"config.json": "{}"})
+    assert View(root).names("/app") == ["config.json"]
+    with pytest.raises(InvalidRequest, match=r"COPY finds no '\*\.whl'"):
+        await built("COPY *.whl /app/", files={"config.json": "{}"})
 
 
 @pytest.mark.parametrize(

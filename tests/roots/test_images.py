@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from aenv.errors import InvalidRequest, NotFound, StartFailed, Unsupported
-from aenv.roots.images import Images
-from aenv.roots.references import canonical
+from aenv.base.errors import InvalidRequest, NotFound, StartFailed, Unsupported
+from aenv.isolation.rootfs.images import Images
+from aenv.isolation.rootfs.references import canonical
 from tests.roots.unpacking import tree, unpacked
 from tests.saved_images import (
     as_ordinary_user,
@@ -281,7 +281,7 @@ def test_an_ordinary_user_loads_images_too(open_folder: Path) -> None:
     docker_archive(open_folder / "x.tar", layer(file("a", "1", uid=33), folder("locked", mode=0), device("disk")))
     said = as_ordinary_user(
         "import asyncio, pathlib\n"
-        "from aenv.roots.images import Images\n"
+        "from aenv.isolation.rootfs.images import Images\n"
         "images = Images(pathlib.Path('home'))\n"
         "image = asyncio.run(images.load(pathlib.Path('x.tar')))\n"
         "print((image.place / 'root/a').read_text(), sorted(p.name for p in (image.place / 'root').iterdir()))\n"

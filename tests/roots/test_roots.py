@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from aenv.errors import InvalidRequest, NotFound
-from aenv.roots.host import host_root
-from aenv.roots.packages import packages_layer
-from aenv.roots.roots import Roots
-from aenv.roots.steps import RunCommand
-from aenv.roots.view import View
-from aenv.sandbox.root import Root
+from aenv.base.errors import InvalidRequest, NotFound
+from aenv.cli import scaffold
+from aenv.isolation.rootfs.host import host_root
+from aenv.isolation.rootfs.packages import packages_layer
+from aenv.isolation.rootfs.roots import Roots
+from aenv.isolation.rootfs.runtime_package import INSTALL
+from aenv.isolation.rootfs.steps import RunCommand
+from aenv.isolation.rootfs.view import View
+from aenv.isolation.sandbox.root import Root
 from tests.roots.doing import FakeRun, content
 from tests.saved_images import busybox, docker_archive, file, folder, layer
 
@@ -267,15 +269,28 @@ async def test_collect_removes_what_nobody_used_and_keeps_what_is_in_use(
     assert await roots.collect([], 1e12) == ()
 
 
+async def test_the_line_of_our_template_that_installs_requirements_is_left_out_where_a_layer_has_them(
+    roots: Roots, project, run: FakeRun
+) -> None:
+    files = {name.as_posix(): text for name, text in scaffold.render("fastmcp", "x", "1.0.0").items()}
+    assert f"RUN {INSTALL}\n" in files["Dockerfile"]
+    root = await roots.root_for(project({name: files[name] for name in ("Dockerfile", "requirements.txt")}))
+    assert run.commands == []
+    assert any("is left out: instances get these packages as a layer" in note for note in root.notes)
+    other = "FROM python:3\nCOPY more.txt /requirements.txt\nRUN " + INSTALL
+    await roots.root_for(project({"Dockerfile": other, "more.txt": "x", "requirements.txt": "y"}))
+    assert run.commands == [INSTALL]  # these are not the project's
+
+
 # With a real sandbox
 
 
 @pytest.fixture
 def real() -> RunCommand:
     """What really runs commands."""
-    if importlib.util.find_spec("aenv.sandbox.run") is None:
+    if importlib.util.find_spec("aenv.isolation.sandbox.run") is None:
         pytest.skip("there is no sandbox to run commands in")
-    from aenv.sandbox.run import run
+    from aenv.isolation.sandbox.run import run
 
     return run
 

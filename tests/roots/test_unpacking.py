@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from aenv.errors import InvalidRequest, StartFailed, TooLarge
-from aenv.roots import store
-from aenv.roots.unpacking import Limits
+from aenv.base.errors import InvalidRequest, StartFailed, TooLarge
+from aenv.isolation.rootfs import store
+from aenv.isolation.rootfs.unpacking import Limits
 from tests.roots.unpacking import tree, unpacked
 from tests.saved_images import (
     as_ordinary_user,
@@ -88,14 +88,16 @@ async def test_a_later_layer_cannot_write_through_a_link_of_an_earlier_one(tmp_p
 def test_python_loads_nothing_from_the_target(open_folder: Path, is_shut_in: bool) -> None:
     (open_folder / "evil.py").write_text("print('loaded')")
     shut_in = "unpack._shut_in(os.open('.', os.O_RDONLY))" if is_shut_in else ""
-    code = f"import os\nfrom aenv.roots import unpack\n{shut_in}\n"
+    code = f"import os\nfrom aenv.isolation.rootfs import unpack\n{shut_in}\n"
     code += "try:\n import evil\nexcept ImportError:\n print('not')"
     assert as_ordinary_user(code, open_folder) == ("not\n" if is_shut_in else "loaded\n")
 
 
 @pytest.mark.parametrize("call", ["os.setgroups([])", "os.chroot('.')", "os.mknod('x', 0o60600, 2048)"])
 def test_what_unpacks_has_no_rights_but_over_files(tmp_path: Path, call: str) -> None:
-    code = f"import os\nfrom aenv.roots import unpack\nunpack._shut_in(os.open('.', os.O_RDONLY))\n{call}"
+    code = (
+        f"import os\nfrom aenv.isolation.rootfs import unpack\nunpack._shut_in(os.open('.', os.O_RDONLY))\n{call}"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1 and "PermissionError" in done.stderr
 

@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from aenv.roots.unpacking import Limits, Tar, unpack
+from aenv.isolation.rootfs.unpacking import Limits, Tar, unpack
 
 
 async def unpacked(tmp_path: Path, *tars: bytes, whiteouts: bool = True, limits: Limits | None = None) -> Path:

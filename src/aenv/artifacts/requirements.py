@@ -2,7 +2,7 @@
 
 A layer is a folder `<home>/layers/<key>`; the key says which versions of what are in it, for which Python. `uv`
 chooses and installs them. What was chosen is remembered, so that asking again needs neither uv nor a network.
-Not here: making a layer importable (`runtime/loader.py`).
+Not here: making a layer importable (`inside/runtime/loader.py`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO
 from urllib.parse import unquote
 
-from .errors import InvalidRequest, StartFailed
-from .locks import locked
+from ..base.errors import InvalidRequest, StartFailed
+from ..base.locks import locked
 
 # What the runtime itself loads: never in a layer, and whoever requires it gets the version that the runtime has.
 RUNTIME_PACKAGES = (
@@ -53,11 +54,34 @@ _LAST_LINES = 20
 _ABANDONED = 86400.0  # seconds: no build takes a day
 _USED = ".used"
 
+_OFFLINE = re.compile(r"error sending request|network was disabled")
+_OFFLINE_HINT = (
+    "no package index can be reached: connect this host for the first start of the environment, name an index in "
+    "reach with UV_DEFAULT_INDEX, or a folder of wheels with UV_FIND_LINKS and UV_OFFLINE=1"
+)
+
 OnLine = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class Target:
+    """The Python that packages are installed for."""
+
+    executable: str
+    platform: str
+    """What they are compiled for."""
+
+
+OWN = Target(sys.executable, f"{sys.implementation.cache_tag} {sysconfig.get_platform()}")
+
+
 async def layer_for(
-    requirements: Path, home: Path, on_line: OnLine | None = None, *, trusted: bool = True
+    requirements: Path,
+    home: Path,
+    on_line: OnLine | None = None,
+    *,
+    trusted: bool = True,
+    target: Target = OWN,
 ) -> Path | None:
     """The layer for a requirements.txt, made when it is missing; None when nothing is required.
 
@@ -67,22 +91,40 @@ async def layer_for(
     lines = _required(requirements)
     if not trusted and (bad := [number for number, line in lines.items() if not _PLAIN.match(line)]):
         raise InvalidRequest(f"{str(requirements)!r}, line {bad[0]}: only names and versions are allowed here")
-    work = _Work(requirements, tuple(lines.values()), _root(home), trusted, on_line)
+    # Not in a stranger's project, which may bring a configuration for uv.
+    folder = _above(requirements) if trusted else place(home)
+    work = _Work(repr(str(requirements)), tuple(lines.values()), place(home), folder, trusted, on_line, target)
     return await work.layer() if lines else None
 
 
+async def layer_of(lines: Iterable[str], home: Path, *, what: str, on_line: OnLine | None = None) -> Path | None:
+    """The layer of requirements that stand in no file and come from strangers: names and versions, as wheels.
+
+    `what` says in errors who requires them.
+    """
+    asked = tuple(line for line in lines if not _is_ours(line))
+    if bad := [line for line in asked if not _PLAIN.match(line)]:
+        raise InvalidRequest(f"{what}: {bad[0]!r} is refused; only names and versions are allowed here")
+    work = _Work(what, asked, place(home), place(home), trusted=False, on_line=on_line)
+    return await work.layer() if asked else None
+
+
+async def install_runtime(folder: Path, home: Path, target: Target, on_line: OnLine | None = None) -> None:
+    """Install what the runtime loads into a folder, for another Python, in the versions that this process has."""
+    work = _Work("the runtime", runtime_pins(), place(home), place(home), False, on_line, target)
+    await work.install_into(folder, "\n".join(runtime_pins()))
+
+
 def collect(home: Path, keep: set[str], older_than: float) -> list[str]:
-    """Remove the layers that nobody has asked for in the last `older_than` seconds, except `keep`; their keys."""
-    root = _root(home)
+    """Remove the layers that are `unused`; the keys of what is gone."""
+    root = place(home)
     removed = []
-    for layer in sorted(root.glob("*/")):
-        is_work = layer.name.startswith(".")  # of a process that builds or removes one, or was killed meanwhile
+    for layer in unused(home, keep, older_than):
+        is_work = layer.name.startswith(".")
         limit = time.time() - (max(older_than, _ABANDONED) if is_work else older_than)
-        if layer.name in keep or layer.name == "resolved" or _last_use(layer) > limit:
-            continue
         away = root / f".old-{secrets.token_hex(8)}"
         layer.rename(away)
-        if _last_use(away) > limit:  # somebody was given it at the last moment
+        if last_use(away) > limit:  # somebody was given it at the last moment
             away.rename(layer)
             continue
         shutil.rmtree(away, ignore_errors=True)
@@ -91,20 +133,42 @@ def collect(home: Path, keep: set[str], older_than: float) -> list[str]:
     return removed
 
 
+def unused(home: Path, keep: set[str], older_than: float) -> list[Path]:
+    """The layers that nobody has asked for in the last `older_than` seconds, except `keep`."""
+    found = []
+    for layer in sorted(place(home).glob("*/")):
+        is_work = layer.name.startswith(".")  # of a process that builds or removes one, or was killed meanwhile
+        limit = time.time() - (max(older_than, _ABANDONED) if is_work else older_than)
+        if layer.name not in keep and layer.name != "resolved" and last_use(layer) <= limit:
+            found.append(layer)
+    return found
+
+
+def last_use(layer: Path) -> float:
+    """When it was last asked for, in seconds since the epoch."""
+    with contextlib.suppress(FileNotFoundError):
+        return (layer / _USED).stat().st_mtime
+    return layer.stat().st_mtime
+
+
 @dataclass(frozen=True)
 class _Work:
     """One question for a layer."""
 
-    requirements: Path
+    what: str
+    """Who asks, for errors."""
     lines: tuple[str, ...]
     root: Path
+    folder: Path
+    """Where uv runs, and paths begin."""
     trusted: bool
     on_line: OnLine | None
+    target: Target = OWN
 
     async def layer(self) -> Path | None:
         resolved = self.root / "resolved"
         resolved.mkdir(parents=True, exist_ok=True, mode=0o700)
-        question = _digest([*self.lines, *_constraints(), _platform(), str(self.trusted)])
+        question = digest([*self.lines, *runtime_pins(), self.target.platform, str(self.trusted)])
         answer = resolved / question
         # What lies in a folder of the project may change, and the requirements remain the same.
         lasting = all(_PLAIN.match(line) or _REMOTE.match(line) for line in self.lines)
@@ -122,25 +186,22 @@ class _Work:
 
     def _found(self, pins: str) -> Path | None:
         layer = self.root / self._key(pins)
-        try:
-            os.utime(layer / _USED)
-        except FileNotFoundError:
-            return None
-        return layer
+        return layer if use(layer) else None
 
     def _key(self, pins: str) -> str:
-        return _digest([pins, _platform(), *(part for path in self._local(pins) for part in _content(path))])
+        content = (part for path in self._local(pins) for part in _content(path))
+        return digest([pins, self.target.platform, *content])
 
     def _local(self, pins: str) -> list[Path]:
         """The files and folders of this machine that are to be installed."""
         local = (line for line in pins.splitlines() if not _PLAIN.match(line) and not _REMOTE.match(line))
         spelled = (match[1].partition(" ;")[0].strip() for line in local if (match := _LOCAL.match(line)))
-        return [self._folder / unquote(path) for path in spelled]
+        return [self.folder / unquote(path) for path in spelled]
 
     async def _resolve(self) -> str:
         with tempfile.TemporaryDirectory(prefix=".new-", dir=self.root) as folder:
             constraints, overrides = Path(folder) / "constraints.txt", Path(folder) / "overrides.txt"
-            constraints.write_text("\n".join(_constraints()))
+            constraints.write_text("\n".join(runtime_pins()))
             # Satisfied by what runs, whoever requires it: a marker that never holds takes it out.
             overrides.write_text("aenvironment; python_version < '0'")
             options = ["--constraint", str(constraints), "--override", str(overrides)]
@@ -150,15 +211,18 @@ class _Work:
 
     async def _install(self, pins: str) -> None:
         with tempfile.TemporaryDirectory(prefix=".new-", dir=self.root) as folder:
-            target = Path(folder) / "layer"
-            # Copies: what an instance changes in its layer must not change uv's cache.
-            options = ["--target", str(target), "--no-deps", "--link-mode", "copy", "--compile-bytecode"]
-            if any(path.is_dir() for path in self._local(pins)):
-                options.append("--refresh")  # or uv takes what it built before, unless pyproject.toml has changed
-            await self._uv("install", "-r", "-", *options, stdin=pins)
-            (target / _USED).touch()
+            layer = Path(folder) / "layer"
+            # Without it uv takes what it built before, unless pyproject.toml has changed.
+            again = ["--refresh"] if any(path.is_dir() for path in self._local(pins)) else []
+            await self.install_into(layer, pins, *again)
+            mark(layer)
             with contextlib.suppress(OSError):  # another requirements.txt has led to the same layer meanwhile
-                target.rename(self.root / self._key(pins))
+                layer.rename(self.root / self._key(pins))
+
+    async def install_into(self, folder: Path, pins: str, *more: str) -> None:
+        # Copies: what an instance changes in its layer must not change uv's cache.
+        options = ["--target", str(folder), "--no-deps", "--link-mode", "copy", "--compile-bytecode", *more]
+        await self._uv("install", "-r", "-", *options, stdin=pins)
 
     async def _uv(self, *arguments: str, stdin: str) -> str:
         """What uv prints. StartFailed with its last words."""
@@ -175,15 +239,16 @@ class _Work:
                     process.wait()
             if failed:
                 words = "\n".join(said)
-                raise StartFailed(f"cannot install what {str(self.requirements)!r} requires; uv said:\n{words}")
+                hint = f"; {_OFFLINE_HINT}" if _OFFLINE.search(words) else ""
+                raise StartFailed(f"cannot install what {self.what} requires{hint}; uv said:\n{words}")
             answered.seek(0)
             return answered.read().decode()
 
     def _start(self, arguments: tuple[str, ...], stdin: IO[bytes], stdout: IO[bytes]) -> subprocess.Popen[bytes]:
         wheels_only = [] if self.trusted else ["--only-binary", ":all:"]
         return subprocess.Popen(
-            [_find_uv(), "pip", *arguments, "--python", sys.executable, "--color", "never", *wheels_only],
-            cwd=self._folder,
+            [find_uv(), "pip", *arguments, "--python", self.target.executable, "--color", "never", *wheels_only],
+            cwd=self.folder,
             stdin=stdin,
             stdout=stdout,
             stderr=subprocess.PIPE,
@@ -205,25 +270,39 @@ class _Work:
             pipe.close()
         return list(last)
 
-    @property
-    def _folder(self) -> Path:
-        """Where uv runs: a stranger's project may bring a configuration for it."""
-        return self.requirements.absolute().parent if self.trusted else self.root
-
 
 def _content(path: Path) -> Iterator[str]:
     """Digests of a file, or of the files of a folder, except what tools have made there."""
     if path.is_file():
-        yield _digest([path.read_bytes()])
+        yield digest([path.read_bytes()])
     for file in sorted(path.rglob("*")):
         parts = file.relative_to(path).parts
         is_made = any(part in _BUILT or part.startswith(".") or part.endswith(".egg-info") for part in parts)
         if file.is_file() and not is_made:
-            yield _digest(["/".join(parts), file.read_bytes()])
+            yield digest(["/".join(parts), file.read_bytes()])
 
 
-def _root(home: Path) -> Path:
+def _above(file: Path) -> Path:
+    return file.absolute().parent
+
+
+def place(home: Path) -> Path:
+    """Where the layers of a home are."""
     return home.expanduser().absolute() / "layers"
+
+
+def mark(layer: Path) -> None:
+    """Say that a new one is whole."""
+    (layer / _USED).touch()
+
+
+def use(layer: Path) -> bool:
+    """Whether it is there; if so, it counts as used now."""
+    try:
+        os.utime(layer / _USED)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _required(requirements: Path) -> dict[int, str]:
@@ -243,28 +322,27 @@ def _is_ours(line: str) -> bool:
     return name is not None and name[0].lower() == "aenvironment"
 
 
-def _constraints() -> list[str]:
+@cache  # this process keeps its versions, and reading them would take a third of a create
+def runtime_pins() -> tuple[str, ...]:
     """The versions of what the runtime loads."""
     found = []
     for name in RUNTIME_PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found.append(f"{name}=={importlib.metadata.version(name)}")
-    return found
+    return tuple(found)
 
 
-def _platform() -> str:
-    return f"{sys.implementation.cache_tag} {sysconfig.get_platform()}"
-
-
-def _digest(parts: Iterable[str | bytes]) -> str:
-    digest = hashlib.sha256()
+def digest(parts: Iterable[str | bytes]) -> str:
+    """One name for all of these."""
+    found = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
-        digest.update(b"%d:" % len(data) + data)
-    return digest.hexdigest()
+        found.update(b"%d:" % len(data) + data)
+    return found.hexdigest()
 
 
-def _find_uv() -> str:
+def find_uv() -> str:
+    """The program uv: on PATH, or of our own package."""
     if found := shutil.which("uv"):
         return found
     try:
@@ -279,9 +357,3 @@ def _write(path: Path, text: str) -> None:
     new = path.with_suffix(".new")
     new.write_text(text)
     new.replace(path)
-
-
-def _last_use(layer: Path) -> float:
-    with contextlib.suppress(FileNotFoundError):
-        return (layer / _USED).stat().st_mtime
-    return layer.stat().st_mtime

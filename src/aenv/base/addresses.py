@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from .errors import InvalidRequest
@@ -16,6 +16,8 @@ class Origin:
     port: int = 80
     tls: bool = False
     socket: str | None = None
+    source: str = field(default="", compare=False)
+    """Where the address was found, for the error of a connection that fails."""
 
     @property
     def authority(self) -> str:

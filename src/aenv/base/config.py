@@ -17,14 +17,16 @@ from typing import Any, Literal, NamedTuple
 from . import quantities, refs
 from .errors import InvalidRequest
 
-logger = logging.getLogger("aenv.config")
+logger = logging.getLogger("aenv.base.config")
 
 FILE_NAME = "config.json"
 NetworkKind = Literal["none", "egress", "full"]
 
-# No other: who publishes an environment must not choose which of the gateway's variables is taken for a folder.
+# No other: of the gateway's variables, only these ever name a folder of an environment.
 _DATA = re.compile(r"[a-z0-9][a-z0-9-]{0,62} [A-Z][A-Z0-9_]{0,62}_DATA_DIR\Z")
 _FOLDER = re.compile(r"[A-Z][A-Z0-9_]{0,62}_(DATA|GIT)_DIR\Z")
+_SECRET = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}\Z")
+_SECRET_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _HOST = re.compile(
     r"((\*\.)?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*|\[[0-9a-f:.]+\])(:(?P<port>[0-9]{1,5}))?\Z",
     re.IGNORECASE,
@@ -45,6 +47,7 @@ _TOP = {
     "aliases": list,
     "data": dict,
     "evalOnly": bool,
+    "selfCheck": bool,
 }
 _DEPLOY = {
     "cpu": (str, int, float),
@@ -105,6 +108,11 @@ class Project:
     raw: dict[str, Any] = field(default_factory=dict)
     aliases: tuple[refs.Ref, ...] = ()
     data: Data | None = None
+    is_published: bool = False
+    """Whether it came from a hub. Else it is a folder that whoever runs this process has chosen."""
+    owner: str | None = None
+    pushed_by: str | None = None
+    """In that hub: whose environment it is, and who pushed this version or changed it last."""
 
     @property
     def ref(self) -> refs.Ref:
@@ -128,8 +136,21 @@ class Project:
         return next(found, {}).get("content", "")
 
     @property
+    def self_check(self) -> bool:
+        """Whether a task must have proved that its reward tells doing nothing from its reference solution."""
+        return self.raw.get("selfCheck", self.raw.get("evalOnly")) is True
+
+    @property
     def environment_variables(self) -> dict[str, str]:
-        return {name: str(value) for name, value in self.deploy.get("environmentVariables", {}).items()}
+        """Those whose values it says."""
+        variables = self.deploy.get("environmentVariables", {})
+        return {name: str(value) for name, value in variables.items() if not isinstance(value, dict)}
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        """The names of secrets, by the variables that they are for: `{"KEY": {"secret": "NAME"}}`."""
+        variables = self.deploy.get("environmentVariables", {})
+        return {name: value["secret"] for name, value in variables.items() if isinstance(value, dict)}
 
 
 def load_project(path: Path) -> Project:
@@ -172,6 +193,21 @@ def _project(path: Path, text: str, raw: Any) -> Project:
         aliases=tuple(_alias(text, alias) for alias in raw.get("aliases", ())),
         data=_data(text, raw["data"]) if "data" in raw else None,
     )
+
+
+def is_folder_variable(name: str) -> bool:
+    """Whether `data.variable` or `data.folders` may name it."""
+    return _FOLDER.match(name) is not None
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a secret may be called so."""
+    return _SECRET.match(name) is not None
+
+
+def is_secret_variable(name: str) -> bool:
+    """Whether a variable of this name may hold a secret."""
+    return _SECRET_VARIABLE.match(name) is not None
 
 
 def _alias(text: str, alias: Any) -> refs.Ref:
@@ -240,6 +276,17 @@ def _at_least(least: int, value: int) -> None:
         raise InvalidRequest(f"{value} is less than {least}")
 
 
+def _variables(values: dict[str, Any]) -> None:
+    for name, value in values.items():
+        match value:
+            case {"secret": str(secret), **rest} if (
+                not rest and is_secret_name(secret) and is_secret_variable(name)
+            ):
+                continue
+            case dict():
+                raise InvalidRequest(f'{name!r} must be a text, or a secret by its name: {{"secret": "NAME"}}')
+
+
 def _isolation(value: str) -> None:
     if value != "gvisor":
         raise InvalidRequest(f"no isolation {value!r}; use 'gvisor', or leave it out for the engine's own")
@@ -261,6 +308,7 @@ _VALUES: dict[str, Callable[[Any], object]] = {
     "callTimeout": quantities.seconds,
     "idleTimeout": quantities.seconds,
     "network": network,
+    "environmentVariables": _variables,
     "isolation": _isolation,
     "preload": _modules,
     "warmPool": partial(_at_least, 0),

@@ -19,6 +19,7 @@
     │   └── Unavailable                     503  unavailable
     ├── NetworkError                        503  network
     │   └── ConnectFailed                   503  connect_failed
+    ├── NotJudged                           200  not_judged
     ├── ValidationError                     400  validation
     └── RegistrationError (a ValueError)    500  registration
 
@@ -28,7 +29,11 @@ A server sends `code`; the client raises the same class again with `from_code`, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
+
+from .outcomes import NOT_JUDGED, Outcome
 
 
 class AEnvError(Exception):
@@ -173,6 +178,9 @@ class StartFailed(EnvironmentError):
 
     code = "start_failed"
 
+    def __init__(self, message: str, env_name: str | None = None, details: dict[str, Any] | None = None) -> None:
+        super().__init__(sayable(message), env_name, details)
+
 
 class Unsupported(EnvironmentError):
     """This engine cannot do it; another may."""
@@ -205,6 +213,26 @@ class ConnectFailed(NetworkError):
     code = "connect_failed"
 
 
+class NotJudged(AEnvError):
+    """A reward function gives no number: nothing can be said (`invalid`), or something is missing (`not_ready`).
+
+    Authors raise it, `call_reward` raises it again: `raise NotJudged("not_ready", "no gcc; install gcc")`
+    """
+
+    status = 200  # published clients read `success` in the body, and take any other status for a broken server
+    code = "not_judged"
+
+    def __init__(self, outcome: str, reason: str, details: dict[str, Any] | None = None) -> None:
+        super().__init__(reason, details)
+        self.outcome = Outcome(outcome)
+        if self.outcome not in NOT_JUDGED:
+            raise ValueError(f"outcome must be one of {', '.join(NOT_JUDGED)}, got {outcome!r}")
+
+    @property
+    def reason(self) -> str:
+        return self.message
+
+
 class ValidationError(AEnvError):
     """A value does not have the shape that it must have."""
 
@@ -231,7 +259,8 @@ def _tree(root: type[AEnvError]) -> list[type[AEnvError]]:
     return [root, *(kind for child in root.__subclasses__() for kind in _tree(child))]
 
 
-_BY_CODE = {kind.code: kind for kind in _tree(AEnvError)}
+# Not NotJudged: it travels with its outcome, in the reply of a reward (`client/session.py`).
+_BY_CODE = {kind.code: kind for kind in _tree(AEnvError) if kind is not NotJudged}
 _BY_STATUS: dict[int, type[AEnvError]] = {
     kind.status: kind
     for kind in (
@@ -247,3 +276,19 @@ _BY_STATUS: dict[int, type[AEnvError]] = {
         Unsupported,
     )
 }
+
+
+@contextmanager
+def of_field(name: str) -> Iterator[None]:
+    """What is InvalidRequest in the block names the field `name`, unless it names one already."""
+    try:
+        yield
+    except InvalidRequest as error:
+        if error.message.startswith("field "):
+            raise
+        raise InvalidRequest(f"field {name!r}: {error.message}") from None
+
+
+def sayable(text: str) -> str:
+    """Text of an instance's, in UTF-8 whatever it holds: half a surrogate pair could be in no reply."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import httptools
 
+from . import sockets
 from .addresses import Origin
 from .errors import ConnectFailed, InvalidRequest, NetworkError, TooLarge
 
@@ -160,14 +161,20 @@ class Pool:
 
         try:
             if origin.socket:
-                return (await loop.create_unix_connection(make, origin.socket))[1]
+                connection = sockets.connect_unix(origin.socket)
+                try:
+                    return (await loop.create_unix_connection(make, sock=connection))[1]
+                except BaseException:
+                    connection.close()
+                    raise
             tls = self._tls_context() if origin.tls else None
             return (await loop.create_connection(make, origin.host, origin.port, ssl=tls))[1]
         except OSError as error:
             # The system's own words: asyncio puts "Connect call failed" and the address into `strerror`.
             number = error.errno or 0
             reason = os.strerror(number) if number > 0 else error.strerror or error
-            raise ConnectFailed(f"cannot connect to {origin}: {reason}") from error
+            source = f"; the address comes from {origin.source}" if origin.source else ""
+            raise ConnectFailed(f"cannot connect to {origin}: {reason}{source}") from error
 
     def _tls_context(self) -> ssl.SSLContext:
         if self._tls is None:
@@ -199,6 +206,8 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._response = Response(self)
         self._exchanging = False
+        self._reusable = False
+        """Whether, its last exchange over, it may be used for another."""
         self._head_only = False
         self._besides = 0
         """Bytes that came since the last of a body: of heads that announce others, or of what follows a body."""
@@ -216,6 +225,7 @@ class _Connection(asyncio.Protocol):
     ) -> Response:
         self._response = Response(self)
         self._exchanging = True
+        self._reusable = False
         self._head_only = method == "HEAD"
         self._besides = 0
         self._head = self.loop.create_future()
@@ -296,12 +306,23 @@ class _Connection(asyncio.Protocol):
         self._besides += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._fail(NetworkError(f"{self.origin} sent something that is not HTTP: {error}"))
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._reusable = False
+            if self._exchanging:  # else it is what follows a whole response
+                self._fail(NetworkError(f"{self.origin} sent something that is not HTTP: {error}"))
             self._transport.abort()
-        if self._exchanging and self._besides > _MAX_HEAD_BYTES:
+        if not self._exchanging:
+            self._end_exchange()
+        elif self._besides > _MAX_HEAD_BYTES:
             self._fail(NetworkError(f"{self.origin} sent a head that does not end"))
             self._transport.abort()
+
+    def _end_exchange(self) -> None:
+        """After all bytes at hand were looked at: some that follow the response would be in the next one's way."""
+        if self._reusable:
+            self._give_back(self, True)
+        else:
+            self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
@@ -323,13 +344,22 @@ class _Connection(asyncio.Protocol):
             self._writable.set_result(None)
         self._writable = None
 
-    # What httptools calls.
+    # What httptools calls. It goes on with what follows a response, which is no part of it.
+
+    def on_message_begin(self) -> None:
+        if not self._exchanging:
+            self._reusable = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._response.headers.append((name, value))
+        if self._exchanging and not self._response.status:  # what comes behind a body is no header
+            self._response.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
+        if not self._exchanging:
+            return
         status = self._parser.get_status_code()
+        if not 100 <= status <= 599 or status == 101:
+            raise ValueError(f"status {status}")
         if status < 200:  # 100 Continue and 103 Early Hints announce the real head
             self._response.headers.clear()
             return
@@ -339,9 +369,11 @@ class _Connection(asyncio.Protocol):
             self._head.set_result(self._response)
         if self._head_only:
             self._response._complete = True
-            self._transport.abort()  # the parser would wait for a body that never comes
+            self._exchanging = False  # the parser would wait for a body that never comes
 
     def on_body(self, body: bytes) -> None:
+        if not self._exchanging:
+            return
         response = self._response
         self._besides = 0
         response._chunks.append(body)
@@ -352,17 +384,14 @@ class _Connection(asyncio.Protocol):
         self._wake()
 
     def on_message_complete(self) -> None:
-        if self._response.status < 200:
+        if self._response.status < 200 or not self._exchanging:
             return
         self._response._complete = True
         self._exchanging = False
+        self._reusable = self._parser.should_keep_alive() and self._sent_all
         if self._paused:
             self._paused = False
             self._transport.resume_reading()
-        if self._parser.should_keep_alive() and self._sent_all:
-            self._give_back(self, True)
-        else:
-            self._transport.close()
         self._wake()
 
     def _ends_with_the_connection(self) -> bool:

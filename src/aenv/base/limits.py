@@ -22,3 +22,17 @@ def spell_bytes(size: int) -> str:
         if size >= length and size % length == 0:
             return f"{size // length} {unit}"
     return f"{size} bytes"
+
+
+def shortage(code: int | None) -> str | None:
+    """What the host has no more of, where an errno says that; None for every other errno."""
+    import errno
+
+    return {
+        errno.EAGAIN: "processes",
+        errno.ENOMEM: "memory",
+        errno.EMFILE: "open files in the gateway",
+        errno.ENFILE: "open files",
+        errno.ENOSPC: "space or kernel objects",
+        errno.EDQUOT: "disk quota",
+    }.get(code or 0)

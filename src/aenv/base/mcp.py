@@ -2,7 +2,7 @@
 
 Handshake era (up to 2025-11-25): `initialize`, a session id, then calls. Stateless era (2026-07-28):
 every POST stands alone and carries its protocol version in `params._meta`. Not here: transport
-(`http1.py`, `runtime/`), and what a method does (`runtime/mcp_methods.py`).
+(`http1.py`, `runtime/`), and what a method does (`inside/runtime/mcp_methods.py`).
 """
 
 from __future__ import annotations

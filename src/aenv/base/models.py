@@ -5,6 +5,7 @@ The published client reads the same objects with its own models, so a required s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -13,7 +14,31 @@ from pydantic.alias_generators import to_camel
 
 DIGEST_PATTERN = r"^[0-9a-f]{64}$"
 
+MAX_VARIABLES = 1000
+
 Access = Literal["private", "team", "public"]
+
+
+class SecretReference(BaseModel):
+    """A secret of the caller's, named where the value of a variable could stand."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    secret: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}$")
+
+
+Variables = Mapping[str, str | SecretReference]
+"""The variables of a create."""
+
+
+def texts_in(variables: Variables) -> dict[str, str]:
+    """Those whose values are said."""
+    return {name: value for name, value in variables.items() if isinstance(value, str)}
+
+
+def secrets_in(variables: Variables) -> dict[str, str]:
+    """The names of secrets, by the variables that they are for."""
+    return {name: value.secret for name, value in variables.items() if isinstance(value, SecretReference)}
 
 
 class Env(BaseModel):
@@ -196,35 +221,42 @@ class CreateInstance(BaseModel):
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
-    env_name: str = Field(validation_alias=AliasChoices("envName", "env_name"), serialization_alias="envName")
-    datasource: str = ""
-    ttl: str | None = None
-    environment_variables: dict[str, str] = Field(default_factory=dict)
-    arguments: list[str] = Field(default_factory=list)
-    owner: str | None = None
-    labels: dict[str, str] = Field(default_factory=dict)
-    mount_points: list[dict[str, Any]] | None = None
-    init_command: str | None = None
-    resources: dict[str, str | int | float] | None = None
+    env_name: str = Field(
+        validation_alias=AliasChoices("envName", "env_name"), serialization_alias="envName", max_length=512
+    )
+    datasource: str = Field("", max_length=4096)
+    ttl: str | None = Field(None, max_length=64)
+    environment_variables: dict[str, str | SecretReference] = Field(default_factory=dict, max_length=MAX_VARIABLES)
+    """By name: a value, or the name of a secret."""
+    arguments: list[str] = Field(default_factory=list, max_length=1000)
+    owner: str | None = Field(None, max_length=256)
+    labels: dict[str, str] = Field(default_factory=dict, max_length=64)
+    mount_points: list[dict[str, Any]] | None = Field(None, max_length=64)
+    init_command: str | None = Field(None, max_length=64 << 10)
+    resources: dict[str, str | int | float] | None = Field(None, max_length=16)
     """Less than the environment has, or more if it allows that: cpu, memory, ephemeralStorage, pids, openFiles."""
     network: str | dict[str, list[str]] | None = None
     """Less than the environment may reach: "none", "full", or {"egress": ["host:443"]}."""
-    idle_timeout: str | None = None
+    idle_timeout: str | None = Field(None, max_length=64)
     """How long it may go without a call before it is ended; not limited unless its environment says so."""
-    wait: str | None = None
+    wait: str | None = Field(None, max_length=64)
     """How long to wait for room when a quota is used up."""
+    self_check: bool = True
+    """Whether its rewards wait for the self-check of its task, where its environment has one."""
 
 
 class CreateInstances(CreateInstance):
     """The body of `POST /env-instances`: several of the same, all or none."""
 
     count: int = Field(ge=1, le=1000)
+    ids: list[str] | None = Field(None, max_length=1000)
+    """Their ids, as many as `count`, where the client chooses them: it can ask for each before the reply."""
 
 
 class Renew(BaseModel):
     """The body of `PUT /env-instance/{id}/ttl`."""
 
-    ttl: str = ""
+    ttl: str = Field("", max_length=64)
 
 
 class InstanceUsage(BaseModel):
@@ -234,6 +266,8 @@ class InstanceUsage(BaseModel):
     env: str
     owner: str | None = None
     status: str
+    service: str | None = None
+    """Whose replica it is."""
     frozen: bool | None = None
     cpu_seconds: float | None = None
     """Since it was made."""
@@ -302,8 +336,16 @@ class EnvService(BaseModel):
     owner: str | None = None
     environment_variables: dict[str, str] | None = None
     pvc_name: str | None = None
+    mount_path: str | None = None
+    """Where its replicas see their storage, where that was asked for."""
+    port: int | None = None
+    """Where its replicas are called, where that was asked for."""
+    instances: list[str] = Field(default_factory=list)
+    """The ids of its replicas."""
     reason: str | None = None
     """Why it does not run, or not as it should."""
+    not_enforced: tuple[str, ...] = ()
+    """Which of the amounts that were asked for do not hold, each with the reason."""
 
 
 class CreateService(BaseModel):
@@ -314,8 +356,8 @@ class CreateService(BaseModel):
     env_name: str = Field(validation_alias=AliasChoices("envName", "env_name"), serialization_alias="envName")
     service_name: str | None = None
     replicas: int = 1
-    environment_variables: dict[str, str] | None = None
-    owner: str | None = None
+    environment_variables: dict[str, str | SecretReference] | None = Field(None, max_length=MAX_VARIABLES)
+    owner: str | None = Field(None, max_length=256)
     pvc_name: str | None = None
     mount_path: str | None = None
     storage_size: str | None = None
@@ -335,7 +377,7 @@ class UpdateService(BaseModel):
     image: str | None = None
     """`name@version`, or an image whose tag is the version."""
     version: str | None = None
-    environment_variables: dict[str, str] | None = None
+    environment_variables: dict[str, str | SecretReference] | None = Field(None, max_length=MAX_VARIABLES)
 
 
 class EnvInstanceListResponse(BaseModel):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-logger = logging.getLogger("aenv.settings")
+logger = logging.getLogger("aenv.base.settings")
 
 KNOWN = {
     "AENV_SYSTEM_URL": "address of a gateway; chooses remote mode",
@@ -27,10 +27,12 @@ KNOWN = {
     "AENV_ENVIRONMENT": "inside an instance: name@version of its environment",
     "AENV_CALL_TIMEOUT": "inside an instance: seconds a call may take",
     "AENV_STORAGE": "inside an instance: the folder that outlives it",
+    "AENV_SECRET_NAMES": "inside an instance: the names of its variables that hold secrets",
     "AENV_SECOND_PART": "inside an instance: the socket of its second part",
     "AENV_VALIDATION": "inside an instance: 1 lets it play its reference solution, for 'aenv validate'",
     "AENV_SERVICE_ID": "inside a replica of a service: the service's id",
     "AENV_TEST_SHARED": "tests only: the folder with shared test data",
+    "AENV_NO_SYSTEM": "tests only: 1 installs no system packages",
 }
 DIRECT_MODE_VARIABLE = "DUMMY_INSTANCE_IP"
 HUB_VARIABLE = "HUB_BACKEND"
@@ -68,6 +70,8 @@ class GatewaySettings:
     port: int | None = 8080
     data_port: int | None = 8081
     """Control and data; 0 takes a free port, None none."""
+    metrics_address: tuple[str, int] | None = None
+    """Host and port where `/metrics` answers without a token; port 0 takes a free one."""
     socket: Path | None = None
     """A unix socket for control and data, which only this user can open."""
     projects: tuple[Path, ...] = ()
@@ -94,6 +98,8 @@ class GatewaySettings:
     """What instances may reach at most, whatever their environments ask for."""
     data_roots: tuple[Path, ...] = ()
     """Below which the folders are that a `datasource` may name."""
+    data_folders: Mapping[str, Path] = field(default_factory=dict)
+    """Folders by the variables under which published environments may ask for them."""
     pull: Literal["", "skopeo", "podman"] = ""
     """The program that fetches images which are not here; empty = none are fetched."""
     freeze_after: float = 60.0
@@ -103,6 +109,10 @@ class GatewaySettings:
     warm_memory: int | None = None
     """Bytes that blank instances may take together; None = a tenth of the host's memory."""
     require_data_token: bool = False
+    self_check: bool = True
+    """Whether rewards of environments that ask for it wait for the self-check of their task."""
+    allow_origins: frozenset[str] = frozenset()
+    """The pages of others that may call, as in "http://localhost:6274"; a page of the gateway's own always may."""
     keep_history: bool = True
     keep_instances: bool = False
     """Whether instances outlive a gateway that stops, for the next one to take over."""

@@ -12,9 +12,21 @@ from enum import StrEnum
 
 INSTANCE_HEADER = "AEnvCore-EnvInstance-ID"
 PROXY_URL_HEADER = "AEnvCore-MCPProxy-URL"  # sent by published clients; never dialled
+MAX_HISTORY_CALLS = 256
+MAX_HISTORY_BYTES = 1 << 20
+"""What a runtime tells of its last calls, and what a gateway reads of that, at most."""
+SELF_CHECK_HEADER = "AEnvCore-Self-Check"  # in replies of rewards: held, known, skipped or failed; and the reason
+SELF_CHECK_ONLY = "only"  # the same header in a request for a reward: the check, and no reward
+SELF_CHECK_REASON_HEADER = "AEnvCore-Self-Check-Reason"  # percent-encoded
 TOKEN_HEADER = "AEnvCore-Instance-Token"  # in data replies: a fresh instance token, before the one sent expires
 
 DEFAULT_TTL = "30m"
+
+
+def cut_id(id: str) -> str:
+    """As much of an instance's id as tells it from others, and too little to open it."""
+    name, _, random = id.rpartition("-")
+    return f"{name}-{random[:6]}…"
 
 
 def new_instance_id(environment_name: str) -> str:

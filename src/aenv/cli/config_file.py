@@ -6,14 +6,17 @@ Unknown keys are kept, and named in a warning; a file that is wrong is an error 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .. import config, settings
+from ..base import config, settings
+from ..base.errors import InvalidRequest
 from . import files, output
+
+if TYPE_CHECKING:
+    from ..client.where import Kept
 
 NAME = "cli_config.json"
 DEFAULTS: dict[str, Any] = {
@@ -37,6 +40,7 @@ DEFAULTS: dict[str, Any] = {
 _OPEN = {"build_config.build_args", "storage_config.custom"}  # whoever reads these knows what is in them
 _SECRET = re.compile(r"password|api_key|token|secret", re.IGNORECASE)
 _HIDDEN = "****"
+_UNCHOSEN = "https://localhost:8080"  # what the published command line wrote into every file by itself
 
 
 def own_path() -> Path:
@@ -60,21 +64,32 @@ def load() -> dict[str, Any]:
     return _merged(DEFAULTS, read(path()))
 
 
+def kept(*, for_hub: bool = False) -> Kept:
+    """The addresses and the key of the file in use; first the one to use, for the gateway or for the hub."""
+    from ..client.address import Located
+    from ..client.where import Kept
+
+    file, values = path(), load()
+    hub = values["hub_config"]
+    backend = hub["hub_backend"] if hub["hub_backend"] != _UNCHOSEN else None
+    url = values["system_url"]
+    chosen = (backend or url) if for_hub else url
+    source = f"{str(file)!r}{', which aenv login writes' if file == own_path() else ''}"
+    others = tuple(each for each in (url, backend) if each and each != chosen)
+    found = Located(chosen, source) if chosen else None
+    return Kept(found, hub["api_key"] or None, others, is_foreign=file == folder_path())
+
+
 def read(file: Path, *, warn: bool = True) -> dict[str, Any]:
     """What stands in `file`, checked; nothing when there is no such file."""
+    from ..client import where
+
     try:
-        with file.open(encoding="utf-8") as opened:
-            owner, text = os.fstat(opened.fileno()).st_uid, opened.read()
-        values = json.loads(text)
-    except FileNotFoundError:
-        return {}
-    except (ValueError, RecursionError) as error:
-        raise _wrong(file, f"is not JSON: {error}") from error
-    if owner not in (0, os.geteuid()):
-        raise _wrong(file, "belongs to another user; remove it, or make it yours")
-    if not isinstance(values, dict):
-        raise _wrong(file, "must hold a JSON object")
-    check(file, values, text, warn=warn)
+        text, values = where.read(file)
+    except InvalidRequest as error:
+        raise output.Failure(error.message, exit_code=3) from error
+    if values:
+        check(file, values, text, warn=warn)
     return values
 
 

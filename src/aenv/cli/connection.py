@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .. import settings
-from ..errors import ConnectFailed, Unauthenticated
-from . import arguments, config_file, output
+from ..base import settings
+from ..base.errors import ConnectFailed, Unauthenticated
+from . import arguments, config_file, output, progress
 
 if TYPE_CHECKING:
-    from ..addresses import Origin
+    from ..base.addresses import Origin
     from ..client.api import Api
 
 T = TypeVar("T")
@@ -56,19 +56,21 @@ class Gateway:
         from ..client.address import control_origin
         from ..client.embedded import platform
 
-        return control_origin(self.url) if self.url else await platform(settings.client_settings(), 60.0)
+        if self.url:
+            return control_origin(self.url)
+        with progress.lines("starting a platform of your own"):
+            return await platform(settings.client_settings(), 60.0)
 
 
-def known(system_url: str | None = None, api_key: str | None = None) -> Gateway:
+def known(
+    system_url: str | None = None, api_key: str | None = None, *, option: str = "the option --system-url"
+) -> Gateway:
     """The gateway of the options, else of the variables, else of cli_config.json."""
-    variables, file = settings.client_settings(), config_file.load()
-    url = system_url or variables.system_url
-    # A file of the current folder may have come with someone's code: no key of ours goes to its gateway, nor one
-    # of its keys to ours.
-    ours = config_file.path() != config_file.folder_path()
-    key = api_key or (variables.api_key if ours or url else None)
-    key = key or (file["hub_config"]["api_key"] if ours or not url else None)
-    return Gateway(url or file["system_url"], key or None, file["owner"])
+    from ..client import where
+
+    kept = config_file.kept()
+    found = where.find(settings.client_settings(), system_url, api_key, argument=option, kept=kept)
+    return Gateway(found.url, found.api_key, config_file.load()["owner"])
 
 
 def options(command: Callable[..., T]) -> Callable[..., T]:
@@ -107,6 +109,23 @@ def formats(command: Callable[..., T]) -> Callable[..., T]:
 def pairs(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
     """Callback of an option that takes KEY=VALUE, any number of times."""
     return dict(arguments.split(value, None).pairs)
+
+
+def references(
+    ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> dict[str, dict[str, str]]:
+    """Callback of an option that takes KEY=NAME of secrets, any number of times: as requests refer to them."""
+    return {variable: {"secret": name} for variable, name in pairs(ctx, parameter, value).items()}
+
+
+SECRETS = click.option(
+    "--secret",
+    "secrets",
+    multiple=True,
+    callback=references,
+    metavar="KEY=NAME",
+    help="A variable with the value of your secret NAME.",
+)
 
 
 def environment(name: str | None) -> str:

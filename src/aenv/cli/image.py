@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import settings
+from ..base import settings
 from . import config_file, output
 
 _PROBE_TIMEOUT = 20.0  # seconds

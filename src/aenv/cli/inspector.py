@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from .. import settings
+from ..base import settings
 from . import output
 from .supervise import end
 

@@ -15,20 +15,27 @@ from importlib import import_module
 
 import click
 
-from ..errors import AEnvError
+from ..base.errors import AEnvError
 from . import output
+from .groups import Group
 
-# Commands are modules of this package, loaded when they are run: the CLI starts as fast as its command does.
-COMMANDS = (
-    *("init", "run", "call", "test", "validate", "eval", "build", "push", "pull"),
-    *("list", "get", "release", "delete"),
-    *("instance", "instances", "ps", "top", "warm", "service", "token", "login", "config", "serve", "hub"),
-    *("image", "data", "doctor", "demo", "version", "completion"),
-)
-_MODULES = {"image": "image_store"}  # `image.py` is about building them
+# Commands are modules of `commands`, loaded when they are run: the CLI starts as fast as its command does.
+GROUPS = {
+    "Write an environment": ("init", "run", "call", "test", "validate", "eval"),
+    "Publish it": ("build", "push", "pull", "list", "get", "release", "delete"),
+    "Run instances and services": ("instance", "instances", "ps", "top", "warm", "service", "secret"),
+    "Serve others": ("serve", "hub", "token", "image", "data", "prune", "backup", "restore"),
+    "This machine": ("login", "logout", "config", "doctor", "demo", "version", "completion"),
+}
+COMMANDS = tuple(name for names in GROUPS.values() for name in names)
+_PLACES = {
+    "image": ("image_store", "command"),
+    "logout": ("login", "logout"),
+    "restore": ("backup", "restore"),
+}  # of those that stand elsewhere
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Group):
     """A group whose commands are the function `command` of the module of their name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -37,13 +44,24 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f".{_MODULES.get(cmd_name, cmd_name)}", __package__).command
+        module, name = _PLACES.get(cmd_name, (cmd_name, "command"))
+        command: click.Command = getattr(import_module(f".commands.{module}", __package__), name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """By what they are for, each with its whole first sentence."""
+        widest = max(map(len, COMMANDS))
+        for title, names in GROUPS.items():
+            self.write_section(ctx, formatter, title, names, widest)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
+        if args[:2] == ["eval", "show"]:  # `eval` takes an environment, so that it cannot be a group
+            from .commands.eval_show import command
+
+            return "eval show", command, args[2:]
         if not name.startswith("-") and name not in COMMANDS:
             import difflib
 
@@ -78,7 +96,7 @@ def _print_version(ctx: click.Context, parameter: click.Parameter, asked: bool) 
 def cli(verbose: bool, debug: bool) -> None:
     """Write Python functions, publish them as environments, run instances, and call them over MCP."""
     if verbose or debug:
-        from .. import logs
+        from ..base import logs
 
         logs.configure("DEBUG" if debug else "INFO", sys.stderr)
 

@@ -6,9 +6,14 @@ Colour comes from rich alone, which keeps quiet off a terminal and where NO_COLO
 from __future__ import annotations
 
 import json as json_module
+import re
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+_ID = re.compile(r"\A\S*-[a-z2-7]{26}\Z")
+_NARROWEST = 6  # characters of a column that is not of ids, on a terminal that is too narrow
 
 
 class Failure(Exception):
@@ -67,10 +72,27 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    columns = Table(*headers, box=None, pad_edge=False, header_style="bold")
+    console = Console()
+    columns = Table(box=None, pad_edge=False, header_style="bold")
+    # An id is there to be copied, so it stays in one piece; what does not fit elsewhere goes on below.
+    whole = [_widest_id(header, column) for header, *column in zip(headers, *rows, strict=True)]
+    for header, width in zip(headers, whole, strict=True):
+        columns.add_column(header, overflow="fold", no_wrap=header == "ID", min_width=width or None)
     for row in rows:
         columns.add_row(*map(Text, row))  # as text: a description may contain what rich takes for markup
-    Console().print(columns)
+    least = sum(width or max(_NARROWEST, len(header)) for header, width in zip(headers, whole, strict=True))
+    wide = max(console.width, least + 2 * len(whole)) if any(whole) else None
+    console.print(columns, width=wide, crop=False, no_wrap=False)
+
+
+def _widest_id(header: str, cells: Sequence[str]) -> int:
+    """How long the ids of a column are; 0 when it has none."""
+    return max((len(cell) for cell in cells if header == "ID" or _ID.search(cell)), default=0)
+
+
+def width() -> int | None:
+    """Columns of the terminal that reads stdout; None where nobody's lines have to fit."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def clear() -> None:

@@ -7,18 +7,18 @@ import os
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import settings
-from . import output
+from ..base import settings
+from . import output, progress
 from .supervise import end, read_ready
 
 if TYPE_CHECKING:
-    from ..config import Project
-    from ..tasks.instances import Place
+    from ..base.config import Project
+    from ..rollouts.instances import Place
 
 # What is made once for all gateways of a user: roots, packages, and the data that was pulled.
 _SHARED = ("roots", "layers", "data")
@@ -54,8 +54,8 @@ async def served(place: Place, project: Project) -> AsyncIterator[Place]:
 
     What the project's Dockerfile and requirements lead to stays in the user's home, for the next time.
     """
-    from ..bundles import packing
-    from ..sandbox import probe
+    from ..artifacts.bundles import packing
+    from ..isolation.sandbox import probe
 
     with tempfile.TemporaryDirectory(prefix="aenv-tasks-") as folder:
         packed = await asyncio.to_thread(packing.pack, project.path, Path(folder) / "project.tar.gz")
@@ -64,7 +64,10 @@ async def served(place: Place, project: Project) -> AsyncIterator[Place]:
         _share(home)
         # A root may have to be made first, and nobody would be left to go on with that after the command.
         options = ("--data-root", "/", "--start-timeout", f"{place.limit:g}s")
-        async with own_gateway(project.path, home, engine=engine, idle_exit="10m", options=options) as url:
+        started = own_gateway(project.path, home, engine=engine, idle_exit="10m", options=options)
+        async with AsyncExitStack() as stack:
+            with progress.lines("starting a gateway"):
+                url = await stack.enter_async_context(started)
             eval_only = project.raw.get("evalOnly") is True
             yield replace(
                 place, name=str(project.ref), url=url, api_key=None, digest=packed.digest, eval_only=eval_only

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import bundles, config, layers, settings
-from ..addresses import Origin
+from ..artifacts import bundles
+from ..artifacts.pythons.choosing import layer_of_project
+from ..base import config, settings
+from ..base.addresses import Origin
 from ..client import code_url
 from ..client.api import Api
 from . import output, progress, supervise
@@ -60,13 +62,14 @@ def pack(project: config.Project, work: Path, version: str | None = None) -> Pac
 async def describe(project: config.Project) -> dict[str, Any]:
     """Tools, functions and rewards of a project: what its runtime says, started once in a process of its own."""
     with progress.lines("installing requirements") as show:
-        layer = await layers.layer_for(project.path / "requirements.txt", settings.home(), show)
+        python, layer = await layer_of_project(project, settings.home(), settings.variables(), show)
     with tempfile.TemporaryDirectory(prefix="aenv-load-") as workspace, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{workspace}/socket")
         listener.listen()
         variables = {**project.environment_variables, **settings.variables(), "AENV_WORKSPACE": workspace}
         options = ["--name", project.name, "--log-level", "ERROR", *(["--layer", str(layer)] if layer else [])]
-        plan = supervise.Plan(project.path.resolve(), options, (), Path(workspace), variables)
+        path = project.path.resolve()
+        plan = supervise.Plan(path, options, (), Path(workspace), variables, python.executable)
         try:
             async with asyncio.timeout(_LOAD_TIMEOUT):
                 return await _ask(plan, listener)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from .. import quantities, refs
-from ..errors import InvalidRequest
+from ..base import logs, origins, quantities, refs
+from ..base.errors import InvalidRequest
 from . import output
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -27,6 +28,12 @@ class _Port(click.IntRange):
 PORT = _Port()
 LOG_LEVEL = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
 
+LOG_FILE = click.option(
+    "--log-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Log to this file, of 64 MiB; the five before it are kept.  [default: stderr]",
+)
+
 # With a variable each: a password in an address is nothing for a list of processes to show.
 STORE = click.option(
     "--store",
@@ -42,6 +49,48 @@ BLOBS = click.option(
     metavar="URL",
     help="Where bundles are kept: s3://…  [default: $AENV_BLOBS, or a folder in the home folder]",
 )
+
+
+def _origins(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> frozenset[str]:
+    try:
+        return frozenset(origins.read(value) for value in values)
+    except InvalidRequest as error:
+        raise click.BadParameter(error.message, ctx, parameter) from error
+
+
+ALLOW_ORIGIN = click.option(
+    "--allow-origin",
+    "allow_origins",
+    multiple=True,
+    callback=_origins,
+    metavar="ORIGIN",
+    help="Let web pages of this origin call, as in http://localhost:6274; any number of times.",
+)
+
+
+def _host_and_port(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    if value is None:
+        return None
+    host, _, port = value.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535 or (":" in host and not host.startswith("[")):
+        raise click.BadParameter(f"write {value!r} as 'host:port', as in 127.0.0.1:9100", ctx, parameter)
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+METRICS_ADDRESS = click.option(
+    "--metrics-address",
+    callback=_host_and_port,
+    metavar="HOST:PORT",
+    help="Answer /metrics here, too, without a token.  [default: none]",
+)
+
+
+def start_log(level: str, file: Path | None, *, as_json: bool = False) -> None:
+    """Send the log of a server where its options say."""
+    try:
+        logs.configure(level, as_json=as_json, file=file)
+    except OSError as error:
+        raise output.Failure(f"cannot log to {str(file)!r}: {error.strerror}") from error
 
 
 def seconds(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:

@@ -7,30 +7,25 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from .. import settings
-from ..client import address, embedded
+from ..base import settings
+from ..base.errors import ConnectFailed, Unauthenticated
+from ..client import address, embedded, where
 from ..client.api import Api
 from ..client.hub import Hub
-from ..errors import ConnectFailed, Unauthenticated
 from . import config_file
 
 T = TypeVar("T")
 
 _RETRIES = 3
 _START_TIMEOUT = 60.0
-_UNCHOSEN = "https://localhost:8080"  # what the published command line wrote into every file by itself
 
 
 def hub_address() -> tuple[str | None, str | None, float]:
     """The hub's address, our key for it, and how long to wait for its answers. No address: the user's own."""
-    known, kept = settings.client_settings(), config_file.load()
-    hub = kept["hub_config"]
-    backend = hub["hub_backend"] if hub["hub_backend"] != _UNCHOSEN else None
-    url = known.hub_url or backend or known.system_url or kept["system_url"]
-    key = hub["api_key"] or known.api_key
-    is_foreign = config_file.path() == config_file.folder_path() and url in (backend, kept["system_url"])
-    # A file that came with someone's code may say where to go, and not take our key there.
-    return url or None, (hub["api_key"] if is_foreign else key) or None, hub["timeout"] or 30
+    known = settings.client_settings()
+    variable = (known.hub_url, settings.HUB_VARIABLE) if known.hub_url else None
+    found = where.find(known, None, variable=variable, kept=config_file.kept(for_hub=True))
+    return found.url, found.api_key, config_file.load()["hub_config"]["timeout"] or 30
 
 
 @asynccontextmanager
@@ -38,7 +33,7 @@ async def hub(at: str | None = None, with_key: str | None = None) -> AsyncIterat
     """The hub, for the time of the block; another than the configured one where `at` says so."""
     url, key, timeout = hub_address()
     if at:
-        url, key = at, with_key
+        url, key = at if isinstance(at, address.Located) else address.Located(at, "the command line"), with_key
     if url:
         origin = address.control_origin(url)
     else:

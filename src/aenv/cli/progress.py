@@ -1,10 +1,14 @@
-"""Progress bars, on a terminal alone: a log gets none."""
+"""Progress, on stderr and on a terminal alone: a log gets none."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from ..rollouts.live import creating, lines
+
+__all__ = ["bar", "creating", "lines"]
 
 
 @contextmanager
@@ -22,16 +26,3 @@ def bar(what: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
     ) as shown:
         task = shown.add_task(what, total=total_bytes)
         yield lambda done: shown.update(task, completed=done)
-
-
-@contextmanager
-def lines(what: str) -> Iterator[Callable[[str], None]]:
-    """Show what is going on now, one line in the place of the last."""
-    if not sys.stderr.isatty():
-        yield lambda line: None
-        return
-    from rich.console import Console
-    from rich.markup import escape
-
-    with Console(stderr=True).status(escape(what)) as status:
-        yield lambda line: status.update(escape(f"{what}: {line.strip()}"[:100]))

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .. import config
-from ..errors import InvalidRequest
+from ..base import config
+from ..base.errors import InvalidRequest
 from . import files, output
 
 

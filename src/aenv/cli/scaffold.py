@@ -1,4 +1,4 @@
-"""Project templates: real files below `templates/`, with `$name` and `$version` to fill in.
+"""Project templates: real files below `templates/`, with `$name`, `$version` and `$python` to fill in.
 
 A project is the files of `templates/shared`, then those of its template on top. Every file carries the
 suffix `.tmpl`, so that linters, packagers and git do not take it for what it becomes.
@@ -6,6 +6,7 @@ suffix `.tmpl`, so that linters, packagers and git do not take it for what it be
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,8 @@ TEMPLATES = ("default", "fastmcp", "benchmark", "service")
 _FOLDER = Path(__file__).parent / "templates"
 _SUFFIX = ".tmpl"
 
+_PYTHON = ".".join(map(str, sys.version_info[:2]))  # what instances run on: an image is to have the same
+
 
 def render(template: str, name: str, version: str) -> dict[Path, str]:
     """The files of a new project: relative path to text."""
@@ -21,6 +24,7 @@ def render(template: str, name: str, version: str) -> dict[Path, str]:
     for layer in (_FOLDER / "shared", _FOLDER / template):
         for path in sorted(layer.rglob(f"*{_SUFFIX}")):
             text = path.read_text(encoding="utf-8").replace("$name", name).replace("$version", version)
+            text = text.replace("$python", _PYTHON)
             files[path.relative_to(layer).with_suffix("")] = text
     return files
 

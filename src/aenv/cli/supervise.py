@@ -38,11 +38,12 @@ class Plan:
     arguments: Sequence[str]
     folder: Path
     variables: Mapping[str, str]
+    python: str = sys.executable
 
     def command(self, *options: str) -> list[str]:
         """The command line; `options` are those that only the caller knows, such as descriptors."""
         after_dashes = ["--", *self.arguments] if self.arguments else []
-        return [sys.executable, "-m", "aenv.main", str(self.path), *self.options, *options, *after_dashes]
+        return [self.python, "-m", "aenv.main", str(self.path), *self.options, *options, *after_dashes]
 
 
 async def supervise(

@@ -20,8 +20,16 @@ def behind_gateway(
     *,
     instance: str | None = None,
     ttl: str | None = None,
+    api_key: str | None = None,
 ) -> Environment:
     """An instance behind a gateway: a new one, or `instance`, which is not ended when it is released."""
     return Environment(
-        name, ttl=ttl, aenv_url=gateway, runtime_url="", attach=instance, timeout=timeout, max_retries=0
+        name,
+        ttl=ttl,
+        aenv_url=gateway,
+        api_key=api_key,
+        runtime_url="",
+        attach=instance,
+        timeout=timeout,
+        max_retries=0,
     )

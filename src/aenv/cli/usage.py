@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import click
 
-from .. import quantities
+from ..base import quantities
 from . import output
 
 if TYPE_CHECKING:
@@ -94,7 +94,11 @@ def _cells(row: Row) -> tuple[str, ...]:
         "-" if row.cpu_percent is None else f"{row.cpu_percent:.1f} %",
         "-" if memory is None else output.size(memory),
         quantities.spell_seconds(int(row.age)),
-        "-" if row.left is None else quantities.spell_seconds(int(max(0.0, row.left))),
+        f"service {row.data['service']}"
+        if row.data.get("service")
+        else "-"
+        if row.left is None
+        else quantities.spell_seconds(int(max(0.0, row.left))),
     )
 
 

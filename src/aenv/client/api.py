@@ -17,10 +17,11 @@ from contextlib import nullcontext, suppress
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from .. import errors, mcp
-from ..addresses import Origin
-from ..errors import AEnvError, NetworkError, TooManyRequests, Unavailable
-from ..http1 import Headers, Pool, Response
+from ..base import errors, mcp
+from ..base.addresses import Origin
+from ..base.errors import AEnvError, NetworkError, NotJudged, TooManyRequests, Unavailable
+from ..base.http1 import Headers, Pool, Response
+from ..base.outcomes import NOT_JUDGED
 
 logger = logging.getLogger("aenv.client.api")
 
@@ -136,8 +137,11 @@ class Api:
         *,
         timeout: float | None = None,
         patience: float | None = None,
+        whole: bool = False,
     ) -> Any:
         """The `data` of the reply's envelope, after retries. Raises the error that the server named.
+
+        With `whole` the envelope itself, for what stands beside `data`.
 
         `patience` is for how many seconds a 429 is no reason to give up; None leaves that to `max_retries`.
         """
@@ -145,7 +149,8 @@ class Api:
         gives_up = time.monotonic() + (math.inf if patience is None else patience)
         while True:
             try:
-                return await self._once(method, path, body, timeout or self._timeout)
+                reply = await self._once(method, path, body, timeout or self._timeout)
+                return reply if whole else reply.get("data")
             except (NetworkError, TooManyRequests, Unavailable) as error:
                 if not self._may_repeat(method, error) or attempt >= self._max_retries:
                     raise
@@ -191,7 +196,7 @@ class Api:
         headers = [("accept", "application/json"), ("content-type", "application/json"), *self._authorization()]
         payload = mcp.dumps(body) if body is not None else b""
         response, reply = await fetch(self.pool(), self.origin, method, path, headers, payload, timeout)
-        return unwrap(response, reply, self.origin)
+        return unwrap(response, reply, self.origin, whole=True)
 
     def _authorization(self) -> list[tuple[str, str]]:
         return [("authorization", f"Bearer {self._api_key}")] if self._api_key else []
@@ -213,8 +218,8 @@ def _too_late(origin: Origin, method: str, target: str, timeout: float | None) -
     return NetworkError(f"{origin} did not answer {method} {target} within {timeout:g} s")
 
 
-def unwrap(response: Response, body: bytes, origin: Origin) -> Any:
-    """The `data` of an envelope, from gateway or runtime; raises the error that it carries."""
+def unwrap(response: Response, body: bytes, origin: Origin, *, whole: bool = False) -> Any:
+    """The `data` of an envelope, from gateway or runtime, or all of it; raises the error that it carries."""
     try:
         envelope = mcp.loads(body)
     except ValueError:
@@ -225,11 +230,15 @@ def unwrap(response: Response, body: bytes, origin: Origin) -> Any:
         error.details["foreign"] = True  # not one of our servers, or something in between
         raise error
     if envelope["success"]:
-        return envelope.get("data")
+        return envelope if whole else envelope.get("data")
     raise _error_of(response, envelope)
 
 
 def _error_of(response: Response, envelope: Mapping[str, Any]) -> AEnvError:
+    if envelope.get("outcome") in NOT_JUDGED:
+        details = envelope.get("details")
+        reason = str(envelope.get("error") or "the environment gave no reason")
+        return NotJudged(envelope["outcome"], reason, details if isinstance(details, dict) else None)
     # Gateways put the text into `message` and a code into `error`; runtimes put the text into `error`.
     message = envelope.get("message") or envelope.get("errorMessage") or envelope.get("error") or "unknown error"
     code = envelope.get("error") if envelope.get("message") else ""

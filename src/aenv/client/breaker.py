@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ..errors import UnrecoverableEnvironmentError
+from ..base.errors import UnrecoverableEnvironmentError
 
 THRESHOLD = 5
 HALF_OPEN_AFTER = 30.0

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from .. import bundles
-from ..errors import InvalidRequest, NetworkError
+from ..artifacts import bundles
+from ..base.errors import InvalidRequest, NetworkError
 
 _MAX_BYTES = 4 << 30
 _TIMEOUT = 60.0
@@ -77,7 +77,7 @@ def _from_s3(bucket: str, key: str, archive: Path) -> None:
     try:
         import boto3
     except ImportError:
-        raise InvalidRequest("codeUrl 's3://…' needs boto3: pip install 'aenvironment[s3]'") from None
+        raise InvalidRequest("codeUrl 's3://…' needs boto3: pip install 'boto3>=1.35'") from None
     try:
         boto3.client("s3").download_file(bucket, key, os.fspath(archive))
     except Exception as error:  # boundary: boto3, whose errors have no common base

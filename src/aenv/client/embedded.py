@@ -15,11 +15,14 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
-from ..addresses import Origin
-from ..data.folders import of_built_in
-from ..errors import EnvironmentError, Unavailable
-from ..settings import ClientSettings
+from ..artifacts.data.folders import of_built_in
+from ..base.addresses import Origin
+from ..base.errors import EnvironmentError, Unavailable
+from ..base.settings import ClientSettings
+
+T = TypeVar("T")
 
 _IDLE_EXIT = "10m"
 # Forks before it starts the platform, so that the platform is no child of the user's program: nobody has to wait
@@ -38,7 +41,7 @@ async def platform(settings: ClientSettings, timeout: float, *, instances: bool 
 
     Refused for `instances` that would not be isolated; its hub is there for everyone.
     """
-    from ..sandbox import probe  # what it imports is for this moment alone
+    from ..isolation.sandbox import probe  # what it imports is for this moment alone
 
     path = settings.home / "run" / "platform.sock"
     # Asked also when it runs: somebody may have started it who allows what this program does not.
@@ -51,7 +54,7 @@ async def platform(settings: ClientSettings, timeout: float, *, instances: bool 
     if not _answers(path):
         engine = "process" if missing and settings.allow_unisolated else "native"
         await asyncio.to_thread(_start, settings.home, path, engine, timeout)
-    return Origin("localhost", socket=str(path))
+    return Origin("localhost", socket=str(path), source="your own platform: no gateway is configured")
 
 
 def found_by(url: str | None, datasource: str) -> str:
@@ -60,7 +63,7 @@ def found_by(url: str | None, datasource: str) -> str:
     return str(Path(datasource).expanduser().absolute()) if is_ours else datasource
 
 
-def forwarded(url: str | None, environment: str, given: Mapping[str, str]) -> dict[str, str]:
+def forwarded(url: str | None, environment: str, given: Mapping[str, T]) -> dict[str, str | T]:
     """`given`, and this program's own variables that tell where the data of a built-in environment is.
 
     The platform may have been started by a program that had others. Not for gateways elsewhere.
@@ -88,7 +91,9 @@ def _start(home: Path, path: Path, engine: str, timeout: float) -> None:
         command = ["-m", "aenv.cli", "serve", "--socket", str(path), "--home", str(home), "--engine", engine]
         # What the user can read is theirs to give to their instances.
         command += ["--data-root", "/", "--idle-exit", _IDLE_EXIT, "--ready-fd", str(ready_child)]
-        with (path.parent / "platform.log").open("ab") as log:
+        log_file = path.parent / "platform.log"
+        command += ["--log-file", str(log_file)]
+        with log_file.open("ab") as log:  # for what it says before it logs, and when it crashes
             try:
                 subprocess.run(
                     [sys.executable, "-c", _DETACH, *command],

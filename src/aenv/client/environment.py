@@ -3,22 +3,24 @@
     async with Environment("my-env@1.0.0") as env:
         result = await env.call_tool("search_code", {"query": "def main"})
 
-Constructing does no I/O. The client chooses the instance's id, so that a repeated create is the same instance
-and a cancelled one can be deleted. N tool calls cost N + 2 requests.
+Constructing opens no connection. The client chooses the instance's id, so that a repeated create is the same
+instance and a cancelled one can be deleted. N tool calls cost N + 2 requests.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from urllib.parse import unquote
 
-from .. import mcp, quantities, refs, settings, wire
-from ..addresses import Origin
-from ..errors import AEnvError, ConnectFailed, EnvironmentError, NetworkError, ToolError, ToolTimeoutError
-from . import address, formats, launch
+from ..base import mcp, quantities, refs, settings, wire
+from ..base.addresses import Origin
+from ..base.errors import AEnvError, ConnectFailed, EnvironmentError, NetworkError, ToolError, ToolTimeoutError
+from ..base.http1 import Response
+from . import address, formats, launch, where
 from .breaker import THRESHOLD, Breaker
 from .embedded import forwarded, found_by, platform
 from .launch import Instance, Launched, Limits
@@ -47,7 +49,7 @@ class Environment:
         env_name: str,
         datasource: str = "",
         ttl: str | None = None,
-        environment_variables: dict[str, str] | None = None,
+        environment_variables: Mapping[str, str | Mapping[str, str]] | None = None,
         arguments: list[str] | None = None,
         aenv_url: str | None = None,
         timeout: float = 60.0,
@@ -66,11 +68,13 @@ class Environment:
         attach: str | None = None,
         runtime_url: str | None = None,
         wait: str | None = None,
+        self_check: bool = True,
     ) -> None:
         """`attach` uses the instance of that id and does not end it. `runtime_url` talks straight to a runtime,
         as the variable DUMMY_INSTANCE_IP does; "" does not, whatever that variable says. `wait` ("30s") is how
         long the create may queue for its turn when a quota or the machine is full. `network` ("none", or
-        {"egress": ["host:443"]}) lets the instance reach less than its environment asks for.
+        {"egress": ["host:443"]}) lets the instance reach less than its environment asks for. Without
+        `self_check` rewards are given although nobody has checked their task.
         """
         known = settings.client_settings()
         self.env_name = env_name
@@ -80,7 +84,6 @@ class Environment:
         self.arguments = arguments or []
         self.timeout = timeout
         self.max_retries = max_retries
-        self.api_key = api_key or known.api_key
         self.skip_for_healthy = skip_for_healthy
         self.enable_data_plane = enable_data_plane
         self.owner = owner
@@ -90,9 +93,15 @@ class Environment:
         self.resources = resources
         self.network = network
         self.wait = wait
-        self.dummy_instance_ip = known.direct_address if runtime_url is None else runtime_url
+        self.self_check = self_check
+        self.checked: tuple[str, str] | None = None
+        """How the self-check of the task stands, and why, as the last reward said: ("held", "")."""
+        self.dummy_instance_ip = where.runtime(known, runtime_url)
+        is_direct = bool(self.dummy_instance_ip)  # then no gateway is asked for, whatever is configured
+        found = where.Where(None, known.api_key) if is_direct else where.find(known, aenv_url, api_key)
+        self.api_key = api_key or found.api_key
         self.proxy_headers: dict[str, str] = {}
-        self._aenv_url = aenv_url
+        self._url = found.url
         self._attach = attach
         self._startup_timeout = startup_timeout
         self._settings = known
@@ -101,7 +110,7 @@ class Environment:
             quantities.seconds(ttl)
         patience = None if wait is None else quantities.seconds(wait)
         self._limits = Limits(timeout, startup_timeout, max_retries, patience)
-        self._set_published_urls(aenv_url or self.dummy_instance_ip or known.system_url or "http://localhost")
+        self._set_published_urls(aenv_url or self.dummy_instance_ip or found.url or "http://localhost")
         self._launched: Launched | None = None
         self._tools: list[dict[str, Any]] | None = None
         self._names = ToolNames(env_name, None)
@@ -174,9 +183,8 @@ class Environment:
         )
 
     async def _at_gateway(self, act: Callable[[Origin], Awaitable[T]]) -> T:
-        url = self._aenv_url or self._settings.system_url
-        if url:
-            return await act(address.control_origin(url))
+        if self._url:
+            return await act(address.control_origin(self._url))
         try:
             return await act(await platform(self._settings, self._startup_timeout))
         except ConnectFailed:
@@ -184,7 +192,7 @@ class Environment:
             return await act(await platform(self._settings, self._startup_timeout))
 
     def _create_body(self) -> dict[str, Any]:
-        url = self._aenv_url or self._settings.system_url
+        url = self._url
         body = {
             "envName": str(self._ref),
             "datasource": found_by(url, self.datasource),
@@ -198,6 +206,7 @@ class Environment:
             "resources": self.resources,
             "network": self.network,
             "wait": self.wait,
+            "self_check": None if self.self_check else False,
         }
         return {name: value for name, value in body.items() if value is not None}
 
@@ -410,9 +419,28 @@ class Environment:
     async def call_reward(
         self, arguments: dict[str, Any] | None = None, timeout: float | None = None, name: str | None = None
     ) -> Any:
-        """What the reward returned: the default one (the first), or the one called `name`."""
+        """What the reward returned: the default one (the first), or the one called `name`.
+
+        Raises NotJudged, with its `outcome` and `reason`, where the environment can give no number.
+        """
         query = {"name": name} if name else None
-        return await self._http("POST", "/task/reward", query=query, body=arguments or {}, timeout=timeout)
+        return await self._http(
+            "POST", "/task/reward", query=query, body=arguments or {}, timeout=timeout, heard=self._hear
+        )
+
+    async def check_task(self, timeout: float | None = None) -> tuple[str, str] | None:
+        """How the self-check of the task stands, and why; waits until it is made, and asks for no verdict.
+
+        None where the environment has no self-check. Raises NotJudged where it cannot be made, or has failed.
+        """
+        only = [(wire.SELF_CHECK_HEADER, wire.SELF_CHECK_ONLY)]
+        await self._http("POST", "/task/reward", body={}, headers=only, timeout=timeout, heard=self._hear)
+        return self.checked
+
+    def _hear(self, response: Response) -> None:
+        status = response.header(wire.SELF_CHECK_HEADER.lower().encode())
+        reason = response.header(wire.SELF_CHECK_REASON_HEADER.lower().encode())
+        self.checked = (status, unquote(reason or "")) if status else None
 
     async def reset(self, seed: int | None = None, **options: Any) -> Any:
         """Start the environment over in place, where it registers a reset."""

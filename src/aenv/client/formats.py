@@ -61,7 +61,7 @@ def openai_agents(tools: Iterable[dict[str, Any]], call_tool: CallTool) -> list[
         from agents import FunctionTool
     except ImportError as error:
         raise ImportError(
-            "list_openai_tools() needs the OpenAI Agents SDK: pip install 'aenvironment[agents]'"
+            "list_openai_tools() needs the OpenAI Agents SDK: pip install 'openai-agents>=0.24'"
         ) from error
     return [
         FunctionTool(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ..addresses import parse_url
-from ..errors import AEnvError
-from ..http1 import Pool
-from ..mcp import RpcError
+from ..base.addresses import parse_url
+from ..base.errors import AEnvError
+from ..base.http1 import Pool
+from ..base.mcp import RpcError
 from .session import Session
 
 _TIMEOUT = 10.0

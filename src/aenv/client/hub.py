@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote, urlencode
 
-from ..errors import (
+from ..base.errors import (
     AEnvError,
     Conflict,
     InvalidRequest,
@@ -22,8 +22,8 @@ from ..errors import (
     Unavailable,
     Unsupported,
 )
-from ..http1 import Response
-from ..refs import Ref
+from ..base.http1 import Response
+from ..base.refs import Ref
 from .api import Api, backoff, unwrap
 
 Record = dict[str, Any]
@@ -62,12 +62,13 @@ class Hub:
         except NotFound:
             return None
 
-    async def root(self, ref: Ref) -> str:
-        """Which root file system instances get there, in words; empty where the server does not know."""
+    async def runs_on(self, ref: Ref) -> Record:
+        """Which root file system and which Python instances get there, in words; empty where the server does not
+        know. A "note" says why that is not the Python that is asked for."""
         try:
-            return str((await self._record("GET", f"{_path(ref)}/root"))["root"])
+            return await self._record("GET", f"{_path(ref)}/root")
         except (NotFound, MethodNotAllowed, InvalidRequest, Unsupported):
-            return ""
+            return {}
 
     async def versions(self, name: str) -> Record:
         """An environment as a whole: its access policy and all its versions, newest first."""
@@ -107,6 +108,11 @@ class Hub:
 
     async def set_access(self, name: str, policy: Mapping[str, Any]) -> Record:
         return await self._record("PUT", f"/env/{quote(name, safe='')}/access", policy)
+
+    async def audit(self, name: str | None, limit: int = 100) -> Records:
+        """Who did what, to one environment or to all, newest first."""
+        whole = f"/env/{quote(name, safe='')}" if name else ""
+        return await self._api.call("GET", f"{whole}/audit?{urlencode({'limit': limit})}") or []
 
     async def upload_bundle(self, path: Path, digest: str, size_bytes: int, on_progress: OnProgress) -> None:
         """Return once the hub has the bundle, which it may have had before."""

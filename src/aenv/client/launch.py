@@ -9,13 +9,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from .. import wire
-from ..addresses import Origin, parse_url
-from ..errors import AEnvError, ConnectFailed, EnvironmentError, MethodNotAllowed, NotFound
-from ..mcp import RpcError
+from ..base import refs, wire
+from ..base.addresses import Origin, parse_url
+from ..base.errors import AEnvError, ConnectFailed, EnvironmentError, MethodNotAllowed, NotFound
+from ..base.mcp import RpcError
+from . import waiting
 from .address import DATA_PORT
 from .api import Api
 from .session import Session
@@ -131,7 +132,8 @@ async def create(
     api = _api(control, api_key, limits)
     try:
         async with _in_time(control, limits, body):
-            data = await api.create_instance(id, body, timeout=limits.until_ready, patience=limits.wait)
+            with waiting.noted(control, api_key, [id]):
+                data = await api.create_instance(id, body, timeout=limits.until_ready, patience=limits.wait)
         return _launched(api, control, Instance.read(data), limits, owned=True)
     except (NotFound, MethodNotAllowed) as error:
         if not error.details.get("foreign"):
@@ -151,9 +153,14 @@ async def create_many(
 ) -> list[Launched]:
     """`count` new instances, all ready to be used; none when one of them cannot be made."""
     api = _api(control, api_key, limits)
+    name = refs.parse(body["envName"]).name
+    ids = [wire.new_instance_id(name) for _ in range(count)]
+    request = {**body, "count": count, "ids": ids}
     async with api, _in_time(control, limits, body):
-        request = {**body, "count": count}
-        made = await api.call("POST", "/env-instances", request, timeout=limits.until_ready, patience=limits.wait)
+        with waiting.noted(control, api_key, ids):
+            made = await api.call(
+                "POST", "/env-instances", request, timeout=limits.until_ready, patience=limits.wait
+            )
     return [
         # Each its own: whoever releases one lets go of no other's connections.
         _launched(_api(control, api_key, limits), control, Instance.read(data), limits, owned=True)
@@ -183,6 +190,8 @@ def _launched(api: Api, control: Origin, instance: Instance, limits: Limits, *, 
 
     url = instance.mcp_url or f"/instances/{instance.id}/mcp"
     origin, target = (control, url) if url.startswith("/") else parse_url(url)
+    if origin is not control:
+        origin = replace(origin, source=f"the reply of {control}")
     # The path names the instance; published gateways, which need headers for that, have no such path.
     base = target.removesuffix("/mcp")
     session = Session(
@@ -204,7 +213,7 @@ async def _create_published(api: Api, control: Origin, limits: Limits, body: Map
                 await asyncio.sleep(_PUBLISHED_POLL)
                 instance = Instance.read(await api.get_instance(id))
             headers = _routing_headers(instance, control)
-            data = Origin(control.host, DATA_PORT)
+            data = Origin(control.host, DATA_PORT, source=control.source)
             session = Session(api.pool, data, "", list(headers), limits.timeout)
             await session.open()
     except BaseException as error:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..errors import ToolError
-from ..refs import parse
+from ..base.errors import ToolError
+from ..base.refs import parse
 from .formats import legal_names
 
 

@@ -16,9 +16,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal
 from urllib.parse import quote, urlencode
 
-from .. import limits, mcp
-from ..errors import EnvironmentError, InvalidRequest, NetworkError, NotFound, TooLarge
-from ..http1 import Response
+from ..base import limits, mcp
+from ..base.errors import EnvironmentError, InvalidRequest, NetworkError, NotFound, TooLarge
+from ..base.http1 import Response
 from .api import Api
 
 _CHUNK = 256 << 10
@@ -65,17 +65,9 @@ class Remote:
 
     async def logs(self, *, follow: bool = False) -> AsyncGenerator[str]:
         """The lines that the instance has printed; with `follow` also those that come, until it ends."""
-        rest = b""
-        async with aclosing(self._body(f"/logs{'?follow=1' if follow else ''}", "text/plain")) as chunks:
-            async for chunk in chunks:
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    yield line.decode("utf-8", "replace")
-                if len(rest) > _MAX_LINE:
-                    yield rest.decode("utf-8", "replace")
-                    rest = b""
-        if rest:
-            yield rest.decode("utf-8", "replace")
+        async with aclosing(text_lines(self.api, f"{self._path}/logs{'?follow=1' if follow else ''}")) as lines:
+            async for line in lines:
+                yield line
 
     # Commands.
 
@@ -119,7 +111,13 @@ class Remote:
 
     async def list_files(self, path: str = "") -> list[dict[str, Any]]:
         """What is in a folder, by name."""
-        return await self._list(f"/files?{urlencode({'path': path})}")
+        found: list[dict[str, Any]] = []
+        page = {"path": path}
+        while page:
+            reply = await self.api.call("GET", f"{self._path}/files?{urlencode(page)}", whole=True)
+            found += reply["data"] or []
+            page = {"path": path, "cursor": reply["next"]} if reply.get("next") else {}
+        return found
 
     async def upload(self, local: str | Path, remote: str) -> int:
         """Copy a file, or all files in a folder, and say how many. `remote` ending in "/" keeps a file's name."""
@@ -194,6 +192,20 @@ class Remote:
         response = await self.api.raw("GET", self._path + target, [("accept", accept)])
         async for chunk in response:
             yield chunk
+
+
+async def text_lines(api: Api, target: str) -> AsyncGenerator[str]:
+    """A reply line by line, as it comes."""
+    rest = b""
+    async for chunk in await api.raw("GET", target, [("accept", "text/plain")]):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.decode("utf-8", "replace")
+        if len(rest) > _MAX_LINE:
+            yield rest.decode("utf-8", "replace")
+            rest = b""
+    if rest:
+        yield rest.decode("utf-8", "replace")
 
 
 def _text(stdin: str | bytes) -> str:

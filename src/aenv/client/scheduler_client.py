@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from .. import models, wire
-from ..errors import EnvironmentError, NetworkError
+from ..base import models, wire
+from ..base.errors import EnvironmentError, NetworkError
 from .address import control_origin
 from .api import Api
 from .services import Services

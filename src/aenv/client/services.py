@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from .api import Api
+from .remote import text_lines
 
 
 class Services:
@@ -33,6 +35,13 @@ class Services:
 
     async def delete(self, id: str, *, delete_storage: bool = False) -> None:
         await self._api.call("DELETE", _path(id) + ("?deleteStorage=true" if delete_storage else ""))
+
+    async def logs(self, id: str, replica: str, *, follow: bool = False) -> AsyncGenerator[str]:
+        """The lines that a replica has printed; with `follow` also those that come, until it ends."""
+        query = urlencode({"replica": replica, **({"follow": "1"} if follow else {})})
+        async with aclosing(text_lines(self._api, f"{_path(id)}/logs?{query}")) as lines:
+            async for line in lines:
+                yield line
 
 
 def _path(id: str) -> str:

@@ -12,10 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from .. import __version__, mcp, wire
-from ..addresses import Origin
-from ..errors import AEnvError, NetworkError, NotFound, Unauthenticated
-from ..http1 import Headers, Pool, Response
+from .. import __version__
+from ..base import mcp, wire
+from ..base.addresses import Origin
+from ..base.errors import AEnvError, NetworkError, NotFound, Unauthenticated
+from ..base.http1 import Headers, Pool, Response
 from .api import unwrap
 from .result import Progress
 
@@ -167,19 +168,26 @@ class Session:
         *,
         query: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
+        headers: Headers = (),
         timeout: float | None = None,
         whole: bool = False,
+        heard: Callable[[Response], None] | None = None,
     ) -> Any:
-        """A plain HTTP call to the runtime: the `data` of its envelope, or the `whole` envelope."""
+        """A plain HTTP call to the runtime: the `data` of its envelope, or the `whole` envelope.
+
+        `heard` is told of the response, before an error in it is raised.
+        """
         target = path + (f"?{urlencode(query)}" if query else "")
         payload = mcp.dumps(body) if body is not None else b""
         limit = self._timeout if timeout is None else timeout
         try:
             async with asyncio.timeout(limit):
-                response = await self._send(method, target, [_JSON], payload)
+                response = await self._send(method, target, [_JSON, *headers], payload)
                 reply = await response.read()
         except TimeoutError:
             raise NetworkError(f"{self.origin} did not answer {method} {path} within {limit:g} s") from None
+        if heard:
+            heard(response)
         data = unwrap(response, reply, self.origin)
         return mcp.loads(reply) if whole else data
 

@@ -171,6 +171,9 @@ class SyncEnvironment:
     ) -> Any:
         return _background.run(self.environment.call_reward(arguments, timeout, name))
 
+    def check_task(self, timeout: float | None = None) -> tuple[str, str] | None:
+        return _background.run(self.environment.check_task(timeout))
+
     def reset(self, seed: int | None = None, **options: Any) -> Any:
         return _background.run(self.environment.reset(seed, **options))
 

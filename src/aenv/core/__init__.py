@@ -1,15 +1,15 @@
 """Import paths that published code relies on; re-exports only."""
 
-from ..author.decorators import register_function, register_reward, register_tool
-from ..author.published import get_function_registry, get_registry
-from ..client.environment import Environment
-from ..errors import (
+from ..base.errors import (
     EnvironmentError,
     NetworkError,
     ToolError,
     ToolTimeoutError,
     UnrecoverableEnvironmentError,
 )
+from ..client.environment import Environment
+from ..inside.author.decorators import register_function, register_reward, register_tool
+from ..inside.author.published import get_function_registry, get_registry
 
 __all__ = [
     "Environment",

@@ -1,6 +1,6 @@
 """The published import path; re-exports only."""
 
-from ..errors import (
+from ..base.errors import (
     AEnvError,
     EnvironmentError,
     NetworkError,

@@ -1,6 +1,6 @@
 """The published import path; re-exports only."""
 
-from ..models import (
+from ..base.models import (
     Address,
     APIError,
     APIResponse,
@@ -10,10 +10,10 @@ from ..models import (
     EnvService,
     EnvServiceListResponse,
 )
-from ..models import CreateInstance as EnvInstanceCreateRequest
-from ..models import CreateService as EnvServiceCreateRequest
-from ..models import UpdateService as EnvServiceUpdateRequest
-from ..wire import EnvStatus, ServiceStatus
+from ..base.models import CreateInstance as EnvInstanceCreateRequest
+from ..base.models import CreateService as EnvServiceCreateRequest
+from ..base.models import UpdateService as EnvServiceUpdateRequest
+from ..base.wire import EnvStatus, ServiceStatus
 
 __all__ = [
     "APIError",

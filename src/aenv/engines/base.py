@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from ..addresses import Origin
+from ..artifacts.pythons.runtimes import Python
+from ..base.addresses import Origin
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,16 @@ class Later:
 
     dockerfile: Path | None = None
     """What its root is built of, in the folder where it lies; without one it is the host's own system."""
+    requirements: tuple[str, ...] = ()
+    """Python packages that code which the first part runs there can import, and nothing else there."""
 
 
 DATA_PLACE = "/data"
 """Where an instance sees its data, if its engine shows it other files than the host's."""
+
+
+STORAGE_PLACE = "/storage"
+"""Where it sees its storage, unless another place is asked for."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +63,14 @@ class InstanceSpec:
     arguments: tuple[str, ...] = ()
     start_timeout: float = 60.0
     call_timeout: float | None = None
+    python: Python | None = None
+    """What its runtime runs on; None for the interpreter that runs us."""
     layer: Path | None = None
-    """A folder of Python packages that the environment requires."""
+    """A folder of Python packages that the environment requires, for that Python."""
     storage: Path | None = None
-    """A folder that outlives the instance; a service's."""
+    """A folder, or a volume that the engine has made, that outlives the instance; a service's."""
+    storage_place: str = STORAGE_PLACE
+    """Where the instance sees it, if its engine shows it other files than the host's."""
     keep_history: bool = True
     """Whether the runtime remembers its last calls, with their arguments."""
     limits: Limits = field(default_factory=Limits)
@@ -76,6 +87,8 @@ class InstanceSpec:
     """The image of a second part, in which the first can run commands; or one that is made later."""
     preload: tuple[str, ...] = ()
     """Modules that are the same for all instances of the environment, to be loaded once."""
+    tenant: str = ""
+    """Whose it is, where there are accounts: instances of different tenants share no process and no user id."""
     isolation: str = ""
     """How it must be kept apart, where the environment asks for more than is usual: "gvisor"."""
 
@@ -167,6 +180,10 @@ class FileEntry:
     modified_at: float
 
 
+MAX_ENTRIES = 10_000
+"""How many entries of a folder are listed at a time."""
+
+
 @runtime_checkable
 class Files(Protocol):
     """The files of an instance's workspace. Paths are relative to it; none leads out of it, links included."""
@@ -179,12 +196,25 @@ class Files(Protocol):
         """The content of a file. NotFound before the first byte when there is none."""
         ...
 
-    async def list(self, id: str, path: str = "") -> list[FileEntry]:
-        """What is in a folder, by name."""
+    async def list(self, id: str, path: str = "", *, after: str = "", limit: int = MAX_ENTRIES) -> list[FileEntry]:
+        """What is in a folder, by name: the first `limit` of those whose name comes after `after`."""
         ...
 
     async def remove(self, id: str, path: str) -> None:
         """Remove a file, or a folder with all that is in it."""
+        ...
+
+
+@runtime_checkable
+class Volumes(Protocol):
+    """An engine whose instances can have storage of a fixed size."""
+
+    def why_no_volumes(self) -> str:
+        """Why there can be none here, and what to do about it; empty when there can."""
+        ...
+
+    async def make_volume(self, place: Path, size_bytes: int) -> None:
+        """Make one that is empty, as the file `place`; from then on it can be the storage of an instance."""
         ...
 
 
@@ -194,6 +224,15 @@ class Ports(Protocol):
 
     async def port(self, id: str, port: int) -> Origin:
         """Where a port of the instance can be reached. NotFound when nothing in the instance listens there."""
+        ...
+
+
+@runtime_checkable
+class Sweeps(Protocol):
+    """An engine of which several objects may use one home; it finds what those have left that are no more."""
+
+    async def sweep(self) -> None:
+        """Remove it; what lives, or is being made, stays."""
         ...
 
 

@@ -1,13 +1,17 @@
-"""Files below a folder that somebody else writes to: reached part by part, so that no link leads out of it.
+"""Files below a folder that another program writes to: reached part by part, so that neither a link nor a mount
+leads out of it.
 
 Every step is relative to an open folder. To check the whole path first, and open it then, would leave time to put
-a link in between.
+a link in between. A mount matters as much as a link: code with rights over its own mounts can lay any file that
+it can name over one that we read, and we would read it with our rights.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
+import functools
 import io
 import os
 import secrets
@@ -15,22 +19,25 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ..errors import InvalidRequest
+from ..base.errors import InvalidRequest
+from ..isolation.sandbox import system
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
-_ROUNDS = 10  # of removing, while somebody goes on adding
+_ROUNDS = 10  # of removing, while others go on adding
+_OPENAT2 = 437  # the same number on every machine
+_RESOLVE = 0x01 | 0x02 | 0x04 | 0x08  # no other mount, no magic link, no link, nothing above
 
 
 @contextlib.contextmanager
 def folder(root: Path | str, parts: Iterable[str], *, make: bool = False) -> Iterator[int]:
-    """A descriptor of the folder `root/part/part/…`. NotADirectoryError where a part is a link."""
+    """A descriptor of the folder `root/part/part/…`. NotADirectoryError where a part is a link or a mount."""
     current = os.open(root, _FOLDER)
     try:
         for part in parts:
             if make:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(part, dir_fd=current)
-            deeper = os.open(part, _FOLDER, dir_fd=current)
+            deeper = step(current, part, _FOLDER)
             os.close(current)
             current = deeper
         yield current
@@ -38,9 +45,26 @@ def folder(root: Path | str, parts: Iterable[str], *, make: bool = False) -> Ite
         os.close(current)
 
 
+def step(parent: int, name: str, flags: int, mode: int = 0) -> int:
+    """Open what is in the folder `parent`, and neither behind a link nor on another mount.
+
+    NotADirectoryError when it is elsewhere. With O_PATH, or O_CREAT for a file that is not there yet.
+    """
+    if "/" in name or name in ("", ".", ".."):
+        raise InvalidRequest(f"bad name {name!r}; a step of a path has no '/'")
+    if not _has_openat2():
+        return _step_by_mount_ids(parent, name, flags, mode)
+    try:
+        return _openat2(parent, os.fsencode(name), flags, mode)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EXDEV):
+            raise _elsewhere(name) from None
+        raise
+
+
 def open_file(parent: int, name: str) -> io.BufferedReader:
     """A regular file, to be read. Opening anything else could wait forever, or do something."""
-    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=parent)
+    handle = step(parent, name, os.O_PATH | os.O_NOFOLLOW)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise InvalidRequest(f"{name!r} is not a regular file")
@@ -81,7 +105,7 @@ def _empty(current: int, top: int) -> list[str]:
     moved = []
     with os.scandir(current) as entries:
         for entry in list(entries):
-            with contextlib.suppress(FileNotFoundError):  # somebody else was faster
+            with contextlib.suppress(FileNotFoundError):  # another program was faster
                 if not entry.is_dir(follow_symlinks=False):
                     os.unlink(entry.name, dir_fd=current)
                     continue
@@ -95,7 +119,7 @@ def _empty(current: int, top: int) -> list[str]:
 @contextlib.contextmanager
 def _opened(parent: int, name: str) -> Iterator[int]:
     """A folder that can be listed and changed, whatever its owner's permissions were."""
-    handle = os.open(name, _FOLDER, dir_fd=parent)
+    handle = step(parent, name, _FOLDER)
     try:
         with contextlib.suppress(PermissionError):  # another user's; perhaps it can be changed nevertheless
             os.chmod(f"/proc/self/fd/{handle}", 0o700)
@@ -106,3 +130,42 @@ def _opened(parent: int, name: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@functools.cache
+def _has_openat2() -> bool:
+    """Whether the kernel has it (Linux 5.6), and nothing around us refuses it."""
+    try:
+        os.close(_openat2(system.AT_FDCWD, b".", _FOLDER, 0))
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EPERM):
+            raise
+        return False
+    return True
+
+
+def _openat2(parent: int, name: bytes, flags: int, mode: int) -> int:
+    how = (ctypes.c_uint64 * 3)(flags | os.O_CLOEXEC, mode, _RESOLVE)
+    return system.syscall(_OPENAT2, parent, name, ctypes.byref(how), ctypes.sizeof(how))
+
+
+def _step_by_mount_ids(parent: int, name: str, flags: int, mode: int) -> int:
+    """The same, for older kernels: what was opened without following it is kept if it is on the same mount."""
+    if flags & os.O_CREAT:
+        # What is there already is refused, a link or a mount included.
+        return os.open(name, flags | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=parent)
+    assert flags & os.O_PATH  # to open it otherwise could do something before we know where it is
+    handle = os.open(name, flags | os.O_NOFOLLOW, dir_fd=parent)
+    if _mount_of(handle) != _mount_of(parent):
+        os.close(handle)
+        raise _elsewhere(name)
+    return handle
+
+
+def _mount_of(descriptor: int) -> str:
+    with open(f"/proc/self/fdinfo/{descriptor}") as lines:
+        return next(line for line in lines if line.startswith("mnt_id:"))
+
+
+def _elsewhere(name: str) -> NotADirectoryError:
+    return NotADirectoryError(errno.ENOTDIR, "it leads through a link or a mount", name)

@@ -8,11 +8,12 @@ import json
 import os
 import re
 import shutil
+import socket
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidRequest
+from ..base.errors import InvalidRequest
 from . import beneath
 from .proc import Process
 
@@ -157,6 +158,18 @@ class InstanceFolder:
         except OSError:
             return False
         return True
+
+
+def bind(listener: socket.socket, path: Path | str) -> None:
+    """Bind a unix socket to a path, without its words: every user of the host reads them in /proc/net/unix.
+
+    The path may hold the id of an instance.
+    """
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        listener.bind(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
+    finally:
+        os.close(folder)
 
 
 def is_short_enough(path: str) -> bool:

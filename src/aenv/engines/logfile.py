@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import io
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InvalidRequest, NotFound, Unavailable
+from ..base.errors import InvalidRequest, NotFound, Unavailable
 from . import beneath
 from .descriptors import readable, watch
 from .proc import Process
@@ -25,6 +25,8 @@ class Place:
     root: Path | str
     above: tuple[str, ...]
     name: str
+    acting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    """Inside it, this thread has the rights with which the file is opened."""
 
 
 async def read(place: Place, id: str) -> AsyncIterator[bytes]:
@@ -60,7 +62,8 @@ async def follow(place: Place, id: str, leader: Process) -> AsyncIterator[bytes]
 
 def _opened(place: Place, id: str) -> io.BufferedReader:
     try:
-        with beneath.folder(place.root, place.above) as own:
+        with place.acting(), beneath.folder(place.root, place.above) as own:
             return beneath.open_file(own, place.name)
-    except (FileNotFoundError, NotADirectoryError, BlockingIOError, InvalidRequest):  # code inside may do anything
+    # Code inside may have put anything in its place.
+    except (FileNotFoundError, NotADirectoryError, BlockingIOError, PermissionError, InvalidRequest):
         raise NotFound(f"the log of instance {id!r} was not found") from None

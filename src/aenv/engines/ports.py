@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Iterable, Iterator
 
-from ..addresses import Origin
+from ..base.addresses import Origin
 
 _LISTENING = "0A"
 _EVERYWHERE = "::"  # also for IPv4, unless the server said otherwise

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import socket
@@ -20,14 +19,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from .. import settings
-from ..addresses import Origin
-from ..errors import Conflict, InvalidRequest, NotFound, StartFailed, Unsupported
-from . import commands, logfile, ports, proc
-from .base import Address, FileEntry, InstanceSpec, Output
-from .commands import Command
+from ..base import settings
+from ..base.addresses import Origin
+from ..base.errors import Conflict, InvalidRequest, NotFound, StartFailed, Unsupported
+from ..isolation.sandbox import protocol
+from . import logfile, ports, proc
+from .base import MAX_ENTRIES, Address, FileEntry, InstanceSpec, Output
+from .commands import Command, Commands
 from .descriptors import readable
-from .folder import InstanceFolder
+from .folder import InstanceFolder, bind
 from .workspace import Workspace
 
 logger = logging.getLogger("aenv.engines.process")
@@ -42,7 +42,7 @@ Ids = list[str]
 
 
 class ProcessEngine:
-    """Makes instances as child processes. `python` runs them, and must be able to import `aenv`."""
+    """Makes instances as child processes. `python` runs those that ask for no other, and can import `aenv`."""
 
     name = "process"
     isolation: tuple[str, ...] = ()
@@ -50,6 +50,7 @@ class ProcessEngine:
     def __init__(self, home: Path, python: str = sys.executable) -> None:
         self._root = home.expanduser().absolute() / "run" / "instances"
         self._python = python
+        self._commands = Commands()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
 
@@ -126,7 +127,7 @@ class ProcessEngine:
         except OSError:  # it has just ended
             raise NotFound(f"instance {id!r} not found") from None
         wanted = Command(command, folder.workspace, variables, stdin, timeout)
-        return commands.run(wanted, check=lambda: self._living(id))
+        return self._commands.run(id, wanted, check=lambda: self._living(id))
 
     async def put(self, id: str, path: str, content: AsyncIterable[bytes]) -> int:
         """Write a file of the workspace, whole or not at all."""
@@ -136,9 +137,9 @@ class ProcessEngine:
         """The content of a file of the workspace."""
         return self._workspace(id).read(path)
 
-    async def list(self, id: str, path: str = "") -> Entries:
-        """What is in a folder of the workspace, by name."""
-        return await self._workspace(id).entries(path)
+    async def list(self, id: str, path: str = "", *, after: str = "", limit: int = MAX_ENTRIES) -> Entries:
+        """What is in a folder of the workspace, by name: the first `limit` of those after `after`."""
+        return await self._workspace(id).entries(path, after=after, limit=limit)
 
     async def remove(self, id: str, path: str) -> None:
         """Remove a file of the workspace, or a folder with all that is in it."""
@@ -176,9 +177,10 @@ class ProcessEngine:
         ready, ready_inside = os.pipe()
         listener = socket.socket(socket.AF_UNIX)
         try:
-            listener.bind(str(folder.socket))
+            bind(listener, folder.socket)
             listener.listen(1024)
-            command = [self._python, "-m", "aenv.main", str(spec.project.absolute())]
+            python = str(spec.python.executable) if spec.python else self._python
+            command = [python, "-m", "aenv.main", str(spec.project.absolute())]
             command += ["--fd", str(listener.fileno()), "--ready-fd", str(ready_inside), *_options(spec)]
             if spec.storage:
                 spec.storage.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -211,16 +213,19 @@ class ProcessEngine:
         except TimeoutError:
             printed = _tail(folder.log)
             raise StartFailed(f"{what} was not ready within {spec.start_timeout:g} s{printed}") from None
-        if not line.endswith(b"\n"):
+        if not line.endswith(b"\n") and len(line) <= protocol.MAX_READY_BYTES:
             raise StartFailed(f"{what} ended before it was ready{_tail(folder.log)}")
-        said = json.loads(line)
-        if not said["ready"]:
-            raise StartFailed(f"{what} failed to load: {said['error'].strip()}")
+        try:
+            said = await asyncio.to_thread(protocol.ready, line)
+        except protocol.Broken as error:
+            raise StartFailed(f"{what} failed to load: {error}") from None
+        if isinstance(said, protocol.NotReady):
+            raise StartFailed(f"{what} failed to load: {said.error.strip()}")
         if spec.id in self._ending or not folder.exists():
             raise StartFailed(f"{what} was destroyed while it started")
         not_enforced = _not_enforced(spec)
-        folder.write_state(tools=said["tools"], not_enforced=not_enforced)
-        return _address(str(folder.socket), self._children[spec.id].pid, said["tools"], not_enforced)
+        folder.write_state(tools=said.tools, not_enforced=not_enforced)
+        return _address(str(folder.socket), self._children[spec.id].pid, said.tools, not_enforced)
 
     # Ending
 
@@ -300,7 +305,7 @@ def _address(path: str, pid: int, tools: list[dict[str, Any]], not_enforced: Ite
 async def _read_line(descriptor: int) -> bytes:
     """One line from a pipe; what there is of it when the other end closes first."""
     line = bytearray()
-    while not line.endswith(b"\n"):
+    while not line.endswith(b"\n") and len(line) <= protocol.MAX_READY_BYTES:
         await readable(descriptor)
         chunk = os.read(descriptor, 1 << 16)
         if not chunk:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import heapq
 import os
 import secrets
 import stat
@@ -12,9 +13,9 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from ..errors import InvalidRequest, NotFound, Unavailable
+from ..base.errors import InvalidRequest, NotFound, Unavailable
 from . import beneath
-from .base import FileEntry
+from .base import MAX_ENTRIES, FileEntry
 
 _PIECE_BYTES = 256 << 10
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -77,9 +78,9 @@ class Workspace:
                 left -= len(piece)
                 yield piece
 
-    async def entries(self, path: str) -> list[FileEntry]:
-        """What is in a folder, by name."""
-        return await asyncio.to_thread(self._entries, path)
+    async def entries(self, path: str, *, after: str = "", limit: int = MAX_ENTRIES) -> list[FileEntry]:
+        """What is in a folder, by name: the first `limit` of those whose name comes after `after`."""
+        return await asyncio.to_thread(self._entries, path, after, limit)
 
     async def remove(self, path: str) -> None:
         """Remove a file, or a folder with all that is in it."""
@@ -87,7 +88,7 @@ class Workspace:
 
     def _create(self, name: str) -> BinaryIO:
         with self._acting(), beneath.folder(self._root, self._aside) as own:
-            return os.fdopen(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=own), "wb")
+            return os.fdopen(beneath.step(own, name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb")
 
     def _move(self, temporary: str, above: list[str], name: str) -> None:
         with (
@@ -97,12 +98,12 @@ class Workspace:
         ):
             os.rename(temporary, name, src_dir_fd=own, dst_dir_fd=parent)
 
-    def _entries(self, path: str) -> list[FileEntry]:
+    def _entries(self, path: str, after: str, limit: int) -> list[FileEntry]:
         parts = _split(path) if path else []
         with self._told(path), self._acting(), beneath.folder(self._root, [*self._parts, *parts]) as parent:
             opened = os.open(".", os.O_RDONLY, dir_fd=parent)
             try:
-                return sorted(_entries(opened, parts), key=lambda entry: entry.path)
+                return list(_entries(opened, parts, after, limit))
             finally:
                 os.close(opened)
 
@@ -123,7 +124,7 @@ class Workspace:
             if error.errno in _FULL:
                 raise Unavailable(f"cannot write {path!r}: {reason}", retry_after=60) from error
             if isinstance(error, NotADirectoryError):
-                reason = "it leads through a link, or something else that is no folder"
+                reason = "it leads through a link, a mount, or something else that is not a folder"
             raise InvalidRequest(f"cannot use {path!r}: {reason}") from error
 
 
@@ -138,17 +139,25 @@ def _split(path: str) -> list[str]:
     return parts
 
 
-def _entries(folder: int, above: list[str]) -> Iterator[FileEntry]:
+def _entries(folder: int, above: list[str], after: str, limit: int) -> Iterator[FileEntry]:
+    """Those that are asked for are looked at, and of the others only the names are read.
+
+    Not `sorted`: of very many names that would keep every other thread waiting, as one call that holds the lock.
+    """
     with os.scandir(folder) as entries:
-        for entry in entries:
-            try:
-                status = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:  # gone since it was listed
-                continue
-            # A name that is no UTF-8 has no JSON form either.
-            name = os.fsencode(entry.name).decode(errors="backslashreplace")
-            path = "/".join([*above, name])
-            yield FileEntry(path, _kind(status.st_mode), status.st_size, status.st_mtime)
+        named = ((_shown(entry.name), entry.name) for entry in entries)
+        chosen = heapq.nsmallest(limit, (names for names in named if names[0] > after))
+    for shown, name in chosen:
+        try:
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:  # gone since it was listed
+            continue
+        yield FileEntry("/".join([*above, shown]), _kind(status.st_mode), status.st_size, status.st_mtime)
+
+
+def _shown(name: str) -> str:
+    """A name that is no UTF-8 has no JSON form either."""
+    return name if name.isascii() else os.fsencode(name).decode(errors="backslashreplace")
 
 
 def _kind(mode: int) -> Literal["file", "folder", "link", "other"]:

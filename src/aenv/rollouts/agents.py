@@ -14,8 +14,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from ..base.errors import InvalidRequest, ToolError
 from ..client.result import ToolResult
-from ..errors import InvalidRequest, ToolError
 from . import samples
 from .episodes import Spent
 from .instances import WatchedEnvironment
@@ -34,8 +34,9 @@ class Oracle:
     async def play(self, env: WatchedEnvironment, task: dict[str, Any], spent: Spent) -> None:
         played = await env.call_function("play_gold")
         steps = played.get("steps") if isinstance(played, dict) else None
-        if isinstance(steps, int | list) and not isinstance(steps, bool):
-            env.steps = steps if isinstance(steps, int) else len(steps)
+        if isinstance(steps, list):
+            steps = len(steps)
+        env.played = steps if isinstance(steps, int) and not isinstance(steps, bool) else None
 
     async def close(self) -> None:
         pass
@@ -54,7 +55,7 @@ class Nop:
 
 
 class RandomCalls:
-    """Calls tools at random, the same ones for the same seed and task."""
+    """Calls tools at random, the same ones for the same seed, task and attempt."""
 
     name, validation, asks = "random", False, True
 
@@ -63,7 +64,8 @@ class RandomCalls:
         self._max_steps = max_steps
 
     async def play(self, env: WatchedEnvironment, task: dict[str, Any], spent: Spent) -> None:
-        random = Random(f"{self._seed}:{task['id']}")
+        attempt = task.get("attempt", 1)
+        random = Random(f"{self._seed}:{task['id']}" + (f":{attempt}" if attempt != 1 else ""))
         tools = [tool for tool in await env.list_tools() if not _reaches_out(tool)]
         begin(spent, task)
         for _ in range(steps_of(task, self._max_steps) if tools else 0):

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .. import mcp
-from ..addresses import parse_url
+from ..base import mcp
+from ..base.addresses import parse_url
+from ..base.errors import AEnvError, NetworkError
+from ..base.http1 import Pool, Response
 from ..client.api import fetch
-from ..errors import AEnvError, NetworkError
-from ..http1 import Pool, Response
 
 _TRIES = 6
 _MAX_WAIT = 60.0

@@ -1,6 +1,7 @@
 """Reward hacking, tried: what an agent with a shell does first, and what the environment's author fears.
 
 An attempt is held when the reward afterwards is not full and nothing was reached that an agent must not reach.
+It was not tried where the environment says that it is not ready: nothing that was called can have done anything.
 Attempts that would harm a host are made only in instances that are isolated.
 """
 
@@ -13,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import AEnvError, InvalidRequest
+from ..base.errors import AEnvError, InvalidRequest
+from ..base.outcomes import Outcome
 from . import rewards
 from .contract import Offer
 from .instances import Instances, WatchedEnvironment
@@ -159,9 +161,11 @@ async def attempt(
         said = [await _step(env, step) for step in cheat.steps]
         reached = sorted({m[1] for text in said for m in re.finditer(rf"^{_FOUND}(.+)$", text, re.MULTILINE)})
         try:
-            reward = rewards.read(await env.call_reward({}))
+            reward = await rewards.of(env)
         except AEnvError as error:  # the attempt broke the environment, which gives nobody a reward
-            reward = rewards.Reward(None, error.message)
+            reward = rewards.Reward(None, Outcome.ENV_ERROR, error.message)
+    if reward.outcome == Outcome.NOT_READY or reward.failed_check:
+        return Finding("cheats", subject, "not tried", reward.reason)
     if reward.is_full:
         return Finding("cheats", subject, "broken", f"the reward is {reward} afterwards; {_excerpt(said)}")
     if answer and any(gives_away(text, answer) for text in said):

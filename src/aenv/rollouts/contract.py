@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import AEnvError, InvalidRequest
+from ..base.errors import AEnvError, InvalidRequest
 from .instances import WatchedEnvironment
 from .report import Finding
 

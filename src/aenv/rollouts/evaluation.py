@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..errors import Forbidden, InvalidRequest, NotFound
-from . import live, places, results, task
+from ..base.errors import Forbidden, InvalidRequest, NotFound
+from ..base.outcomes import Outcome
+from . import live, places, results, summaries, task
 from .episodes import Agent, Episode, play
 from .instances import Instances, Place
 from .results import Result, ResultFile
-from .statistics import Summary, summary
-from .tables import columns
 from .task import Task, Wanted
 
 
@@ -29,6 +28,7 @@ class Options:
     model: str | None = None
     out: Path = Path("results.jsonl")
     resume: bool = False
+    repeat: int | None = None
     trajectories: Path | None = None
     force_export: bool = False
 
@@ -40,6 +40,7 @@ class Options:
             model=given["model"] if agent.name == "llm" else None,
             out=given["resume"] or given["out"] or default,
             resume=given["resume"] is not None,
+            repeat=given["repeat"],
             trajectories=given["trajectories"],
             force_export=given["force_export"],
         )
@@ -64,7 +65,7 @@ def evaluated(
             await agent.close()
 
     found = places.run(main)
-    return found, spent(found, time.monotonic() - started)
+    return found, summaries.spent(found, time.monotonic() - started)
 
 
 def _nothing(result: Result) -> None:
@@ -72,7 +73,7 @@ def _nothing(result: Result) -> None:
 
 
 @dataclass(frozen=True)
-class _Surface:
+class Surface:
     """What the environment has for tasks."""
 
     tasks: list[Task]
@@ -91,10 +92,10 @@ async def evaluate(
 ) -> list[Result]:
     """Every result, those of an earlier run included; each is told, and written, when it is there.
 
-    Tasks whose episode broke off with an error are played again when a file is resumed.
+    Attempts that were not judged are played again when a file is resumed.
     """
     async with Instances(place) as instances:
-        surface = await _surface(instances, wanted)
+        surface = await surface_of(instances, wanted)
         eval_only = place.eval_only or surface.eval_only
         _may_export(agent, options, eval_only)
         about = {
@@ -106,16 +107,25 @@ async def evaluate(
             **({"evalOnly": True} if eval_only else {}),
         }
         with _file(options, about) as file, _trajectories(options.trajectories) as chats:
-            kept = {id: known for id, known in file.known.items() if known["outcome"] != "error"}
+            kept = {key: known for key, known in file.known.items() if known["outcome"] == Outcome.REWARD}
             ids = {one.id for one in surface.tasks}
-            before = [known for id, known in kept.items() if id in ids]
+            before = [known for (id, _), known in kept.items() if id in ids]
             for known in before:
                 tell(known)
-            left = [one for one in surface.tasks if one.id not in kept]
+            # All tasks once, then all of them again: an evaluation that is stopped has tried each as often.
+            numbers = range(1, (options.repeat or 1) + 1)
+            every = [(one, number) for number in numbers for one in surface.tasks]
+            left = [
+                Episode(one, number if options.repeat else None)
+                for one, number in every
+                if (one.id, number) not in kept
+            ]
             done: list[Result] = []
 
-            def ended(one: Task, episode: Episode) -> None:
-                result = {**episode.result, **({"split": one.split} if one.split else {}), **about}
+            def ended(episode: Episode) -> None:
+                split = episode.task.split
+                variables = {"variables": place.told_variables(episode.task)}
+                result = {**episode.result, **({"split": split} if split else {}), **variables, **about}
                 file.append(result)
                 if chats:
                     _write_chat(chats, result, episode)
@@ -123,7 +133,7 @@ async def evaluate(
                 done.append(result)
                 shown(result)
 
-            with live.shown(f"{about['environment']} {agent.name}", len(left)) as shown:
+            async with live.shown(f"{about['environment']} {agent.name}", len(every), before) as shown:
                 await _play_all(instances, agent, left, concurrency, surface.offers_task, ended)
         return [*before, *done]
 
@@ -131,24 +141,28 @@ async def evaluate(
 async def _play_all(
     instances: Instances,
     agent: Agent,
-    tasks: list[Task],
+    episodes: list[Episode],
     concurrency: int,
     offers_task: bool,
-    ended: Callable[[Task, Episode], None],
+    ended: Callable[[Episode], None],
 ) -> None:
-    waiting = iter(tasks)
+    waiting = iter(episodes)
 
     async def worker() -> None:
-        for one in waiting:  # shared: whoever is free takes the next
-            ended(one, await play(instances, one, agent, offers_task=offers_task))
+        for episode in waiting:  # shared: whoever is free takes the next
+            try:
+                await play(instances, episode, agent, offers_task=offers_task)
+            finally:
+                ended(episode)  # also what was cancelled
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(min(concurrency, len(tasks))):
+        for _ in range(min(concurrency, len(episodes))):
             group.create_task(worker())
 
 
-async def _surface(instances: Instances, wanted: Wanted) -> _Surface:
-    async with instances.one() as env:
+async def surface_of(instances: Instances, wanted: Wanted) -> Surface:
+    """What the environment has to play, from an instance of it."""
+    async with live.creating(f"starting an instance of {instances.place.name}"), instances.one() as env:
         functions = {one["name"] for one in (await env.list_functions())["functions"]}
         if "list_tasks" not in functions:
             raise NotFound(f"{instances.place.name!r} has no tasks: it registers no function 'list_tasks'")
@@ -158,7 +172,7 @@ async def _surface(instances: Instances, wanted: Wanted) -> _Surface:
             raise NotFound(f"{instances.place.name!r} lists no tasks")
         # As the gateway calls it: an alias or a range is no name that a result can be found by.
         name = f"{env.of.get('name') or env.env_name}@{env.of.get('version') or 'unknown'}"
-        return _Surface(tasks, "get_task" in functions, name, env.of.get("eval_only") is True)
+        return Surface(tasks, "get_task" in functions, name, env.of.get("eval_only") is True)
 
 
 def _may_export(agent: Agent, options: Options, eval_only: bool) -> None:
@@ -176,7 +190,9 @@ def _may_export(agent: Agent, options: Options, eval_only: bool) -> None:
 
 
 def _file(options: Options, about: Mapping[str, Any]) -> AbstractContextManager[ResultFile]:
-    return results.resumed(options.out, about) if options.resume else results.created(options.out)
+    if not options.resume:
+        return results.created(options.out)
+    return results.resumed(options.out, about, options.repeat or 1)
 
 
 def _trajectories(path: Path | None) -> AbstractContextManager[TextIO | None]:
@@ -186,39 +202,7 @@ def _trajectories(path: Path | None) -> AbstractContextManager[TextIO | None]:
 
 
 def _write_chat(chats: TextIO, result: Result, episode: Episode) -> None:
-    kept = ("task", "environment", "agent", "model", "reward", "outcome", "evalOnly")
+    kept = ("task", "attempt", "environment", "agent", "model", "reward", "outcome", "passed", "error", "evalOnly")
     line = {key: result[key] for key in kept if key in result}
-    chats.write(json.dumps({**line, "messages": episode.messages}, ensure_ascii=False) + "\n")
+    chats.write(json.dumps({**line, "messages": episode.spent.messages}, ensure_ascii=False) + "\n")
     chats.flush()
-
-
-def table(found: list[Result]) -> str:
-    """The results as a table: each split where there are several, and all of them."""
-    splits = sorted({str(one.get("split") or "") for one in found})
-    rows: list[tuple[str, ...]] = [
-        ("split", "tasks", "pass", "fail", "invalid", "error", "pass rate", "95 % interval", "mean reward")
-    ]
-    if len(splits) > 1:
-        rows += [_row(split or "-", [o for o in found if str(o.get("split") or "") == split]) for split in splits]
-    rows.append(_row("all", found))
-    return columns(rows)
-
-
-def _row(name: str, found: list[Result]) -> tuple[str, ...]:
-    all_of = summary(found)
-    low, high = all_of.interval
-    counts = [str(all_of.counts[outcome]) for outcome in ("pass", "fail", "invalid", "error")]
-    mean = "-" if all_of.mean_reward is None else f"{all_of.mean_reward:.3f}"
-    return (name, str(all_of.tasks), *counts, f"{all_of.pass_rate:.1%}", f"{low:.1%} to {high:.1%}", mean)
-
-
-def spent(found: list[Result], seconds: float) -> str:
-    """What it took, in a line."""
-    tokens = [one["tokens"] for one in found if one.get("tokens")]
-    all_of: Summary = summary(found)
-    parts = [f"{len(found)} tasks in {seconds:.1f} s"]
-    if tokens:
-        parts.append(f"{sum(t['in'] for t in tokens)} tokens in, {sum(t['out'] for t in tokens)} out")
-    if all_of.cost is not None:
-        parts.append(f"${all_of.cost:.4f}")
-    return ", ".join(parts)

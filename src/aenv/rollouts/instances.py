@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from .task import Task
 
 VALIDATION = {"AENV_VALIDATION": "1"}
 """The variable with which `play_gold` and `list_cheats` answer."""
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 _MARGIN = 600.0  # seconds that an instance may live beyond what is done with it; then its gateway ends it
 _QUEUE = "10m"  # how long a create waits when the gateway is full
 
@@ -24,6 +26,8 @@ class WatchedEnvironment(Environment):
     """An environment that remembers the calls of its tools, in the order in which they ended."""
 
     steps: int = 0
+    played: int | None = 0
+    """Steps that the environment made by itself; None where it does not say how many."""
     calls: list[dict[str, Any]]
 
     async def call_tool(
@@ -65,11 +69,22 @@ class Place:
     url: str | None = None
     """The gateway; None is the platform of this user."""
     api_key: str | None = None
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str | Mapping[str, str]] = field(default_factory=dict)
+    """By name: a value, or the name of a secret that the gateway keeps (`{"secret": "NAME"}`)."""
     limit: float = 1800.0
     """Seconds for one episode, and for any call in it."""
     eval_only: bool = False
+    self_check: bool = True
+    """Whether rewards wait for the self-check of their task, where the environment has one."""
     digest: str | None = None
+
+    def told_variables(self, task: Task) -> dict[str, str]:
+        """What instances for `task` are given, as results carry it: without what is secret by its name."""
+        given = {
+            name: value if isinstance(value, str) and not _SECRET.search(name) else "***"
+            for name, value in self.variables.items()
+        }
+        return {**given, **task.variables}
 
     def environment(self, task: Task | None = None, *, validation: bool = False) -> WatchedEnvironment:
         """An instance to be, for `task`; with `validation` it plays its gold when asked to."""
@@ -87,6 +102,7 @@ class Place:
             timeout=self.limit,
             runtime_url="",
             wait=_QUEUE,
+            self_check=self.self_check,
         )
         env.calls = []
         return env

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.errors import ToolError
 from ..client.result import ToolResult
-from ..errors import ToolError
 from . import agents
 from .chat import Chat
 from .episodes import Spent
@@ -28,6 +28,8 @@ class Model:
     temperature: float | None = None
     price_in: float | None = None
     price_out: float | None = None
+    max_tokens: int | None = None
+    """What it may write in one reply."""
 
     def cost(self, tokens_in: int, tokens_out: int) -> float | None:
         if self.price_in is None and self.price_out is None:
@@ -76,6 +78,8 @@ class Llm:
             body["tools"] = tools
         if self._model.temperature is not None:
             body["temperature"] = self._model.temperature
+        if self._model.max_tokens is not None:
+            body["max_tokens"] = self._model.max_tokens
         reply = await self._chat.complete(body)
         spent.tokens_in = (spent.tokens_in or 0) + reply.tokens_in
         spent.tokens_out = (spent.tokens_out or 0) + reply.tokens_out

@@ -9,11 +9,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from .. import refs, settings
+from ..base import refs, settings
 from ..client.address import control_origin
 from ..client.api import Api
 from ..client.embedded import platform
 from ..client.hub import Hub
+from . import live
 from .instances import Place
 
 T = TypeVar("T")
@@ -52,7 +53,12 @@ def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
 @asynccontextmanager
 async def known(place: Place) -> AsyncIterator[Place]:
     """The place with what the hub's record says about the environment, if there is one."""
-    origin = control_origin(place.url) if place.url else await platform(settings.client_settings(), _START)
+    if place.url:
+        origin = control_origin(place.url)
+    else:
+        with live.lines("starting a platform of your own"):
+            origin = await platform(settings.client_settings(), _START)
     async with Api(origin, api_key=place.api_key, max_retries=3) as api:
         record = await Hub(api).find(refs.parse(place.name))
-    yield replace(place, digest=(record or {}).get("digest"))
+    known = record or {}
+    yield replace(place, digest=known.get("digest") or known.get("code_digest"))

@@ -9,16 +9,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..errors import Conflict, InvalidRequest
-from .statistics import OUTCOMES
+from ..base.errors import Conflict, InvalidRequest
+from ..base.outcomes import Outcome
+from . import attempts
 
 Result = dict[str, Any]
+_OF_ONE_FILE = ("environment", "digest", "agent", "model", "seed")
 
 
 class ResultFile:
-    """A file of results that only this process writes. The last line of a task is the one that counts."""
+    """A file of results that only this process writes. The last line of an attempt at a task counts."""
 
-    def __init__(self, file: BinaryIO, known: dict[str, Result]) -> None:
+    def __init__(self, file: BinaryIO, known: dict[tuple[str, int], Result]) -> None:
         self._file = file
         self.known = known
 
@@ -40,25 +42,52 @@ def created(path: Path) -> Iterator[ResultFile]:
 
 
 @contextmanager
-def resumed(path: Path, same: Mapping[str, Any]) -> Iterator[ResultFile]:
-    """A file to go on with. Its results must have the values of `same`; a torn last line is taken away."""
+def resumed(path: Path, same: Mapping[str, Any], repeat: int = 1) -> Iterator[ResultFile]:
+    """A file to go on with, by task and attempt. A torn last line is taken away.
+
+    Its results must have the values of `same`, and be of the first `repeat` attempts at their task.
+    """
     with path.open("r+b") as file:
         _lock(file, path)
         content = file.read()
         whole = content[: content.rfind(b"\n") + 1]
-        known = {}
+        known: dict[tuple[str, int], Result] = {}
         for number, line in enumerate(whole.splitlines(), 1):
             result = _read(path, number, line)
-            for key, value in same.items():
-                if result.get(key) != value:
-                    raise Conflict(
-                        f"{str(path)!r} line {number} is of {key} {result.get(key)!r}, and this is {value!r}; "
-                        "results of both do not belong together"
-                    )
-            known[result["task"]] = result
+            _check_same(path, number, result, same)
+            if attempts.number(result) > repeat:
+                raise Conflict(
+                    f"{str(path)!r} line {number} is of attempt {attempts.number(result)}; go on with --repeat "
+                    f"{attempts.number(result)} or more"
+                )
+            known[result["task"], attempts.number(result)] = result
         file.truncate(len(whole))
         file.seek(len(whole))
         yield ResultFile(file, known)
+
+
+def read(path: Path) -> list[Result]:
+    """The results in a file, also while it is written; the last line of each attempt at a task counts."""
+    content = path.read_bytes()
+    found: dict[tuple[str, int], Result] = {}
+    first: Result = {}
+    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), 1):
+        result = _read(path, number, line)
+        first = first or result
+        _check_same(path, number, result, {key: first.get(key) for key in _OF_ONE_FILE})
+        found[result["task"], attempts.number(result)] = result
+    if not found:
+        raise InvalidRequest(f"{str(path)!r} has no results")
+    return list(found.values())
+
+
+def _check_same(path: Path, number: int, result: Result, same: Mapping[str, Any]) -> None:
+    for key, value in same.items():
+        if result.get(key) != value:
+            raise Conflict(
+                f"{str(path)!r} line {number} is of {key} {result.get(key)!r}, and this is {value!r}; "
+                "results of both do not belong together"
+            )
 
 
 def _lock(file: BinaryIO, path: Path) -> None:
@@ -74,10 +103,18 @@ def _read(path: Path, number: int, line: bytes) -> Result:
     except ValueError as error:
         raise InvalidRequest(f"{str(path)!r} line {number} is not JSON: {error}") from error
     if not isinstance(result, dict) or not isinstance(result.get("task"), str) or not _is_result(result):
-        raise InvalidRequest(f"{str(path)!r} line {number} is no result: it needs 'task', 'reward' and 'outcome'")
+        raise InvalidRequest(
+            f"{str(path)!r} line {number} is no result: it needs 'task', 'reward' and one of the outcomes "
+            f"{', '.join(Outcome)}; 'attempt', if there, is a number above 0"
+        )
     return result
 
 
 def _is_result(result: Result) -> bool:
-    reward = result.get("reward")
-    return result.get("outcome") in OUTCOMES and (reward is None or isinstance(reward, int | float))
+    attempt = result.get("attempt", 1)
+    if not isinstance(attempt, int) or isinstance(attempt, bool) or attempt < 1:
+        return False
+    if result.get("outcome") == Outcome.REWARD:
+        reward = result.get("reward")
+        return isinstance(reward, int | float) and 0 <= reward <= 1 and isinstance(result.get("passed"), bool)
+    return result.get("outcome") in tuple(Outcome) and result.get("reward") is None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidRequest
+from ..base.errors import InvalidRequest
 from . import agents
 from .chat import Chat
 from .episodes import Agent
@@ -30,7 +30,9 @@ def agent(name: str, variables: Mapping[str, str], /, **given: Any) -> Agent:
             for option in ("model", "base_url"):
                 if not given[option]:
                     raise InvalidRequest(f"agent 'llm' needs --{option.replace('_', '-')}")
-            model = Model(given["model"], given["temperature"], given["price_in"], given["price_out"])
+            model = Model(
+                given["model"], given["temperature"], given["price_in"], given["price_out"], given["max_tokens"]
+            )
             key = variables.get(given["api_key_env"])
             return Llm(Chat(given["base_url"], key), model, given["max_steps"])
     if ":" not in name:

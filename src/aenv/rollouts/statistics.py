@@ -7,15 +7,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-OUTCOMES = ("pass", "fail", "invalid", "error")
+from ..base.outcomes import Outcome
+
 _Z = 1.959963984540054  # of 95 %
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Results of some tasks. What is invalid or broken off has not passed, and counts as a task."""
+    """Results of some tasks. Rates and means are of those that were judged, which `judged` counts."""
 
     counts: Mapping[str, int]
+    passed: int
     mean_reward: float | None
     cost: float | None
 
@@ -24,21 +26,27 @@ class Summary:
         return sum(self.counts.values())
 
     @property
-    def pass_rate(self) -> float:
-        return self.counts["pass"] / self.tasks if self.tasks else 0.0
+    def judged(self) -> int:
+        return self.counts[Outcome.REWARD]
+
+    @property
+    def pass_rate(self) -> float | None:
+        return self.passed / self.judged if self.judged else None
 
     @property
     def interval(self) -> tuple[float, float]:
-        return wilson(self.counts["pass"], self.tasks)
+        return wilson(self.passed, self.judged)
 
 
 def summary(results: Iterable[Mapping[str, Any]]) -> Summary:
-    """The results as one; the mean is that of all that have a number."""
+    """The results as one. Only the outcome "reward" has a number."""
     known = list(results)
-    numbers = [float(one["reward"]) for one in known if one.get("reward") is not None]
+    judged = [one for one in known if one["outcome"] == Outcome.REWARD]
+    numbers = [float(one["reward"]) for one in judged]
     costs = [float(one["cost"]) for one in known if one.get("cost") is not None]
     return Summary(
-        {outcome: sum(one.get("outcome") == outcome for one in known) for outcome in OUTCOMES},
+        {str(outcome): sum(one["outcome"] == outcome for one in known) for outcome in Outcome},
+        sum(one["passed"] for one in judged),
         math.fsum(numbers) / len(numbers) if numbers else None,
         math.fsum(costs) if costs else None,
     )

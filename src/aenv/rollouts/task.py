@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidRequest, NotFound
+from ..base.errors import InvalidRequest, NotFound
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,14 @@ def _ids(text: str, known: Mapping[str, Task]) -> list[str]:
     """`a,b`, or the lines of a file of that name; an id is itself, also when it has a comma."""
     if text in known:
         return [text]
-    path = Path(text)
-    if "\x00" not in text and len(text) < 4096 and path.is_file():
-        lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+    if _is_file(text):
+        lines = (line.strip() for line in Path(text).read_text(encoding="utf-8").splitlines())
         return [line for line in lines if line and not line.startswith("#")]
     return [id.strip() for id in text.split(",") if id.strip()]
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # longer than a name can be, or with a zero character: a list of ids
+        return False

@@ -11,7 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-from ..errors import AEnvError, InvalidRequest, NotFound, ToolError
+from ..base.errors import AEnvError, InvalidRequest, NotFound, NotJudged, ToolError
+from ..base.outcomes import Outcome
 from . import cheats, contract, live, places, rewards, samples, task
 from .cheats import Cheat
 from .contract import Offer
@@ -43,11 +44,12 @@ class _Played:
     """What an episode gave: its answers and its reward, to compare with another."""
 
     said: Any
-    reward: Any
+    reward: rewards.Reward | None
 
     def differs_from(self, other: _Played) -> str:
-        if _stable(self.reward) != _stable(other.reward):
-            return f"the reward was {self.reward!r} and then {other.reward!r}"
+        first, second = (_told(one.reward) for one in (self, other))
+        if _stable(first) != _stable(second):
+            return f"the reward was {first!r} and then {second!r}"
         if _stable(self.said) != _stable(other.said):
             return f"it said {_first_difference(_stable(self.said), _stable(other.said))}"
         return ""
@@ -72,16 +74,20 @@ class Validation:
 
     async def run(self) -> None:
         """Every check. One that breaks off is a finding, too."""
-        tasks = await self._contract()
+        async with live.creating(f"starting an instance of {self.instances.place.name}"):
+            tasks = await self._contract()
         first = tasks[0] if tasks else None
         if first:
             self.report.tasks = len(tasks)
             await self._play(tasks)
-        await self._determinism(first)
-        await self._reset(first)
+        async with live.creating(f"trying resets and cheats on {self.report.environment}"):
+            await self._determinism(first)
+            await self._reset(first)
+            if first:
+                await self._cheat(tasks)
         if first:
-            await self._cheat(tasks)
-        elif self.offer.has("list_tasks"):
+            return
+        if self.offer.has("list_tasks"):
             self.report.tasks = 0
         else:
             self._add("cheats", "all", "not applicable", "no tasks: it registers no function 'list_tasks'")
@@ -141,24 +147,24 @@ class Validation:
         if not self.offer.rewards:
             return
         try:
-            reward = rewards.read(await env.call_reward({}))
+            reward = await rewards.of(env)
         except InvalidRequest as error:
             self._add("reward", "default", "not applicable", f"it takes arguments: {error.message}")
         except AEnvError as error:
-            self._add("reward", "default", "failed", error.message)
+            self._broke("reward", "default", error)
         else:
             self.report.add([_range("default", reward)])
 
     # Gold and empty episodes.
 
     async def _play(self, tasks: Sequence[Task]) -> None:
-        with live.shown(f"{self.report.environment} gold and empty", len(tasks)) as shown:
+        async with live.shown(f"{self.report.environment} gold and empty", len(tasks)) as shown:
 
             async def both(one: Task) -> None:
                 await self._empty(one)
                 if self.has_gold:
                     await self._gold(one)
-                shown({"outcome": "pass" if self.report.passed else "fail"})
+                shown({"outcome": Outcome.REWARD, "reward": 0.0, "passed": self.report.passed})
 
             await self._each(tasks, both)
         if not self.has_gold:
@@ -181,34 +187,55 @@ class Validation:
             async with self.instances.one(one) as env:
                 if self.offer.has("get_task"):
                     self.report.add([contract.task_told(one.id, await env.call_function("get_task"))])
-                reward = rewards.read(await env.call_reward({}))
+                reward = await rewards.of(env)
+                self._note_check(one, env)
                 sealed = await contract.sealed(env, self.offer)
         except AEnvError as error:
-            self._add("empty", one.id, "failed", error.message)
+            self._broke("empty", one.id, error)
             return
         self.report.add(sealed if any(finding.is_bad for finding in sealed) else [])
         self._once("sealed", sealed)
         self._judge("empty", one, reward, deviates=reward.is_full)
 
+    def _note_check(self, one: Task, env: WatchedEnvironment) -> None:
+        """What the gateway has found by itself, where the environment has that."""
+        if env.checked:
+            status, reason = env.checked
+            found = {"held": "ok", "known": "known", "skipped": "not applicable"}.get(status, "failed")
+            self._add("self-check", one.id, found, reason or ("it was left out" if status == "skipped" else ""))
+
     async def _gold(self, one: Task) -> None:
         try:
             played = await self._play_gold(one)
         except AEnvError as error:
-            why = self.exceptions["gold"].get(one.id)
-            self._add("gold", one.id, "known" if why else "failed", why or error.message)
+            if why := self.exceptions["gold"].get(one.id):
+                self._add("gold", one.id, "known", why)
+            else:
+                self._broke("gold", one.id, error)
             return
         answer = played.said.get("answer") if isinstance(played.said, dict) else None
         if isinstance(answer, str | int | float) and str(answer):
             self.answers[one.id] = str(answer)
-        reward = rewards.read(played.reward)
+        reward = played.reward
+        assert reward
         self._judge("gold", one, reward, deviates=not reward.is_full)
 
     async def _play_gold(self, one: Task) -> _Played:
         async with self.instances.one(one, validation=True) as env:
-            return _Played(await env.call_function("play_gold"), await env.call_reward({}))
+            return _Played(await env.call_function("play_gold"), await rewards.of(env))
+
+    def _broke(self, check: str, subject: str, error: AEnvError) -> None:
+        """A check that could not end. Where the environment says that something is missing, it was not tried."""
+        is_unready = isinstance(error, NotJudged) and error.outcome == Outcome.NOT_READY
+        self._add(check, subject, "not tried" if is_unready else "failed", error.message)
 
     def _judge(self, kind: str, one: Task, reward: rewards.Reward, *, deviates: bool) -> None:
         """Exactly the declared exceptions deviate."""
+        if reward.failed_check:
+            return  # there is no number to judge, and the self-check says why
+        if reward.outcome == Outcome.NOT_READY:
+            self._add(kind, one.id, "not tried", reward.reason)
+            return
         why = self.exceptions[kind].get(one.id)
         if deviates:
             self._add(
@@ -240,8 +267,9 @@ class Validation:
         what = f"{'gold' if one and self.has_gold else 'scripted'} episode"
         try:
             first, second = [await self._episode(one) for _ in range(2)]
+            _ready(first.reward)
         except AEnvError as error:
-            self._add("determinism", what, "failed", error.message)
+            self._broke("determinism", what, error)
             return
         difference = first.differs_from(second)
         self._add("determinism", what, "failed" if difference else "ok", difference)
@@ -265,7 +293,7 @@ class Validation:
                 said.append([tool["name"], result.content, result.is_error])
             except ToolError as error:
                 said.append([tool["name"], error.message, True])
-        return _Played(said, await env.call_reward({}) if one else None)
+        return _Played(said, await rewards.of(env) if one else None)
 
     async def _reset(self, one: Task | None) -> None:
         gold = one if self.has_gold else None
@@ -276,16 +304,17 @@ class Validation:
                 for _ in range(2):
                     begun = await env.reset(7) if seeded else await env.reset()
                     if gold:
-                        played = _Played(await env.call_function("play_gold"), await env.call_reward({}))
+                        played = _Played(await env.call_function("play_gold"), await rewards.of(env))
                     else:
                         played = await self._scripted(env, one)
+                    _ready(played.reward)
                     rounds.append(_Played([begun, played.said], played.reward))
                 kept = await self._kept(env, one, seeded=seeded) if gold else ""
         except NotFound as error:
             self._add("reset", "environment", "not applicable", error.message)
             return
         except AEnvError as error:
-            self._add("reset", "environment", "failed", error.message)
+            self._broke("reset", "environment", error)
             return
         difference = rounds[0].differs_from(rounds[1]) or kept
         self._add("reset", "environment", "failed" if difference else "ok", difference)
@@ -296,7 +325,7 @@ class Validation:
         if one is None or one.id in free or one.id in self.exceptions["empty"]:
             return ""
         await (env.reset(7) if seeded else env.reset())
-        reward = rewards.read(await env.call_reward({}))
+        reward = await rewards.of(env)
         return f"after a reset the reward is still {reward}" if reward.is_full else ""
 
     # Cheating.
@@ -325,8 +354,9 @@ class Validation:
                     self.instances, one, cheat, answer=self.answers.get(one.id), seals_code=self.has_gold
                 )
             except AEnvError as error:
-                found = Finding("cheats", f"{cheat.kind}: {cheat.name} ({one.id})", "failed", error.message)
-            self.report.add([found])
+                self._broke("cheats", f"{cheat.kind}: {cheat.name} ({one.id})", error)
+            else:
+                self.report.add([found])
 
         await self._each(attempts, tried)
 
@@ -337,7 +367,7 @@ class Validation:
             async with self.instances.one(one, validation=True) as env:
                 return cheats.read(await env.call_function("list_cheats"))
         except AEnvError as error:
-            self._add("cheats", f"list_cheats ({one.id})", "failed", error.message)
+            self._broke("cheats", f"list_cheats ({one.id})", error)
             return []
 
     async def _leaks(self, one: Task) -> None:
@@ -371,8 +401,20 @@ async def validate(place: Place, wanted: Wanted, concurrency: int) -> Report:
 
 
 def _range(subject: str, reward: rewards.Reward) -> Finding:
-    bad = bool(reward.invalid) and not reward.is_declared_invalid
-    return Finding("reward", subject, "failed" if bad else "ok", reward.invalid if bad else "")
+    bad = reward.outcome == Outcome.ENV_ERROR
+    return Finding("reward", subject, "failed" if bad else "ok", reward.reason if bad else "")
+
+
+def _told(reward: rewards.Reward | None) -> Any:
+    """What is compared: the whole answer of the reward function, or why there is none."""
+    if reward is None or reward.outcome == Outcome.REWARD:
+        return reward and reward.raw
+    return [str(reward.outcome), reward.reason, reward.raw]
+
+
+def _ready(reward: rewards.Reward | None) -> None:
+    if reward and reward.outcome == Outcome.NOT_READY:
+        raise NotJudged(reward.outcome, reward.reason)
 
 
 async def _reset_takes_a_seed(env: WatchedEnvironment) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..errors import InvalidRequest
+from ...base.errors import InvalidRequest
 from .paths import checked, refuse_leaving
 
 if TYPE_CHECKING:

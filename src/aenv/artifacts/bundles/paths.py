@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..errors import InvalidRequest
+from ...base.errors import InvalidRequest
 
 _MAX_PATH = 1024
 _MAX_NAME_BYTES = 255  # what a file system takes

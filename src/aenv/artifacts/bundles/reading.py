@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from .. import mcp
-from ..config import FILE_NAME
-from ..errors import AEnvError, Conflict, InvalidRequest, TooLarge
-from ..limits import spell_bytes
+from ...base import mcp
+from ...base.config import FILE_NAME
+from ...base.errors import AEnvError, Conflict, InvalidRequest, TooLarge
+from ...base.limits import spell_bytes
 from .paths import checked, refuse_leaving
 
 MAX_BYTES = 4 << 30

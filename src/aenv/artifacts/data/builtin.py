@@ -8,15 +8,15 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from ..config import FILE_NAME, Project, load_project
-from ..errors import AEnvError
+from ...base.config import FILE_NAME, Project, load_project
+from ...base.errors import AEnvError
 
-logger = logging.getLogger("aenv.data.builtin")
+logger = logging.getLogger("aenv.artifacts.data.builtin")
 
 Folders = Mapping[str, Mapping[str, Project]]
 """Projects by name and version; one with aliases is there under each of them too, called so."""
 
-_FOLDER = Path(__file__).parents[1] / "envs"
+_FOLDER = Path(__file__).parents[2] / "envs"
 
 
 @cache  # they do not change while the package is installed

@@ -12,8 +12,8 @@ from typing import IO
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
-from ..errors import InvalidRequest, NetworkError, NotFound, TooLarge
-from ..limits import spell_bytes
+from ...base.errors import InvalidRequest, NetworkError, NotFound, TooLarge
+from ...base.limits import spell_bytes
 
 OnBytes = Callable[[int], None]
 

@@ -4,25 +4,38 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .. import settings
-from ..config import Data
-from ..errors import InvalidRequest
+from ...base import settings
+from ...base.config import Data
+from ...base.errors import InvalidRequest
 from .builtin import built_in
 
 
 def on_host(data: Data, home: Path) -> Path | None:
     """The folder that this process's own variable names, else the one that `aenv data pull` has made, if any."""
-    pulled = home.expanduser() / "data" / data.name
-    return named_here(data.variable) or (pulled.resolve() if pulled.is_dir() else None)
+    return named_here(data.variable) or fetched(data.name, home)
+
+
+def fetched(name: str, home: Path) -> Path | None:
+    """The folder that `aenv data pull` has made, if any."""
+    folder = home.expanduser() / "data" / name
+    return folder.resolve() if folder.is_dir() else None
 
 
 def named_here(variable: str) -> Path | None:
     """The folder that this process's own variable names, if it is set."""
     named = settings.variables().get(variable)
-    if not named:
-        return None
-    folder = Path(named).expanduser()
-    if not folder.is_dir():  # no path: this may be said to somebody who must not know it
+    return checked(Path(named), variable) if named else None
+
+
+def is_named_here(variable: str) -> bool:
+    """Whether this process's own variable is set."""
+    return bool(settings.variables().get(variable))
+
+
+def checked(folder: Path, variable: str) -> Path:
+    """A folder that the operator has named by a variable; InvalidRequest when it is none."""
+    folder = folder.expanduser()
+    if not folder.is_dir():  # no path: this may be said to a client that must not know it
         raise InvalidRequest(f"what {variable} names on this machine is no folder; mend it, or unset it")
     return folder.resolve()
 

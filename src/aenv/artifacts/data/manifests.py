@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...base.errors import InvalidRequest, TooLarge
+from ...base.limits import spell_bytes
 from ..bundles.paths import checked, refuse_leaving
-from ..errors import InvalidRequest, TooLarge
-from ..limits import spell_bytes
 
 NAME = "manifest.json"
 MAX_BYTES = 64 << 30

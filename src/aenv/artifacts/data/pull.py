@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
+from ...base.errors import AEnvError, Conflict, InvalidRequest, NetworkError, NotFound
 from .. import bundles
-from ..errors import AEnvError, Conflict, InvalidRequest, NetworkError, NotFound
-from . import manifests
+from . import chromium, manifests
 from .download import OnBytes, download, read
 from .manifests import MAX_BYTES, MAX_FILES, Entry, Manifest
 from .sources import SOURCES
@@ -75,6 +75,8 @@ class _Pull:
     def run(self, source: str) -> Manifest:
         if not source:
             assert self._source
+            if not self._source.url:
+                return self._install()
             return self._fetch(self._source.url, self._known or self._refused())
         if "://" not in source:
             folder = Path(source).expanduser()
@@ -90,6 +92,19 @@ class _Pull:
             manifests.parse(text, f"the {manifests.NAME} of {source!r}") if text is not None else self._known
         )
         return self._fetch(source, manifest or self._refused())
+
+    def _install(self) -> Manifest:
+        """Chromium, which the archive of the host's distribution has."""
+        self._begin(self._name.encode())
+        archive = chromium.Archive(self._work)
+        packages = archive.plan()
+        with self._bar(f"downloading {self._name}", sum(package.size for package in packages)) as show:
+            archive.fetch(packages, show)
+        archive.unpack(packages, self._work / "unpacked", self.tree)
+        version = next(package.version for package in packages if package.name == "chromium")
+        manifest = replace(manifests.of_folder(self.tree), revision=version)
+        self._finish(manifest)
+        return manifest
 
     def named(self, manifest: Manifest) -> Manifest:
         """With its revision, if it has all that is published of one."""

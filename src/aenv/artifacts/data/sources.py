@@ -1,12 +1,12 @@
-"""Where the data of the built-in environments is published, each at one revision."""
+"""Where the data of the built-in environments is published."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..config import Data
-from ..errors import InvalidRequest
+from ...base.config import Data
+from ...base.errors import InvalidRequest
 from . import manifests
 from .folders import on_host
 from .manifests import Manifest
@@ -20,7 +20,10 @@ class Source:
     about: str
     revision: str
     url: str
-    """The folder that the paths of the manifest are relative to; without a manifest, the archive of it all."""
+    """The folder that the paths of the manifest are relative to; without a manifest, the archive of it all.
+
+    Empty for packages of the host's distribution (`chromium.py`).
+    """
 
     @property
     def manifest(self) -> Manifest | None:
@@ -57,6 +60,8 @@ SOURCES = {
             _TERMINALBENCH,
             _archive("laude-institute/terminal-bench", _TERMINALBENCH),
         ),
+        # Not at one revision: the archive of a Debian release has only the newest of each package.
+        Source(Data("browser", "BROWSER_DATA_DIR"), "Chromium and its libraries, of Debian's packages", "", ""),
     )
 }
 

@@ -294,11 +294,12 @@ def regain_capabilities(given: Given) -> str:
 
 @attack
 def use_setuid_program(given: Given) -> str:
-    """A copy of `cat` in the image that is root's and setuid: it tells what it may do."""
-    said = subprocess.run([given["setuid"], "/proc/self/status"], capture_output=True, text=True)
-    if said.returncode:
-        raise Contained(said.stderr.strip())
-    fields = dict(line.split(":", 1) for line in said.stdout.splitlines() if ":" in line)
+    """A program of the image that is root's and setuid. What has ended still tells which rights it had."""
+    none = subprocess.DEVNULL
+    with subprocess.Popen([given["setuid"], "--help"], stdin=none, stdout=none, stderr=none) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        with open(f"/proc/{process.pid}/status") as file:
+            fields = dict(line.split(":", 1) for line in file if ":" in line)
     if int(fields["CapEff"], 16) == 0:
         raise Contained("it has no capabilities")
     return f"it has the capabilities {fields['CapEff'].strip()}"

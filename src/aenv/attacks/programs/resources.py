@@ -18,7 +18,7 @@ _PIECE = b"\1" * (1 << 20)
 @attack
 def fork_bomb(given: Given) -> str:
     """As many processes as wanted, all alive at the same time."""
-    made = []
+    made: list[int] = []
     try:
         while len(made) < given["processes"]:
             child = os.fork()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import output, project
+from .. import output, project
 
 if TYPE_CHECKING:
-    from ..config import Project
+    from ...base.config import Project
 
 
 @click.command("build")
@@ -55,8 +56,8 @@ def command(
 
     What was made is written into the project's config.json, as artifacts.
     """
-    from . import config_file
-    from .image import names
+    from .. import config_file
+    from ..image import names
 
     found = project.load(work_dir)
     settings = config_file.load()["build_config"]
@@ -70,7 +71,7 @@ def command(
         if made:
             images = [{"id": "", "type": "image", "content": name} for name in made]
             found = project.with_artifacts(found, "image", images)
-    _layer(work_dir)
+    _layer(found)
     _bundle(found)
 
 
@@ -85,7 +86,8 @@ def _image(
     required: bool,
 ) -> list[str]:
     """The names of the image, or none where none can be made."""
-    from .image import builder
+    from .. import wheel
+    from ..image import builder
 
     program = builder(settings) if dockerfile.is_file() else None
     if program is None:
@@ -94,7 +96,16 @@ def _image(
             raise output.Failure(f"cannot build the image: {why}")
         output.talk(f"no image was built: {why}")
         return []
-    program.build(names, found.path / (found.build.get("context") or "."), dockerfile, platform)
+    context = found.path / (found.build.get("context") or ".")
+    text = dockerfile.read_text(encoding="utf-8", errors="replace")
+    takes_wheel = f"{wheel.FOLDER}/" in text
+    if "pip install" in text and not takes_wheel:
+        output.talk(
+            f"'{dockerfile}' does not copy {wheel.FOLDER}/*.whl: 'pip install aenvironment' in it gets a version "
+            "before 1.0.0, which package indexes have"
+        )
+    with wheel.beside(context) if takes_wheel else nullcontext():
+        program.build(names, context, dockerfile, platform)
     if push:
         program.push(names, settings["registry"])
     for name in names:
@@ -102,19 +113,20 @@ def _image(
     return names
 
 
-def _layer(folder: Path) -> None:
+def _layer(found: Project) -> None:
     import asyncio
 
-    from .. import layers, settings
-    from .progress import lines
+    from ...artifacts.pythons.choosing import layer_of_project
+    from ...base import settings
+    from ..progress import lines
 
     with lines("installing requirements") as show:
-        layer = asyncio.run(layers.layer_for(folder / "requirements.txt", settings.home(), show))
+        _, layer = asyncio.run(layer_of_project(found, settings.home(), settings.variables(), show))
     output.data(f"layer   {layer}" if layer else "layer   none is needed")
 
 
 def _bundle(found: Project) -> None:
-    from .packing import pack
+    from ..packing import pack
 
     with tempfile.TemporaryDirectory(prefix="aenv-build-") as work:
         packed = pack(found, Path(work))

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import settings
-from ..errors import ConnectFailed
-from . import output, parameters
+from ...base import settings
+from ...base.errors import ConnectFailed
+from .. import output, parameters
 
 if TYPE_CHECKING:
-    from ..client.environment import Environment
-    from ..client.result import ToolResult
-    from .arguments import Given
+    from ...client.environment import Environment
+    from ...client.result import ToolResult
+    from ..arguments import Given
 
 _RUN_ADDRESS = "http://127.0.0.1:8081"
 
@@ -51,11 +51,11 @@ def command(
 
     A value is read as JSON where the tool's schema allows that (n=3, flags='["a"]'), and as text otherwise.
     The runtime is the one at --url, else at $DUMMY_INSTANCE_IP, else that of `aenv run` on this machine;
-    with --instance, the gateway is at --url or $AENV_SYSTEM_URL.
+    with --instance, the gateway is at --url, $AENV_SYSTEM_URL, or where `aenv login` was.
     """
     import asyncio
 
-    from .arguments import split
+    from ..arguments import split
 
     given = split(pairs, json_arguments)
     env = _environment(name, url, instance, timeout)
@@ -67,14 +67,21 @@ def command(
 
 def _environment(name: str, url: str | None, instance: str | None, timeout: float) -> Environment:
     """What to call: an instance through its gateway, or a runtime directly."""
-    from . import target
+    from ...client import where
+    from ...client.address import Located
+    from .. import connection, prefixes, target
 
     prefix, slash, _ = name.partition("/")
     full_name = prefix if slash and "@" in prefix else "local"
-    known = settings.client_settings()
     if instance:
-        return target.behind_gateway(full_name, url or known.system_url, timeout, instance=instance)
-    return target.runtime(full_name, url or known.direct_address or _RUN_ADDRESS, timeout)
+        gateway = connection.known(url, option="the option --url")
+        instance = gateway.run(lambda api: prefixes.instance(api, str(instance)))
+        return target.behind_gateway(full_name, gateway.url, timeout, instance=instance, api_key=gateway.api_key)
+    if url is None:
+        url = where.runtime(settings.client_settings(), None) or Located(_RUN_ADDRESS, "the default of aenv call")
+    else:
+        url = Located(url, "the option --url")
+    return target.runtime(full_name, url, timeout)
 
 
 async def _call(env: Environment, name: str, kind: str, given: Given, as_json: bool) -> int:

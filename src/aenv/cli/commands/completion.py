@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from . import output
+from .. import output
 
 
 @click.command("completion")
@@ -19,7 +19,7 @@ def command(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    from .main import cli
+    from ..main import cli
 
     kind = get_completion_class(shell)
     assert kind is not None  # the three of the choice come with click

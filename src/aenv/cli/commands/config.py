@@ -9,12 +9,13 @@ from typing import Any
 
 import click
 
-from . import config_file, output, parameters
+from .. import config_file, output, parameters
+from ..groups import Group
 
 _REVEAL = click.option("--reveal", is_flag=True, help="Show passwords and keys too.")
 
 
-@click.group("config")
+@click.group("config", cls=Group)
 def command() -> None:
     """Look at and change the settings of the command line, in cli_config.json.
 

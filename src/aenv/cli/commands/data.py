@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import click
 
-from .. import settings
-from . import output, parameters
+from ...base import settings
+from .. import output, parameters
+from ..groups import Group
+from . import prepare
 
 
-@click.group("data")
+@click.group("data", cls=Group)
 def command() -> None:
-    """Fetch the data that benchmarks publish, and list what is here."""
+    """Fetch the data and programs that environments need, and list what is here."""
+
+
+command.add_command(prepare.command)
 
 
 @command.command("list")
 @parameters.formats
 def list_data(as_json: bool) -> None:
     """Print which data is known, and where this machine has it."""
-    from ..data.sources import overview
+    from ...artifacts.data.sources import overview
 
     found = overview(settings.home())
     if as_json:
@@ -33,13 +38,15 @@ def list_data(as_json: bool) -> None:
 )
 @click.option("--force", is_flag=True, help="In the place of what is there.")
 def pull(name: str, source: str, force: bool) -> None:
-    """Fetch the data NAME (tau2, swebench, terminalbench), compare its checksums, and keep it in the home folder.
+    """Fetch the data NAME, compare its checksums, and keep it in the home folder.
+
+    NAME is tau2, swebench, terminalbench or browser. The last is Chromium; apt-get fetches it, without root.
 
     An interrupted pull goes on where it stopped. At a URL there must be a manifest.json with the path, sha256 and
     size of every file; what was pulled has one, so that any web server can offer it to others.
     """
-    from ..data.pull import pull as fetch
-    from .progress import bar
+    from ...artifacts.data.pull import pull as fetch
+    from ..progress import bar
 
     home = settings.home()
     pulled = fetch(name, home, bar, source=source, force=force)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from .. import refs
-from . import output, parameters
+from ...base import refs
+from .. import output, parameters
 
 
 @click.command("delete")
@@ -14,7 +14,7 @@ from . import output, parameters
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def command(ref: refs.Ref, force: bool, yes: bool) -> None:
     """Delete a version. Instances of it that run go on to their end."""
-    from .platform import ask_hub
+    from ..platform import ask_hub
 
     parameters.confirm(f"delete {ref} for good", yes)
     ask_hub(lambda hub: hub.delete(ref, force=force))

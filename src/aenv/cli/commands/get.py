@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import refs
-from . import output, parameters
+from ...base import refs
+from .. import output, parameters
 
 if TYPE_CHECKING:
-    from ..client.hub import Hub
+    from ...client.hub import Hub
 
 
 @click.command("get")
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @parameters.formats
 def command(ref: refs.Ref, version: str | None, history: bool, as_json: bool) -> None:
     """Print an environment's details: its tools, functions and rewards, its resources, its README."""
-    from .platform import ask_hub
+    from ..platform import ask_hub
 
     if version:
         ref = refs.parse(f"{ref.name}@{version}")
@@ -36,8 +36,8 @@ def command(ref: refs.Ref, version: str | None, history: bool, as_json: bool) ->
 
 
 async def _get(hub: Hub, ref: refs.Ref) -> Mapping[str, Any]:
-    found, root = await hub.get(ref), await hub.root(ref)
-    return {**found, "root": root} if root else found
+    found, here = await hub.get(ref), await hub.runs_on(ref)
+    return {**found, **{key: here[key] for key in ("root", "python", "note") if here.get(key)}}
 
 
 def _print(env: Mapping[str, Any]) -> None:
@@ -68,8 +68,9 @@ def _fields(env: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for kind, names in (env.get("dependencies") or {}).items():
         if names:
             yield kind, ", ".join(map(str, names))
-    if env.get("root"):
-        yield "root", env["root"]
+    for key in ("root", "python", "note"):
+        if env.get(key):
+            yield key, env[key]
     deploy = env.get("deploy_config") or {}
     yield "resources", ", ".join(f"{key} {deploy[key]}" for key in ("cpu", "memory") if key in deploy)
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .. import settings
-from . import output, parameters
+from ...base import settings
+from .. import output, parameters
+from ..groups import Group
 
 if TYPE_CHECKING:
-    from ..roots.images import Images
+    from ...isolation.rootfs.images import Images
 
 _HOME = click.option(
     "--home",
@@ -24,7 +25,7 @@ _HOME = click.option(
 )
 
 
-@click.group("image")
+@click.group("image", cls=Group)
 def command() -> None:
     """Bring container images to this machine, list and remove them: environments that name one live in it."""
 
@@ -90,6 +91,6 @@ def pull(ref: str, program: str | None, home: Path | None) -> None:
 
 
 def _images(home: Path | None, program: str = "") -> Images:
-    from ..roots.images import Images
+    from ...isolation.rootfs.images import Images
 
     return Images(home or settings.home(), pull=program)  # type: ignore[arg-type]  # one of the choices above

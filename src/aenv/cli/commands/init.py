@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from .. import refs
-from ..errors import InvalidRequest
-from . import output, scaffold
+from ...base import refs
+from ...base.errors import InvalidRequest
+from .. import output, scaffold
 
 
 def _new_name(ctx: click.Context, parameter: click.Parameter, value: str) -> str:

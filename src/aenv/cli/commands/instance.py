@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import connection, instance_inside, output, parameters
-from .connection import Gateway
+from .. import connection, output, parameters, prefixes, progress
+from ..connection import Gateway
+from ..groups import Group
+from . import instance_inside
 
 if TYPE_CHECKING:
-    from ..addresses import Origin
-    from ..client.api import Api
-    from ..client.launch import Launched, Limits
-    from ..refs import Ref
+    from ...base.addresses import Origin
+    from ...base.refs import Ref
+    from ...client.api import Api
+    from ...client.launch import Launched, Limits
 
 _DURATION: Any = {"callback": parameters.seconds, "metavar": "DURATION", "show_default": True}
 
 
-@click.group("instance")
+@click.group("instance", cls=Group)
 def command() -> None:
     """Make, look at, use and end instances of environments."""
 
@@ -31,6 +33,7 @@ def command() -> None:
 @click.option(
     "-e", "--env", "variables", multiple=True, callback=connection.pairs, metavar="KEY=VALUE", help="A variable."
 )
+@connection.SECRETS
 @click.option("-a", "--arg", "arguments", multiple=True, metavar="TEXT", help="An argument of the environment.")
 @click.option("--label", "labels", multiple=True, callback=connection.pairs, metavar="KEY=VALUE", help="A label.")
 @click.option("--owner", help="Whose it is.  [default: that of cli_config.json]")
@@ -57,6 +60,7 @@ def create(
     gateway: Gateway,
     env_name: str | None,
     variables: dict[str, str],
+    secrets: dict[str, dict[str, str]],
     arguments: tuple[str, ...],
     labels: dict[str, str],
     owner: str | None,
@@ -73,15 +77,15 @@ def create(
     """Make an instance of ENV, or of the project in the current folder, and show it once it is ready."""
     import asyncio
 
-    from .. import quantities
-    from ..client.embedded import forwarded, found_by
-    from ..client.launch import Limits
+    from ...base import quantities
+    from ...client.embedded import forwarded, found_by
+    from ...client.launch import Limits
 
     given["datasource"] = found_by(gateway.url, given["datasource"])
     environment = connection.environment(env_name)
     body: dict[str, Any] = {
         "envName": environment,
-        "environment_variables": forwarded(gateway.url, environment, variables),
+        "environment_variables": forwarded(gateway.url, environment, {**variables, **secrets}),
         "arguments": list(arguments),
         "labels": labels,
         "owner": owner or gateway.owner,
@@ -107,13 +111,15 @@ def create(
 async def _launch(
     origin: Origin, api_key: str | None, limits: Limits, body: dict[str, Any], count: int | None
 ) -> list[Launched]:
-    from .. import refs, wire
-    from ..client import launch
+    from ...base import refs, wire
+    from ...client import launch
 
-    if count:
-        return await launch.create_many(origin, api_key, limits, count, body)
-    id = wire.new_instance_id(refs.parse(body["envName"]).name)
-    return [await launch.create(origin, api_key, limits, id, body)]
+    what = f"starting {count or 'an'} instance{'s' if count and count > 1 else ''} of {body['envName']}"
+    async with progress.creating(what):
+        if count:
+            return await launch.create_many(origin, api_key, limits, count, body)
+        id = wire.new_instance_id(refs.parse(body["envName"]).name)
+        return [await launch.create(origin, api_key, limits, id, body)]
 
 
 @command.command("list")
@@ -129,20 +135,39 @@ async def _launch(
 def list_(
     gateway: Gateway, name: str | None, version: str | None, limit: int, as_json: bool, **filters: str | None
 ) -> None:
-    """List instances, oldest first."""
+    """List instances, oldest first, and then the replicas of services."""
     if version and not name:
         raise click.UsageError("--version needs --name")
     which = f"{name}@{version}" if version else name or "*"
     chosen = {key: value for key, value in filters.items() if value is not None}
-    found = gateway.run(lambda api: api.list_instances(which, limit=limit, **chosen))
+
+    async def listed(api: Api) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        found = await api.list_instances(which, limit=limit, **chosen)
+        # Replicas have no labels, and come after the last page.
+        with_replicas = len(found) < limit and not chosen.keys() - {"owner", "cursor"}
+        return found, await _replicas(api, which, chosen.get("owner")) if with_replicas else []
+
+    found, replicas = gateway.run(listed)
     if as_json:
-        output.json(found)
-    elif found:
-        _table(found)
+        output.json([*found, *replicas])
+    elif found or replicas:
+        _table([*found, *replicas])
     else:
         output.talk("no instances")
     if len(found) == limit:
         output.talk(f"there may be more: --cursor {found[-1]['id']}")
+
+
+async def _replicas(api: Api, which: str, owner: str | None) -> list[dict[str, Any]]:
+    """The replicas of services, in the form of instances; `service` says whose they are."""
+    from ...client.services import Services
+
+    return [
+        {"id": id, "service": service["id"], **{key: service.get(key) for key in _OF_SERVICE}}
+        for service in await Services(api).list(which)
+        if owner in (None, service.get("owner"))
+        for id in service.get("instances", ())
+    ]
 
 
 @command.command("get")
@@ -151,7 +176,11 @@ def list_(
 @connection.formats
 def get(gateway: Gateway, id: str, as_json: bool) -> None:
     """Show all about an instance."""
-    found = gateway.run(lambda api: api.get_instance(id))
+
+    async def named(api: Api) -> dict[str, Any]:
+        return await api.get_instance(await prefixes.instance(api, id))
+
+    found = gateway.run(named)
     if as_json:
         output.json(found)
         return
@@ -172,12 +201,17 @@ def delete(gateway: Gateway, ids: tuple[str, ...], label: str | None, yes: bool)
     """End instances: those with these ids, or with a label."""
     if bool(ids) == bool(label):
         raise click.UsageError("say which instances: by their ids, or by --label")
-    parameters.confirm(f"end {f'all instances with the label {label}' if label else ', '.join(ids)}", yes)
+
+    async def whole(api: Api) -> list[str]:
+        return [await prefixes.instance(api, id) for id in ids]
+
+    found = gateway.run(whole)
+    parameters.confirm(f"end {f'all instances with the label {label}' if label else ', '.join(found)}", yes)
 
     async def end(api: Api) -> None:
         if label:
             output.talk(f"ended {await api.delete_instances(label)}")
-        for id in ids:
+        for id in found:
             await api.delete_instance(id, missing_ok=False)
             output.talk(f"ended {id}")
 
@@ -190,7 +224,11 @@ def delete(gateway: Gateway, ids: tuple[str, ...], label: str | None, yes: bool)
 @connection.options
 def renew(gateway: Gateway, id: str, ttl: str) -> None:
     """Let an instance live for TTL (30m unless given) from now, and say until when."""
-    output.data(str(gateway.run(lambda api: api.renew_instance(id, ttl))["expires_at"]))
+
+    async def renewed(api: Api) -> dict[str, Any]:
+        return await api.renew_instance(await prefixes.instance(api, id), ttl)
+
+    output.data(str(gateway.run(renewed)["expires_at"]))
 
 
 @command.command("info")
@@ -200,7 +238,7 @@ def renew(gateway: Gateway, id: str, ttl: str) -> None:
 @connection.formats
 def info(ref: Ref, system_url: str | None, api_key: str | None, as_json: bool) -> None:
     """Show an environment and its tools, as the hub knows them. Makes no instance."""
-    from . import platform
+    from .. import platform
 
     key = connection.known(system_url, api_key).api_key
     found = platform.ask_hub(lambda hub: hub.get(ref), system_url, key)
@@ -217,6 +255,7 @@ def info(ref: Ref, system_url: str | None, api_key: str | None, as_json: bool) -
 for _inside in (instance_inside.logs, instance_inside.exec_, instance_inside.copy):
     command.add_command(_inside)
 
+_OF_SERVICE = ("env", "owner", "status", "created_at")
 _SHOWN = (
     "status",
     "reason",

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import connection, output, parameters
-from .connection import Gateway
+from .. import connection, output, parameters, prefixes
+from ..connection import Gateway
 
 if TYPE_CHECKING:
-    from ..client.api import Api
+    from ...client.api import Api
 
 _REMOTE = re.compile(r"([a-z0-9-]{2,}):(.*)\Z", re.DOTALL)
 
@@ -25,9 +25,9 @@ def logs(gateway: Gateway, id: str, follow: bool) -> None:
     """Print what an instance has printed."""
 
     async def lines(api: Api) -> None:
-        from ..client.remote import Remote
+        from ...client.remote import Remote
 
-        async for line in Remote(api, id).logs(follow=follow):
+        async for line in Remote(api, await prefixes.instance(api, id)).logs(follow=follow):
             output.data(line)
 
     gateway.run(lines)
@@ -56,10 +56,11 @@ def exec_(gateway: Gateway, id: str, words: tuple[str, ...], with_stdin: bool, t
     stdin = sys.stdin.buffer.read() if with_stdin else b""
 
     async def run(api: Api) -> int:
-        from ..client.remote import Remote
+        from ...client.remote import Remote
 
         command = words[0] if len(words) == 1 else words
-        async for piece in Remote(api, id).exec_stream(command, timeout=timeout, stdin=stdin):
+        remote = Remote(api, await prefixes.instance(api, id))
+        async for piece in remote.exec_stream(command, timeout=timeout, stdin=stdin):
             if piece.exit_code is not None:
                 return piece.exit_code
             output.raw(piece.data, to_stderr=piece.stream == "stderr")
@@ -82,12 +83,12 @@ def copy(gateway: Gateway, source: str, target: str) -> None:
         raise click.UsageError("one of SOURCE and TARGET must be ID:PATH, and the other a path here")
 
     async def transfer(api: Api) -> int:
-        from ..client.remote import Remote
+        from ...client.remote import Remote
 
         if there:
-            return await Remote(api, there[1]).upload(source, there[2])
+            return await Remote(api, await prefixes.instance(api, there[1])).upload(source, there[2])
         assert here
-        return await Remote(api, here[1]).download(here[2], target)
+        return await Remote(api, await prefixes.instance(api, here[1])).download(here[2], target)
 
     count = gateway.run(transfer)
     output.talk(f"copied {count} file{'' if count == 1 else 's'}")

@@ -1,13 +1,14 @@
-"""`aenv list`: the environments that the hub knows, or those that come with this package."""
+"""`aenv list`: the environments that the hub knows, and those that come with this package."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
-from ..data.builtin import built_in
-from . import output, parameters
+from ...artifacts.data.builtin import built_in
+from .. import output, parameters
 
 
 @click.command("list")
@@ -20,35 +21,31 @@ from . import output, parameters
 @click.option(
     "-o", "--offset", type=click.IntRange(0), default=0, show_default=True, help="How many to leave out first."
 )
-@click.option("--builtin", is_flag=True, help="Those that come with aenv, and start without being pushed.")
+@click.option("--builtin", is_flag=True, help="Only those that come with aenv, and start without being pushed.")
 @parameters.formats
 def command(
     text: str, name: str, tags: tuple[str, ...], limit: int, offset: int, builtin: bool, as_json: bool
 ) -> None:
-    """List environments; with TEXT, those whose name, description or tags contain it."""
-    wanted = [tag.strip() for part in tags for tag in part.split(",") if tag.strip()]
-    if builtin:
-        _print_built_in(text.lower().split(), name, wanted, slice(offset, offset + limit), as_json)
-        return
-    from .platform import ask_hub
+    """List environments; with TEXT, those whose name, description or tags contain it.
 
-    found, total = ask_hub(lambda hub: hub.list(limit=limit, offset=offset, q=text, name=name, tags=wanted))
+    First those of the hub, then those that come with aenv.
+    """
+    wanted = [tag.strip() for part in tags for tag in part.split(",") if tag.strip()]
+    shipped = _built_in(text.lower().split(), name, wanted)
+    found: list[dict[str, Any]] = []
+    of_hub = 0
+    if not builtin:
+        from ..platform import ask_hub
+
+        found, of_hub = ask_hub(lambda hub: hub.list(limit=limit, offset=offset, q=text, name=name, tags=wanted))
+    # A page goes on with what comes with aenv where the hub's part of the list ends.
+    first = max(0, offset - of_hub)
+    total = of_hub + len(shipped)
+    found = [*found, *shipped[first : first + limit - len(found)]]
     if as_json:
         output.json(found)
     elif found:
-        output.table(
-            ("Name", "Version", "Status", "Description", "Created"),
-            [
-                (
-                    env["name"],
-                    env["version"],
-                    output.status(env),
-                    output.first_line(env.get("description")),
-                    output.minute(env.get("created_at")),
-                )
-                for env in found
-            ],
-        )
+        output.table(("Name", "Version", "Status", "Description", "Created"), list(map(_row, found)))
     shown = offset + len(found)
     if not found and not as_json:
         output.talk("no environments" if not total else f"nothing beyond {total}")
@@ -56,17 +53,29 @@ def command(
         output.talk(f"{len(found)} of {total}; --offset {shown} prints the next")
 
 
-def _print_built_in(words: Sequence[str], name: str, tags: Sequence[str], page: slice, as_json: bool) -> None:
-    found = [
-        project
+def _row(env: Mapping[str, Any]) -> tuple[str, ...]:
+    also = f" (also {', '.join(env['aliases'])})" if env.get("aliases") else ""
+    return (
+        env["name"],
+        env["version"],
+        "Built-in" if env.get("builtin") else output.status(env),
+        output.first_line(env.get("description")) + also,
+        output.minute(env.get("created_at")),
+    )
+
+
+def _built_in(words: Sequence[str], name: str, tags: Sequence[str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": project.name,
+            "version": project.version,
+            "aliases": list(map(str, project.aliases)),
+            "description": project.description,
+            "tags": list(project.tags),
+            "builtin": True,
+        }
         for versions in built_in().values()
         for project in versions.values()
         if project.ref not in project.aliases and (not name or project.name == name) and {*tags} <= {*project.tags}
         if all(word in " ".join((project.name, project.description, *project.tags)).lower() for word in words)
     ]
-    rows = [(each.name, each.version, list(map(str, each.aliases)), each.description) for each in found[page]]
-    if as_json:
-        output.json([dict(zip(("name", "version", "aliases", "description"), row, strict=True)) for row in rows])
-    else:
-        lines = [(name, version, ", ".join(also), output.first_line(about)) for name, version, also, about in rows]
-        output.table(("Name", "Version", "Aliases", "Description"), lines)

@@ -1,4 +1,4 @@
-"""`aenv login`: remember a gateway's address and our key for it."""
+"""`aenv login` and `aenv logout`: remember a gateway's address and our key for it, and forget them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from . import config_file, output
+from .. import config_file, output
 
 
 @click.command("login")
@@ -15,10 +15,10 @@ from . import config_file, output
 def command(url: str | None, api_key: str | None) -> None:
     """Check a key at the gateway or hub at URL (the one in use unless given), and remember both.
 
-    They are kept in ~/.aenv/cli_config.json ($AENV_HOME), which only you can read.
+    They are kept in ~/.aenv/cli_config.json ($AENV_HOME), which only you can read; the SDK uses them too.
     """
-    from ..client.hub import Hub
-    from . import platform
+    from ...client.hub import Hub
+    from .. import platform
 
     url = url or platform.hub_address()[0]
     if not url:
@@ -33,6 +33,24 @@ def command(url: str | None, api_key: str | None) -> None:
     values["hub_config"] = {**values.get("hub_config", {}), "hub_backend": url, "api_key": api_key}
     config_file.write(file, values)
     output.talk(f"logged in to {url} as {who['user']} ({who['role']})")
+
+
+@click.command("logout")
+def logout() -> None:
+    """Forget the address and the key that `aenv login` has kept. The key stays valid at its gateway."""
+    file = config_file.own_path()
+    values = config_file.read(file)
+    hub = dict(values.get("hub_config", {}))
+    url = values.pop("system_url", None) or hub.get("hub_backend")
+    key = hub.pop("api_key", None)
+    hub.pop("hub_backend", None)
+    if not (url or key):
+        output.talk("not logged in")
+        return
+    if "hub_config" in values:
+        values["hub_config"] = hub
+    config_file.write(file, values)
+    output.talk(f"logged out of {url}")
 
 
 def _ask() -> str:

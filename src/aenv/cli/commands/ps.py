@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from . import connection, output, usage
-from .connection import Gateway
+from .. import connection, output, usage
+from ..connection import Gateway
 
 
 @click.command("ps")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import refs
-from . import output, parameters
+from ...base import refs
+from .. import output, parameters
 
 if TYPE_CHECKING:
-    from ..client.hub import Hub
+    from ...client.hub import Hub
 
 
 @click.command("pull")
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Into a folder that is not empty; replaces the project's files alone.")
 def command(ref: refs.Ref, folder: Path | None, force: bool) -> None:
     """Fetch the project of an environment: the latest version, or the one named (also a range: 'echo@^1.2')."""
-    from .. import bundles
-    from .platform import ask_hub
+    from ...artifacts import bundles
+    from ..platform import ask_hub
 
     folder = folder or Path(ref.name)
     if folder.exists() and any(folder.iterdir()) and not force:
@@ -48,7 +48,7 @@ def command(ref: refs.Ref, folder: Path | None, force: bool) -> None:
 
 async def _fetch(hub: Hub, ref: refs.Ref, archive: Path) -> dict[str, Any]:
     """The record of the version, whose bundle is in the file `archive` then."""
-    from .progress import bar
+    from ..progress import bar
 
     record = await hub.get(ref)
     exact = refs.Ref(record["name"], record["version"])

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import refs
-from ..errors import InvalidRequest
-from . import output, project
+from ...base import refs
+from ...base.errors import AEnvError, InvalidRequest
+from .. import output, project
 
 if TYPE_CHECKING:
-    from ..client.hub import Hub
-    from .packing import Packed
+    from ...client.hub import Hub
+    from ..packing import Packed
 
 
 def _version(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -59,7 +59,7 @@ def command(
     """
     import asyncio
 
-    from . import image, packing
+    from .. import image, packing
 
     found = project.named(what, work_dir)
     with tempfile.TemporaryDirectory(prefix="aenv-push-") as work:
@@ -79,7 +79,7 @@ def command(
 
 async def _push(packed: Packed, body: dict[str, Any], force: bool, *, verify: bool) -> bool:
     """Whether the version is new."""
-    from . import packing, platform, progress
+    from .. import packing, platform, progress
 
     metadata = {"metadata": await packing.describe(packed.project)} if verify else {}
     ref, bundle = packed.project.ref, packed.bundle
@@ -91,7 +91,18 @@ async def _push(packed: Packed, body: dict[str, Any], force: bool, *, verify: bo
             await hub.update(ref, {**body, **metadata})
         else:
             await hub.create({**body, **metadata})
+        await _tell_of_python(hub, ref)
     return not known
+
+
+async def _tell_of_python(hub: Hub, ref: refs.Ref) -> None:
+    """Say so when its instances there do not run on the Python that it asks for. It is pushed, whatever comes."""
+    try:
+        note = (await hub.runs_on(ref)).get("note")
+    except AEnvError as error:
+        note = f"the server does not say which Python its instances run on: {error.message}"
+    if note:
+        output.talk(f"note: {note}")
 
 
 async def _known(hub: Hub, packed: Packed, force: bool) -> bool:

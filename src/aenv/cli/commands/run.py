@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import settings
-from ..data.folders import on_host
-from . import output, parameters, project
+from ...artifacts.data.folders import on_host
+from ...base import settings
+from .. import output, parameters, project
 
 if TYPE_CHECKING:
-    from .supervise import Plan, Ready
+    from ..supervise import Plan, Ready
 
 
 class _WithArguments(click.Command):
@@ -101,7 +101,8 @@ class Options:
 
 
 def _plan(options: Options, arguments: tuple[str, ...]) -> Plan:
-    from .supervise import Plan
+    from ...artifacts.pythons.choosing import note_on_our_own
+    from ..supervise import Plan
 
     folder = options.work_dir.resolve()
     path = (folder / (options.path or ".")).resolve()
@@ -118,8 +119,13 @@ def _plan(options: Options, arguments: tuple[str, ...]) -> Plan:
     if found:
         # As in an instance, where what its creator gives wins over config.json: here the shell does.
         variables = {**found.environment_variables, **variables, "AENV_ENVIRONMENT": str(found.ref)}
+        for variable, secret in found.secrets.items():
+            if variable not in variables:
+                output.talk(f"{variable} is not set: config.json takes it from the secret {secret!r} of a gateway")
         if found.data and (data := on_host(found.data, settings.home())):
             variables[found.data.variable] = str(data)  # further folders are where the shell's variables say
+        if note := note_on_our_own(found):
+            output.talk(f"note: {note}")
         flags += ["--call-timeout", f"{found.call_timeout:g}"] if found.call_timeout else []
     return Plan(path, flags, arguments, folder, variables)
 
@@ -140,9 +146,9 @@ def _listen(host: str, port: int, flag: str) -> socket.socket:
 
 
 async def _serve(options: Options, plan: Plan, listener: socket.socket) -> int:
-    from . import inspector
-    from .supervise import supervise
-    from .watch import watching
+    from .. import inspector
+    from ..supervise import supervise
+    from ..watch import watching
 
     url = _url(options.host, listener.getsockname()[1])
     async with AsyncExitStack() as stack:
@@ -156,10 +162,12 @@ def _announce(options: Options, url: str, ready: Ready) -> None:
     """What an author wants to know once the environment serves."""
     if options.quiet:
         return
-    tools = [(tool["name"], (tool.get("description") or "").partition("\n")[0]) for tool in ready["tools"]]
-    if tools:
-        output.table(("TOOL", "DESCRIPTION"), tools)
-    lines = ["", f"mcp      {url}/mcp", f"health   {url}/health"]
+    for kind in ("tools", "functions", "rewards"):
+        if ready[kind]:
+            rows = [(each["name"], output.first_line(each.get("description"))) for each in ready[kind]]
+            output.table((kind.removesuffix("s").upper(), "DESCRIPTION"), rows)
+            output.data("")
+    lines = [f"mcp      {url}/mcp", f"health   {url}/health"]
     if options.control_port:
         lines.append(f"control  {_url(options.host, options.control_port)}")
     output.data("\n".join([*lines, "", f"export DUMMY_INSTANCE_IP={url}"]))

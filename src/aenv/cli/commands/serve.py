@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import logs, quantities, settings
-from ..errors import InvalidRequest
-from . import output, parameters, project
+from ...base import config, quantities, settings
+from ...base.errors import InvalidRequest
+from .. import output, parameters, project
 
 if TYPE_CHECKING:
-    from ..gateway.app import GatewayAddress
+    from ...control.gateway.app import GatewayAddress
 
 
 def _numbers(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
@@ -26,6 +26,20 @@ def _numbers(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
         if not name or not equals or not number.isdecimal():
             raise click.BadParameter(f"write {value!r} as 'name=number'", ctx, parameter)
         found[name] = int(number)
+    return found
+
+
+def _folders(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
+    """Options such as "KIT_DATA_DIR=/srv/kit"."""
+    found = {}
+    for value in values:
+        name, _, path = value.partition("=")
+        if not config.is_folder_variable(name):
+            message = f"{name!r} is not a variable of data; write 'KIT_DATA_DIR=PATH' or 'KIT_GIT_DIR=PATH'"
+            raise click.BadParameter(message, ctx, parameter)
+        if not path or not Path(path).expanduser().is_dir():
+            raise click.BadParameter(f"{path!r} is not a folder", ctx, parameter)
+        found[name] = Path(path).expanduser().absolute()
     return found
 
 
@@ -61,6 +75,7 @@ def _amount(
     show_default=True,
     help="Data port; 0 takes a free one.",
 )
+@parameters.METRICS_ADDRESS
 @click.option(
     "--engine",
     type=click.Choice(["native", "process"]),
@@ -76,6 +91,7 @@ def _amount(
 @click.option("--insecure", is_flag=True, help="Listen beyond this machine although there are no accounts.")
 @parameters.STORE
 @parameters.BLOBS
+@click.option("--no-self-check", is_flag=True, help="Give rewards without the self-check of their tasks.")
 @click.option("--require-data-token", is_flag=True, help="An instance's id alone does not open it.")
 @click.option(
     "--rate-limit",
@@ -118,6 +134,14 @@ def _amount(
     help="A folder with data that instances may be given to read; any number of times.",
 )
 @click.option(
+    "--data-folder",
+    "data_folders",
+    multiple=True,
+    callback=_folders,
+    metavar="VARIABLE=PATH",
+    help="The folder that pushed environments get for this variable of their 'data', as in KIT_DATA_DIR=/srv/kit.",
+)
+@click.option(
     "--pull",
     type=click.Choice(["skopeo", "podman"]),
     callback=lambda ctx, parameter, value: value or "",
@@ -143,6 +167,7 @@ def _amount(
     metavar="SIZE",
     help="What blank instances, made in advance, may take; 0 makes none.  [default: a tenth of all memory]",
 )
+@parameters.ALLOW_ORIGIN
 @click.option("--no-history", is_flag=True, help="Instances do not remember their last calls.")
 @click.option("--keep-instances", is_flag=True, help="Leave instances running on stop, for the next gateway.")
 @click.option(
@@ -154,6 +179,7 @@ def _amount(
     help="How long an instance may take to become ready.",
 )
 @click.option("--log-level", type=parameters.LOG_LEVEL, default="INFO", show_default=True, help="How much to log.")
+@parameters.LOG_FILE
 @click.option("--log-json", is_flag=True, help="Log a line of JSON for each event.")
 @click.option(
     "--socket",
@@ -176,20 +202,22 @@ def command(
     home: Path | None,
     start_timeout: float,
     log_level: str,
+    log_file: Path | None,
     log_json: bool,
     socket: Path | None,
     ready_fd: int | None,
     capacity_cpu: float | None,
     capacity_memory: int | None,
     no_history: bool,
+    no_self_check: bool,
     **same: Any,
 ) -> None:
     """Run a gateway that makes instances of the environments at PATH, and of those in its home folder."""
     for path in paths:
         project.load(path)  # a broken config.json is found before anything is opened
-    from ..gateway import app
+    from ...control.gateway import app
 
-    logs.configure(log_level, as_json=log_json)
+    parameters.start_log(log_level, log_file, as_json=log_json)
     app.run(
         settings.GatewaySettings(
             host=host,
@@ -203,6 +231,7 @@ def command(
             capacity_cpus=capacity_cpu,
             capacity_memory_bytes=capacity_memory,
             keep_history=not no_history,
+            self_check=not no_self_check,
             **same,  # the options that are called as the settings are
         ),
         lambda address: _announce(address, engine, ready_fd),
@@ -213,12 +242,28 @@ def _announce(address: GatewayAddress, engine: str, ready_fd: int | None) -> Non
     if address.socket:
         output.talk(f"socket   {address.socket}")
     else:
-        output.talk(f"control  {address.url}\ndata     {address.data_url}\n\nexport AENV_SYSTEM_URL={address.url}")
-    if engine == "process":
-        output.talk("this engine does not isolate instances: serve code that you trust")
+        output.talk(f"control  {address.url}\ndata     {address.data_url}")
+    if address.metrics_url:
+        output.talk(f"metrics  {address.metrics_url}")
+    output.talk(f"engine   {engine}: {_isolation(engine)}")
+    if not address.socket:
+        output.talk(f"\nexport AENV_SYSTEM_URL={address.url}")
     if ready_fd is not None:
         ready = {"url": address.url, "data_url": address.data_url}
         if address.socket:
             ready = {"socket": str(address.socket)}
+        if address.metrics_url:
+            ready["metrics_url"] = address.metrics_url
         with os.fdopen(ready_fd, "w") as pipe:
             pipe.write(json.dumps(ready) + "\n")
+
+
+def _isolation(engine: str) -> str:
+    if engine == "process":
+        return "does not isolate instances; serve code that you trust"
+    from ...isolation.sandbox import probe
+
+    missing = probe.missing_isolation()
+    if missing:
+        return f"cannot isolate instances on this host, so creates are refused: {missing}; or --engine process"
+    return "every instance has namespaces and a root file system of its own, no capabilities, and seccomp"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import connection, output, parameters, project
-from .connection import Gateway
+from .. import connection, output, parameters, prefixes, project
+from ..connection import Gateway
+from ..groups import Group
+
+if TYPE_CHECKING:
+    from ...client.api import Api
 
 _VARIABLES = click.option(
     "-e", "--env", "variables", multiple=True, callback=connection.pairs, metavar="KEY=VALUE", help="A variable."
@@ -18,7 +22,7 @@ _VARIABLES = click.option(
 _RESOURCES = {"cpu": "cpu", "memory": "memory", "ephemeral_storage": "ephemeralStorage"}
 
 
-@click.group("service")
+@click.group("service", cls=Group)
 def command() -> None:
     """Make, look at, change and end services."""
 
@@ -27,8 +31,14 @@ def command() -> None:
 @click.argument("env_name", metavar="[ENV]", required=False)
 @click.option("-s", "--service-name", help="What it is called.  [default: made up]")
 @click.option("-r", "--replicas", type=click.IntRange(1), help="How many run.  [default: config.json's, or 1]")
-@click.option("-p", "--port", type=click.IntRange(1, 65535), help="The port that it serves on.")
+@click.option(
+    "-p",
+    "--port",
+    type=click.IntRange(1, 65535),
+    help="The port inside its replicas that requests go to, where a server of the environment listens.",
+)
 @_VARIABLES
+@connection.SECRETS
 @click.option("--enable-storage", is_flag=True, help="Keep its files; needs one replica.")
 @click.option("--owner", help="Whose it is.  [default: that of cli_config.json]")
 @connection.options
@@ -40,6 +50,7 @@ def create(
     replicas: int | None,
     port: int | None,
     variables: dict[str, str],
+    secrets: dict[str, dict[str, str]],
     enable_storage: bool,
     owner: str | None,
     as_json: bool,
@@ -48,7 +59,7 @@ def create(
 
     What is not said here comes from config.json's deployConfig.service, then from deployConfig.
     """
-    from ..client.services import Services
+    from ...client.services import Services
 
     name, deploy = _configured(env_name)
     given = {
@@ -56,7 +67,7 @@ def create(
         "replicas": replicas,
         "port": port,
         "owner": owner or gateway.owner,
-        "environment_variables": {**_texts(deploy.get("environmentVariables", {})), **variables} or None,
+        "environment_variables": {**_variables(deploy), **variables, **secrets} or None,
     }
     body = {"envName": name, **_from_config(name, deploy, enable_storage)}
     body |= {key: value for key, value in given.items() if value is not None}
@@ -69,7 +80,7 @@ def create(
 @connection.formats
 def list_(gateway: Gateway, name: str | None, as_json: bool) -> None:
     """List services."""
-    from ..client.services import Services
+    from ...client.services import Services
 
     found = gateway.run(lambda api: Services(api).list(name or "*"))
     if as_json:
@@ -86,9 +97,12 @@ def list_(gateway: Gateway, name: str | None, as_json: bool) -> None:
 @connection.formats
 def get(gateway: Gateway, id: str, as_json: bool) -> None:
     """Show a service."""
-    from ..client.services import Services
+    from ...client.services import Services
 
-    _show(gateway.run(lambda api: Services(api).get(id)), as_json)
+    async def named(api: Api) -> dict[str, Any]:
+        return await Services(api).get(await prefixes.service(api, id))
+
+    _show(gateway.run(named), as_json)
 
 
 @command.command("update")
@@ -97,6 +111,7 @@ def get(gateway: Gateway, id: str, as_json: bool) -> None:
 @click.option("--image", help="Run this image.")
 @click.option("--version", help="Run this version of the environment.")
 @_VARIABLES
+@connection.SECRETS
 @connection.options
 @connection.formats
 def update(
@@ -106,21 +121,26 @@ def update(
     image: str | None,
     version: str | None,
     variables: dict[str, str],
+    secrets: dict[str, dict[str, str]],
     as_json: bool,
 ) -> None:
     """Change a service while it serves. Variables are added to those it has."""
-    from ..client.services import Services
+    from ...client.services import Services
 
     given = {
         "replicas": replicas,
         "image": image,
         "version": version,
-        "environment_variables": variables or None,
+        "environment_variables": {**variables, **secrets} or None,
     }
     changes = {key: value for key, value in given.items() if value is not None}
     if not changes:
-        raise click.UsageError("say what to change: --replicas, --image, --version or --env")
-    _show(gateway.run(lambda api: Services(api).update(id, changes)), as_json)
+        raise click.UsageError("say what to change: --replicas, --image, --version, --env or --secret")
+
+    async def changed(api: Api) -> dict[str, Any]:
+        return await Services(api).update(await prefixes.service(api, id), changes)
+
+    _show(gateway.run(changed), as_json)
 
 
 @command.command("delete")
@@ -130,11 +150,43 @@ def update(
 @connection.options
 def delete(gateway: Gateway, id: str, yes: bool, delete_storage: bool) -> None:
     """End a service. Its storage is kept unless told."""
-    from ..client.services import Services
+    from ...client.services import Services
 
-    parameters.confirm(f"end {id}{' and delete its files' if delete_storage else ''}", yes)
-    gateway.run(lambda api: Services(api).delete(id, delete_storage=delete_storage))
-    output.talk(f"ended {id}")
+    whole = gateway.run(lambda api: prefixes.service(api, id))
+    parameters.confirm(f"end {whole}{' and delete its files' if delete_storage else ''}", yes)
+    gateway.run(lambda api: Services(api).delete(whole, delete_storage=delete_storage))
+    output.talk(f"ended {whole}")
+
+
+@command.command("logs")
+@click.argument("id")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until the replicas end.")
+@connection.options
+def logs(gateway: Gateway, id: str, follow: bool) -> None:
+    """Print what the replicas of a service have printed. Of several, a line begins with the end of its id."""
+    import asyncio
+
+    from ...client.services import Services
+
+    async def printed(api: Api) -> None:
+        services = Services(api)
+        whole = await prefixes.service(api, id)
+        replicas = (await services.get(whole))["instances"]
+        if not replicas:
+            output.talk(f"{whole} has no replica now")
+
+        async def one(replica: str) -> None:
+            mark = f"{replica[-6:]}  " if len(replicas) > 1 else ""
+            async for line in services.logs(whole, replica, follow=follow):
+                output.data(mark + line)
+
+        if follow:
+            await asyncio.gather(*map(one, replicas))
+        else:
+            for replica in replicas:
+                await one(replica)
+
+    gateway.run(printed)
 
 
 def _configured(env_name: str | None) -> tuple[str, Mapping[str, Any]]:
@@ -161,8 +213,10 @@ def _from_config(name: str, deploy: Mapping[str, Any], enable_storage: bool) -> 
     return fields
 
 
-def _texts(variables: Mapping[str, Any]) -> dict[str, str]:
-    return {name: str(value) for name, value in variables.items()}
+def _variables(deploy: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of config.json: texts, and secrets by their names."""
+    given = deploy.get("environmentVariables", {}).items()
+    return {name: value if isinstance(value, dict) else str(value) for name, value in given}
 
 
 def _show(service: Mapping[str, Any], as_json: bool) -> None:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .. import settings
-from . import output, parameters
+from ...base import settings
+from .. import output, parameters, prefixes
+from ..groups import Group
 
 if TYPE_CHECKING:
-    from ..serving.accounts import Accounts
+    from ...control.serving.accounts import Account, Accounts
 
 T = TypeVar("T")
 
@@ -37,8 +38,8 @@ def _stored(command: Callable[..., T]) -> Callable[..., T]:
 def _run(url: str, home: Path, act: Callable[[Accounts], Awaitable[T]]) -> T:
     import asyncio
 
-    from ..serving.accounts import Accounts
-    from ..stores.opening import open_store
+    from ...control.serving.accounts import Accounts
+    from ...control.stores.opening import open_store
 
     async def opened() -> T:
         async with open_store(url, home) as store:
@@ -47,7 +48,7 @@ def _run(url: str, home: Path, act: Callable[[Accounts], Awaitable[T]]) -> T:
     return asyncio.run(opened())
 
 
-@click.group("token")
+@click.group("token", cls=Group)
 def command() -> None:
     """Make, list and revoke accounts. As soon as there is one, gateways on this store ask for a token."""
 
@@ -71,7 +72,7 @@ def create(
     store: Any, user: str, role: str, max_instances: int | None, expires: float | None, as_json: bool
 ) -> None:
     """Make an account, and print its token: now, and never again."""
-    from ..serving.accounts import Role
+    from ...control.serving.accounts import Role
 
     account, token = store(lambda accounts: accounts.create(user, Role(role), max_instances, expires))
     if as_json:
@@ -86,7 +87,7 @@ def create(
 @_stored
 def list_(store: Any, as_json: bool) -> None:
     """List the accounts, oldest first."""
-    from ..serving.account_routes import show
+    from ...control.serving.account_routes import show
 
     rows = [show(account) for account in store(lambda accounts: accounts.list())]
     if as_json:
@@ -108,5 +109,10 @@ def list_(store: Any, as_json: bool) -> None:
 @_stored
 def revoke(store: Any, id: str) -> None:
     """Let a token open nothing any more; gateways that run notice within half a minute."""
-    account = store(lambda accounts: accounts.revoke(id))
+
+    async def revoked(accounts: Accounts) -> Account:
+        known = [account.id for account in await accounts.list()]
+        return await accounts.revoke(prefixes.only(id, known, "token"))
+
+    account = store(revoked)
     output.talk(f"revoked the token {account.id} of {account.user!r}")

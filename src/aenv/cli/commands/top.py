@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import connection, output, parameters, usage
-from .connection import Gateway
-from .usage import Row
+from .. import connection, output, parameters, usage
+from ..connection import Gateway
+from ..usage import Row
 
 if TYPE_CHECKING:
-    from ..client.api import Api
+    from ...client.api import Api
 
 _ORDERS: dict[str, Callable[[Row], float]] = {
     "cpu": lambda row: row.cpu_percent or 0.0,

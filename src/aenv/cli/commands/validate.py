@@ -6,26 +6,29 @@ from typing import Any
 
 import click
 
-from . import connection, eval, output
+from .. import connection, output
+from . import eval
 
 
 @click.command("validate")
 @click.argument("env", metavar="ENV|DIR")
 @eval.selection
+@eval.without_check
+@click.option("-v", "--verbose", is_flag=True, help="Print also what was held, known, or not applicable.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @connection.options
-def command(as_json: bool, **given: Any) -> int:
+def command(as_json: bool, verbose: bool, **given: Any) -> int:
     """Check an environment by its name, or the project in a folder. The exit code is 1 when a check fails.
 
     Checks its contract, that the reference solution of every task passes and that doing nothing does not, and that
     attempts to get the reward without solving the task are in vain.
     """
-    from ..tasks import validation
+    from ...rollouts import validation
 
     where = eval.asked(**given)
     report = validation.validated(where.opened, where.wanted, where.concurrency)
     if as_json:
         output.json(report.as_json())
     else:
-        output.data(report.text())
+        output.data(report.text(verbose=verbose))
     return 0 if report.passed else 1

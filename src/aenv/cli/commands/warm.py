@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from .. import refs
-from . import connection, output, parameters
-from .connection import Gateway
+from ...base import refs
+from .. import connection, output, parameters
+from ..connection import Gateway
 
 
 @click.command("warm")

@@ -15,18 +15,18 @@ from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .. import __version__, limits, origins
-from ..data import builtin
-from ..errors import Forbidden, Unavailable
+from ... import __version__
+from ...artifacts.data import builtin
+from ...base import limits, origins
+from ...base.errors import Forbidden, Unavailable
+from ...base.settings import GatewaySettings
 from ..instances.catalog import read_folders
-from ..serving import listeners, openapi
+from ..serving import listeners, loops, openapi, pages
 from ..serving.routes import Route
-from ..settings import GatewaySettings
 from . import home
 from .parts import Parts, Shared, parts, shared
-from .proxy import Proxy
 
-logger = logging.getLogger("aenv.gateway")
+logger = logging.getLogger("aenv.control.gateway")
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,41 @@ class GatewayAddress:
     port: int | None
     data_port: int | None
     socket: Path | None = None
+    metrics: tuple[str, int] | None = None
+    """Host and port where `/metrics` answers without a token."""
 
     @property
     def url(self) -> str:
         """The control address, as `AENV_SYSTEM_URL` takes it."""
-        return self._at(self.port)
+        return _url(self.host, self.port)
 
     @property
     def data_url(self) -> str:
         """The data address, for clients that do not take it from an instance's `mcp_url`."""
-        return self._at(self.data_port)
+        return _url(self.host, self.data_port)
 
-    def _at(self, port: int | None) -> str:
-        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{port}"
+    @property
+    def metrics_url(self) -> str | None:
+        """What Prometheus is told to scrape, where that has an address of its own."""
+        return f"{_url(*self.metrics)}/metrics" if self.metrics else None
+
+
+def _url(host: str, port: int | None) -> str:
+    host = _own_address() if host in _EVERY_ADDRESS else host
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+_EVERY_ADDRESS = ("0.0.0.0", "::", "")
+
+
+def _own_address() -> str:
+    """An address of this machine that others reach it by, where it has one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing: the kernel only chooses the route
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
 
 
 _NEW_OBJECTS = 20_000  # a collection of so many takes about a millisecond
@@ -58,11 +80,9 @@ Ready = Callable[[GatewayAddress], None]
 
 
 def run(settings: GatewaySettings, ready: Ready | None = None, *, hub_only: bool = False) -> None:
-    """`serve`, or `serve_hub`, on uvloop, as the main program of a process."""
-    import uvloop
-
+    """`serve`, or `serve_hub`, as the main program of a process."""
     limits.allow_many_open_files()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=loops.factory()) as runner:
         runner.run((serve_hub if hub_only else serve)(settings, ready))
 
 
@@ -98,8 +118,8 @@ async def gateway(settings: GatewaySettings) -> AsyncIterator[tuple[GatewayAddre
     """A gateway that answers requests inside the `async with`."""
     folder = settings.home.expanduser()
     folders = read_folders(settings.projects, folder)
-    with _sockets(settings) as (control, data):
-        address = GatewayAddress(settings.host, _port(control), _port(data), settings.socket)
+    with _sockets(settings) as (control, data, metrics):
+        address = _address(settings, control, data, metrics)
         async with (
             shared(settings, folders, builtin.built_in()) as base,
             home.opened(folder) as own,
@@ -111,6 +131,7 @@ async def gateway(settings: GatewaySettings) -> AsyncIterator[tuple[GatewayAddre
                 asyncio.TaskGroup() as tasks,
                 listeners.serving(app, control),
                 listeners.serving(made.proxy, data),
+                listeners.serving(base.metrics_app(), metrics),
             ):
                 running = tasks.create_task(made.run())
                 try:
@@ -124,11 +145,14 @@ async def gateway(settings: GatewaySettings) -> AsyncIterator[tuple[GatewayAddre
 
 async def serve_hub(settings: GatewaySettings, ready: Ready | None = None) -> None:
     """Run the hub alone: environments, bundles and accounts, without instances."""
-    with _sockets(replace(settings, data_port=None)) as (control, _), _stop_signals() as stop:
-        address = GatewayAddress(settings.host, _port(control), None, settings.socket)
+    with _sockets(replace(settings, data_port=None)) as (control, data, metrics), _stop_signals() as stop:
+        address = _address(settings, control, data, metrics)
         async with shared(settings, {}) as base:
             await _refuse_to_be_open(settings, base)
-            async with listeners.serving(_app(base, base.routes()), control):
+            async with (
+                listeners.serving(_app(base, base.routes()), control),
+                listeners.serving(base.metrics_app(), metrics),
+            ):
                 logger.info("the hub listens on %s", address.url)
                 if ready:
                     ready(address)
@@ -152,8 +176,9 @@ async def _refuse_to_be_open(settings: GatewaySettings, base: Shared) -> None:
         )
 
 
-def _with_data(control: ASGIApp, proxy: Proxy) -> ASGIApp:
-    """The control port also takes data, in its path form."""
+def _with_data(control: ASGIApp, proxy: ASGIApp) -> ASGIApp:
+    """The control port also takes data, in its path form. A page that comes so is not one of its own."""
+    proxy = pages.apart(proxy)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         chosen = proxy if scope["path"].startswith(("/instances/", "/services/", "/ports/")) else control
@@ -163,10 +188,13 @@ def _with_data(control: ASGIApp, proxy: Proxy) -> ASGIApp:
 
 
 @contextlib.contextmanager
-def _sockets(settings: GatewaySettings) -> Iterator[tuple[list[socket.socket], list[socket.socket]]]:
-    """The listening sockets for control and for data: TCP first, where there is one."""
+def _sockets(
+    settings: GatewaySettings,
+) -> Iterator[tuple[list[socket.socket], list[socket.socket], list[socket.socket]]]:
+    """The listening sockets for control, data and metrics: TCP first, where there is one."""
     control: list[socket.socket] = []
     data: list[socket.socket] = []
+    metrics: list[socket.socket] = []
     with contextlib.ExitStack() as stack:
         for port, listening in ((settings.port, control), (settings.data_port, data)):
             if port is not None:
@@ -174,7 +202,19 @@ def _sockets(settings: GatewaySettings) -> Iterator[tuple[list[socket.socket], l
         if settings.socket:
             control.append(stack.enter_context(listeners.bind_unix(settings.socket)))
             stack.callback(settings.socket.unlink, missing_ok=True)
-        yield control, data
+        if settings.metrics_address:
+            metrics.append(stack.enter_context(listeners.bind_tcp(*settings.metrics_address)))
+        yield control, data, metrics
+
+
+def _address(
+    settings: GatewaySettings,
+    control: list[socket.socket],
+    data: list[socket.socket],
+    metrics: list[socket.socket],
+) -> GatewayAddress:
+    counted = (settings.metrics_address[0], _port(metrics) or 0) if settings.metrics_address else None
+    return GatewayAddress(settings.host, _port(control), _port(data), settings.socket, counted)
 
 
 def _port(listening: list[socket.socket]) -> int | None:

@@ -5,32 +5,68 @@ They need the owner's token wherever accounts exist; an instance's id alone open
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import codecs
-from collections.abc import AsyncIterator
+import contextlib
+import json
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeVar
 
 from starlette.responses import Response, StreamingResponse
 
-from .. import mcp
-from ..addresses import Origin
-from ..engines.base import Exec, Files, Logs, Output
-from ..errors import NetworkError, NotFound, Unavailable, Unsupported
-from ..http1 import Pool
+from ...base import mcp
+from ...base.errors import InvalidRequest, TooManyRequests, Unsupported
+from ...base.http1 import Pool
+from ...base.models import PresignUrl, RunCommand
+from ...base.wire import timestamp
+from ...engines.base import MAX_ENTRIES, Exec, FileEntry, Files, Logs, Output
+from ..instances import histories
 from ..instances.instances import Instances, Use
-from ..models import PresignUrl, RunCommand
 from ..serving import envelope
 from ..serving.accounts import Role
-from ..serving.routes import Call, Route
-from ..wire import timestamp
+from ..serving.named_secrets import Secrets, owner_key
+from ..serving.routes import MAX_BODY_BYTES, Call, Route, parse
 from .routes import data_url
 from .tokens import Tokens
 
 T = TypeVar("T")
 
 _MAX_COMMAND_BYTES = 8 << 20
+_MAX_TOKENS = 50_000
+_DECODER = json.JSONDecoder(strict=False)
+_TOKEN = re.compile(r'["\[{,:]')
+_LISTINGS = 2  # at a time: each has a thread, and there are few
+_LISTINGS_OF_ONE = 8  # running or waiting, of an instance
+_LAST_MOMENT = 253_402_300_799.0  # the end of the year 9999
 _SSE = "text/event-stream"
 _BYTES = "application/octet-stream"
+
+
+class _Turns:
+    """How many of something an instance may have at a time; who comes then is told to come later."""
+
+    def __init__(self, what: str, most: int) -> None:
+        self._what = what
+        self._most = most
+        self._taken: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def turn(self, id: str) -> Iterator[None]:
+        """One of them, as long as the block lasts. TooManyRequests when all are taken."""
+        if self._taken[id] >= self._most:
+            raise TooManyRequests(
+                f"{self._most} {self._what} of instance {id!r} are under way already; wait until one has ended"
+            )
+        self._taken[id] += 1
+        try:
+            yield
+        finally:
+            self._taken[id] -= 1
+            if not self._taken[id]:
+                del self._taken[id]
 
 
 class InsideRoutes:
@@ -41,6 +77,7 @@ class InsideRoutes:
         instances: Instances,
         tokens: Tokens,
         pool: Pool,
+        secrets: Secrets,
         *,
         data_port: int | None,
         max_body_bytes: int,
@@ -48,8 +85,11 @@ class InsideRoutes:
         self._instances = instances
         self._tokens = tokens
         self._pool = pool
+        self._secrets = secrets
         self._data_port = data_port
         self._limit = max_body_bytes
+        self._listings = _Turns("listings", _LISTINGS_OF_ONE)
+        self._listing = asyncio.Semaphore(_LISTINGS)
 
     def routes(self) -> list[Route]:
         at = "/env-instance/{id}"
@@ -76,7 +116,11 @@ class InsideRoutes:
                 Role.VIEWER,
                 "what is in a folder",
                 reply=rows,
-                query={"path": "the folder; the workspace when left out"},
+                query={
+                    "path": "the folder; the workspace when left out",
+                    "limit": f"at most so many, 1 to {MAX_ENTRIES}; {MAX_ENTRIES} unless told",
+                    "cursor": "`next` of the page before; the reply has one, beside `data`, when there is more",
+                },
             ),
             Route("GET", at + "/events", self._events, Role.VIEWER, "what happened to the instance", reply=rows),
             Route("GET", at + "/history", self._history, Role.VIEWER, "its last calls", reply=rows),
@@ -93,14 +137,21 @@ class InsideRoutes:
 
     async def _logs(self, call: Call) -> Response:
         engine = await self._able(call, Logs, "show logs")
-        lines = await _started(engine.logs(call.path["id"], follow=call.flag("follow")))
+        record = await self._instances.get(call.path["id"], call.caller)
+        lines = await _started(engine.logs(record.id, follow=call.flag("follow")))
+        if record.secrets:
+            masks = await self._secrets.masks(owner_key(record.owner, record.account), record.secrets)
+            lines = masks.stream(lines)
         if _SSE in call.request.headers.get("accept", ""):
             return StreamingResponse(_as_events(lines), media_type=_SSE)
         return StreamingResponse(lines, media_type="text/plain; charset=utf-8")
 
     async def _exec(self, call: Call) -> Response:
         engine = await self._able(call, Exec, "run commands")
-        asked = await call.read(RunCommand, _MAX_COMMAND_BYTES)
+        body = await call.body(_MAX_COMMAND_BYTES)
+        if len(body) > MAX_BODY_BYTES:
+            await asyncio.to_thread(_check_is_simple, body)
+        asked = parse(RunCommand, body)
         command = ["/bin/sh", "-c", asked.command] if isinstance(asked.command, str) else asked.command
         output = engine.exec(call.path["id"], command, stdin=asked.stdin.encode(), timeout=asked.timeout)
         use = await self._instances.use(call.path["id"])
@@ -128,19 +179,12 @@ class InsideRoutes:
 
     async def _list_files(self, call: Call) -> Response:
         engine = await self._able(call, Files, "list files")
-        with await self._instances.use(call.path["id"]):
-            entries = await engine.list(call.path["id"], call.query.get("path", ""))
-        return envelope.success(
-            [
-                {
-                    "path": entry.path,
-                    "kind": entry.kind,
-                    "size_bytes": entry.size_bytes,
-                    "modified_at": timestamp(entry.modified_at),
-                }
-                for entry in entries
-            ]
-        )
+        limit = call.number("limit", MAX_ENTRIES, least=1, most=MAX_ENTRIES)
+        path, after = call.query.get("path", ""), call.query.get("cursor", "")
+        with await self._instances.use(call.path["id"]), self._listings.turn(call.path["id"]):
+            async with self._listing:
+                entries = await engine.list(call.path["id"], path, after=after, limit=limit + 1)
+                return await asyncio.to_thread(_listing, entries, limit)
 
     async def _events(self, call: Call) -> Response:
         return envelope.success((await self._instances.get(call.path["id"], call.caller)).events)
@@ -148,17 +192,7 @@ class InsideRoutes:
     async def _history(self, call: Call) -> Response:
         record = await self._instances.running(call.path["id"], call.caller)
         with await self._instances.use(record.id) as address:
-            return envelope.success(await self._ask_runtime(address.origin, record.id))
-
-    async def _ask_runtime(self, origin: Origin, id: str) -> Any:
-        try:
-            response = await self._pool.request(origin, "GET", "/history")
-            reply = mcp.loads(await response.read(self._limit))
-        except (NetworkError, ValueError):
-            raise Unavailable(f"instance {id!r} does not answer; it may have just ended") from None
-        if response.status == 404 or not isinstance(reply, dict) or not reply.get("success"):
-            raise NotFound(f"instance {id!r} keeps no history of its calls")
-        return reply["data"]["calls"]
+            return envelope.success(await histories.ask(self._pool, address.origin, record.id))
 
     async def _presign(self, call: Call) -> Response:
         asked = await call.read(PresignUrl)
@@ -176,6 +210,43 @@ class InsideRoutes:
         if not isinstance(engine, kind):
             raise Unsupported(f"the {self._instances.engine.name} engine cannot {what} of an instance")
         return engine
+
+
+def _check_is_simple(body: bytes) -> None:
+    """Refuse a long body of very many values: to read it would hold up the loop. One long text takes no time.
+
+    For a thread: what it does it does in small steps, so that others go on.
+    """
+    text = body.decode(errors="replace")
+    count = at = 0
+    while found := _TOKEN.search(text, at):
+        count += 1
+        if count > _MAX_TOKENS:
+            raise InvalidRequest(
+                "field 'command': a body of more than 1 MiB may have a long 'stdin', and not so many arguments"
+            )
+        at = found.end()
+        if found[0] == '"':
+            try:
+                _, at = _DECODER.raw_decode(text, found.start())
+            except ValueError as error:
+                raise InvalidRequest(f"the body is not JSON: {error}") from None
+
+
+def _listing(entries: list[FileEntry], limit: int) -> Response:
+    """A page of a folder; one entry more than its limit says that there is another page."""
+    rows = [
+        {
+            "path": entry.path,
+            "kind": entry.kind,
+            "size_bytes": entry.size_bytes,
+            # Code inside chooses it, and not every number is a date.
+            "modified_at": timestamp(min(max(entry.modified_at, 0.0), _LAST_MOMENT)),
+        }
+        for entry in entries[:limit]
+    ]
+    more = {"next": entries[limit - 1].path.rpartition("/")[2]} if len(entries) > limit else {}
+    return envelope.success(rows, **more)
 
 
 async def _started(items: AsyncIterator[T], use: Use | None = None) -> AsyncIterator[T]:

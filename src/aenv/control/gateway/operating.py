@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from ..engines.base import Used
-from ..errors import Forbidden
+from ...base.errors import Forbidden
+from ...base.models import InstanceUsage, KeepWarm, Usage, WarmPool
+from ...base.wire import EnvStatus, timestamp
+from ...engines.base import Used
 from ..hub.environment_routes import any_ref
 from ..hub.routes import Hub
 from ..instances import selection
@@ -13,19 +15,21 @@ from ..instances.catalog import Catalog
 from ..instances.instances import Instances
 from ..instances.records import Record
 from ..instances.warmth import Warmth
-from ..models import InstanceUsage, KeepWarm, Usage, WarmPool
+from ..services.services import Services
 from ..serving import envelope
-from ..serving.accounts import Role
+from ..serving.accounts import Caller, Role
 from ..serving.routes import Call, Route
-from ..wire import EnvStatus, timestamp
 from .routes import FILTERS
 
 
 class OperatingRoutes:
     """The handlers; `routes()` is the table."""
 
-    def __init__(self, instances: Instances, warmth: Warmth, catalog: Catalog, hub: Hub) -> None:
+    def __init__(
+        self, instances: Instances, services: Services, warmth: Warmth, catalog: Catalog, hub: Hub
+    ) -> None:
         self._instances = instances
+        self._services = services
         self._warmth = warmth
         self._catalog = catalog
         self._hub = hub
@@ -57,13 +61,15 @@ class OperatingRoutes:
         used = await self._instances.used(records)
         # For administrators: the names of environments are not for everyone.
         warm = dict(self._warmth.ready()) if call.caller.is_admin else {}
-        rows = [self._row(record, used.get(record.id)) for record in records]
+        rows = [self._row(record, used.get(record.id), call.caller) for record in records]
+        if not call.query.keys() - {"envName", "owner", "limit"}:  # replicas have no labels, and one status
+            rows += await self._replicas(call)
         return envelope.success(Usage(at=timestamp(), instances=rows, warm=warm).model_dump(mode="json"))
 
-    def _row(self, record: Record, used: Used | None) -> InstanceUsage:
+    def _row(self, record: Record, used: Used | None, caller: Caller) -> InstanceUsage:
         running = record.status is EnvStatus.RUNNING
         return InstanceUsage(
-            id=record.id,
+            id=self._instances.shown_id(record, caller),
             env=record.environment,
             owner=record.owner,
             status=record.status,
@@ -74,6 +80,25 @@ class OperatingRoutes:
             created_at=timestamp(record.created_at),
             expires_at=timestamp(record.expires_at) if running else None,
         )
+
+    async def _replicas(self, call: Call) -> list[InstanceUsage]:
+        found, used = await self._services.replicas(call.query.get("envName") or "*", call.caller)
+        owner = call.query.get("owner")
+        return [
+            InstanceUsage(
+                id=id,
+                env=record.setup.environment,
+                owner=record.owner,
+                status=record.status,
+                service=record.id,
+                cpu_seconds=used[id].cpu_seconds if id in used else None,
+                memory_bytes=used[id].memory_bytes if id in used else None,
+                processes=used[id].processes if id in used else None,
+                created_at=timestamp(record.created_at),
+            )
+            for record, id in found
+            if owner in (None, record.owner)
+        ]
 
     async def _warm(self, call: Call) -> Response:
         count = (await call.read(KeepWarm)).count

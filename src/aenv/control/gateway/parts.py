@@ -6,18 +6,24 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
-from .. import origins
-from ..config import Project
-from ..data.builtin import Folders
-from ..engines.base import Engine
-from ..errors import InvalidRequest, Unavailable
-from ..http1 import Pool
+from ...artifacts.data.builtin import Folders
+from ...base import origins
+from ...base.config import Project
+from ...base.errors import InvalidRequest, Unavailable
+from ...base.http1 import Pool
+from ...base.settings import GatewaySettings
+from ...base.supervision import Tasks
+from ...engines.base import Engine
+from ..homes import usage
 from ..hub.blobs import open_blobs
 from ..hub.checkouts import Checkouts
 from ..hub.routes import Hub
@@ -34,14 +40,15 @@ from ..instances.upkeep import Upkeep
 from ..instances.warmth import Warmth
 from ..services.routes import ServiceRoutes
 from ..services.services import Services
-from ..serving import envelope, memory
+from ..serving import envelope, memory, pages
 from ..serving.account_routes import AccountRoutes
-from ..serving.accounts import Accounts
+from ..serving.accounts import Accounts, Role
 from ..serving.metrics import Metrics
+from ..serving.named_secrets import Secrets
 from ..serving.queue import Queue
 from ..serving.rates import Rates
 from ..serving.routes import Call, Front, Route
-from ..settings import GatewaySettings
+from ..serving.secret_routes import SecretRoutes
 from ..stores.base import SharedStore
 from ..stores.opening import open_store
 from .home import Home
@@ -50,9 +57,14 @@ from .operating import OperatingRoutes
 from .proxy import DataRules, Proxy
 from .root_routes import RootRoutes
 from .routes import InstanceRoutes
+from .self_checks import SelfChecks
 from .tokens import Tokens
 
-logger = logging.getLogger("aenv.gateway")
+logger = logging.getLogger("aenv.control.gateway")
+
+_MEASURE_EVERY = 3600.0  # seconds: to walk through a large home folder takes a while
+
+Check = Callable[[], Awaitable[None]]
 
 
 @dataclass
@@ -63,25 +75,44 @@ class Shared:
     accounts: Accounts
     metrics: Metrics
     front: Front
+    metrics_front: Front
+    is_local: bool
+    """Whether only this machine can reach the control port."""
     hub: Hub
     checkouts: Checkouts
     folders: Folders
     built_in: Folders
+    secrets: Secrets
 
-    def routes(self) -> list[Route]:
-        """Environments, accounts, and what operators ask."""
+    def routes(self, check_ready: Check | None = None) -> list[Route]:
+        """Environments, accounts, and what operators ask. `check_ready`: else that the store answers."""
+        ready = partial(_ready, check_ready or self.check_ready)
         return [
             *self.hub.routes(),
             *AccountRoutes(self.accounts).routes(),
             Route("GET", "/health", self._health, None, "whether this server answers", reply=dict[str, str]),
-            Route("GET", "/metrics", self._metrics, None, "counters, for Prometheus", media="text/plain"),
+            Route("GET", "/ready", ready, None, "whether requests should come here now", reply=dict[str, str]),
+            self._metrics_route(None if self.is_local else Role.VIEWER),
         ]
+
+    def metrics_app(self) -> ASGIApp:
+        """`/metrics` alone, for an address that the operator has chosen for it: whoever reaches that may ask."""
+        return self.metrics_front.app([self._metrics_route(None)])
+
+    async def check_ready(self) -> None:
+        """Return when the store answers; Unavailable otherwise."""
+        await self.store.totals("instances")
 
     async def _health(self, call: Call) -> Response:
         return envelope.success({"status": "healthy"})
 
+    def _metrics_route(self, access: Role | None) -> Route:
+        return Route("GET", "/metrics", self._metrics, access, "counters, for Prometheus", media="text/plain")
+
     async def _metrics(self, call: Call) -> Response:
-        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        # Names of environments and experiments are not for every caller.
+        text = self.metrics.text(names=await self.front.is_admin(call))
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @contextlib.asynccontextmanager
@@ -95,9 +126,24 @@ async def shared(
         local = origins.is_loopback(settings.host)
         accounts, metrics = Accounts(store, needed=not (local or settings.insecure)), Metrics()
         rates = Rates(store, settings.rate_limit, settings.route_limits)
-        front = Front(accounts, rates, metrics, loopback_only=local)
+        front = Front(accounts, rates, metrics, loopback_only=local, allowed=settings.allow_origins)
+        metrics_host = settings.metrics_address[0] if settings.metrics_address else settings.host
+        metrics_front = Front(accounts, rates, metrics, loopback_only=origins.is_loopback(metrics_host))
         hub, built_in = Hub(store, blobs, home, folders, built_in), built_in or {}
-        yield Shared(store, accounts, metrics, front, hub, Checkouts(home, blobs), folders, built_in)
+        checkouts = Checkouts(home, blobs)
+        yield Shared(
+            store,
+            accounts,
+            metrics,
+            front,
+            metrics_front,
+            local,
+            hub,
+            checkouts,
+            folders,
+            built_in,
+            Secrets(store),
+        )
 
 
 @dataclass
@@ -119,7 +165,9 @@ class Parts:
     catalog: Catalog
     tokens: Tokens
     pool: Pool
-    proxy: Proxy
+    proxy: ASGIApp
+    check_ready: Check
+    """Unavailable, with the reason, while requests should go elsewhere."""
     settings: GatewaySettings
     _tried: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -130,13 +178,15 @@ class Parts:
                 self.instances,
                 self.tokens,
                 self.pool,
+                self.shared.secrets,
                 data_port=data_port,
                 max_body_bytes=self.settings.max_body_bytes,
             ).routes(),
-            *OperatingRoutes(self.instances, self.warmth, self.catalog, self.shared.hub).routes(),
+            *OperatingRoutes(self.instances, self.services, self.warmth, self.catalog, self.shared.hub).routes(),
             *RootRoutes(self.catalog, self.settings).routes(),
             *ServiceRoutes(self.services, data_port=data_port).routes(),
-            *self.shared.routes(),
+            *SecretRoutes(self.shared.secrets).routes(),
+            *self.shared.routes(self.check_ready),
         ]
 
     async def run(self) -> None:
@@ -149,15 +199,16 @@ class Parts:
                 logger.warning("instances cannot be created yet: %s", error)
                 self._tried.set()
                 await asyncio.sleep(error.retry_after)
-        self.lives.refusal = None
+        self.lives.refusal = self.services.refusal = None
         self._tried.set()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.sweeper.run(self.lives.check))
-            tasks.create_task(self.freezing.run())
-            tasks.create_task(self.reclaim.run())
-            tasks.create_task(self.warmth.run())
+        async with Tasks() as tasks:
+            tasks.keep("the sweeper", lambda: self.sweeper.run(self.lives.check))
+            tasks.keep("freezing", self.freezing.run)
+            tasks.keep("reclaim", self.reclaim.run)
+            tasks.keep("warmth", self.warmth.run)
             tasks.create_task(self.warmth.begin(self._projects()))
-            tasks.create_task(self.upkeep.run())
+            tasks.keep("upkeep", self.upkeep.run)
+            tasks.keep("disk use", self._measure_disk)
 
     async def begun(self) -> None:
         """Return when everything was taken over, or the store turned out not to answer now."""
@@ -179,6 +230,17 @@ class Parts:
             replicas = await self.services.adopt(running)
             await self.upkeep.take_over_all(running, replicas)
         self.home.share()
+
+    async def _measure_disk(self) -> None:
+        home = self.settings.home.expanduser()
+        while True:
+            ended = threading.Event()
+            try:
+                sizes = await asyncio.to_thread(usage.sizes, home, ended.is_set)
+            finally:
+                ended.set()  # a thread cannot be cancelled, and a gateway that stops would wait for it
+            self.shared.metrics.home_takes(sizes, usage.free_bytes(home))
+            await asyncio.sleep(_MEASURE_EVERY)
 
     def _projects(self) -> list[Project]:
         known = [project for versions in self.shared.folders.values() for project in versions.values()]
@@ -203,18 +265,14 @@ async def parts(
 ) -> AsyncIterator[Parts]:
     """The parts, wired; nothing runs yet. `engine` and `clock` are for who composes a gateway of their own."""
     folder = settings.home.expanduser()
-    quotas = Quotas(
-        instances=settings.max_instances,
-        cpu_milli=round(1000 * settings.capacity_cpus) if settings.capacity_cpus else None,
-        memory_bytes=settings.capacity_memory_bytes,
-        by_label=settings.max_instances_by_label,
+    rules = Rules(
+        settings.allow_network, settings.data_roots, folder, settings.data_folders, self_check=settings.self_check
     )
-    rules = Rules(settings.allow_network, settings.data_roots, folder)
     place = Place(home.node, secrets.token_hex(8), settings.start_timeout, settings.keep_history, rules)
-    ledger, sweeper, tokens = Ledger(base.store, quotas), Sweeper(clock), Tokens()
+    ledger, sweeper, tokens = Ledger(base.store, _quotas(settings)), Sweeper(clock), Tokens()
     catalog = Catalog(base.folders, base.hub, base.checkouts, folder, base.built_in)
     data_rules = DataRules(
-        settings.max_body_bytes, origins.is_loopback(settings.host), require_token=settings.require_data_token
+        settings.max_body_bytes, origins.is_loopback(settings.host), allowed=settings.allow_origins
     )
     async with (
         contextlib.nullcontext(engine) if engine else _engine(settings) as engine,
@@ -227,23 +285,43 @@ async def parts(
             catalog,
             base.store,
             base.metrics,
+            base.secrets,
             node=home.node,
             home=folder,
             start_timeout=settings.start_timeout,
-            max_instances=settings.max_instances,
+            quotas=_quotas(settings),
             rules=rules,
         ) as services,
+        contextlib.AsyncExitStack() as exits,
     ):
         reclaim = Reclaim(freezing, lives, _or_part(settings.reclaim_below, 20))
         warmth = Warmth(engine, catalog, place, _or_part(settings.warm_memory, 10), clock)
-        instances = Instances(engine, ledger, lives, freezing, home.node)
+        instances = Instances(
+            engine, ledger, lives, freezing, home.node, demand_tokens=settings.require_data_token
+        )
+
+        creations = Creations(
+            engine, catalog, ledger, lives, queue, base.metrics, place, reclaim, warmth, base.secrets
+        )
+        checks = await exits.enter_async_context(
+            SelfChecks(instances, creations, catalog, base.store, pool, rules)
+        )
+
+        async def check_ready() -> None:
+            if lives.refusal:
+                raise Unavailable(lives.refusal)
+            await base.check_ready()
+
+        proxy = Proxy(
+            instances, services, base.accounts, tokens, pool, base.metrics, data_rules, checks, check_ready
+        )
         yield Parts(
             shared=base,
             engine=engine,
             home=home,
             lives=lives,
             instances=instances,
-            creations=Creations(engine, catalog, ledger, lives, queue, base.metrics, place, reclaim, warmth),
+            creations=creations,
             services=services,
             upkeep=Upkeep(engine, catalog, ledger, lives, base.store, node=home.node, gateway=place.gateway),
             sweeper=sweeper,
@@ -253,9 +331,24 @@ async def parts(
             catalog=catalog,
             tokens=tokens,
             pool=pool,
-            proxy=Proxy(instances, services, base.accounts, tokens, pool, base.metrics, data_rules),
+            proxy=pages.allowing(proxy, settings.allow_origins),
+            check_ready=check_ready,
             settings=settings,
         )
+
+
+def _quotas(settings: GatewaySettings) -> Quotas:
+    return Quotas(
+        instances=settings.max_instances,
+        cpu_milli=round(1000 * settings.capacity_cpus) if settings.capacity_cpus else None,
+        memory_bytes=settings.capacity_memory_bytes,
+        by_label=settings.max_instances_by_label,
+    )
+
+
+async def _ready(check: Check, call: Call) -> Response:
+    await check()
+    return envelope.success({"status": "ready"})
 
 
 def _or_part(size_bytes: int | None, part: int) -> int:
@@ -267,23 +360,25 @@ def _or_part(size_bytes: int | None, part: int) -> int:
 async def _engine(settings: GatewaySettings) -> AsyncIterator[Engine]:
     """The engine that the settings name, until nobody needs it any more."""
     if settings.engine == "native":
-        from ..engines.native.engine import NativeEngine
-        from ..roots.roots import Roots
-        from ..sandbox.run import run
+        from ...engines.native.engine import NativeEngine
+        from ...isolation.rootfs.roots import Roots
+        from ...isolation.sandbox.run import limited
         from .rooting import Rooting
 
         # Building is not narrowed to hosts: where instances may not reach everything, it reaches nothing.
         network = settings.allow_network == "full"
-        roots = Roots(settings.home.expanduser(), run=run, pull=settings.pull, network=network)
-        async with (
-            Rooting(roots) as rooting,
-            NativeEngine(
-                settings.home, rooting.root_of, second_root=roots.image, later_root=rooting.later_root
-            ) as engine,
-        ):
-            yield engine
+        home = settings.home.expanduser()
+        with limited(home) as run:
+            roots = Roots(home, run=run, pull=settings.pull, network=network, makes_bases=True)
+            async with (
+                Rooting(roots) as rooting,
+                NativeEngine(
+                    settings.home, rooting.root_of, second_root=roots.image, later_root=rooting.later_root
+                ) as engine,
+            ):
+                yield engine
     elif settings.engine == "process":
-        from ..engines.process import ProcessEngine
+        from ...engines.process import ProcessEngine
 
         yield ProcessEngine(settings.home)
     else:

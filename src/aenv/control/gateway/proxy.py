@@ -9,38 +9,48 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
 
 from starlette.types import Receive, Scope, Send
 
-from ..addresses import Origin
-from ..errors import (
+from ...base import mcp
+from ...base.addresses import Origin
+from ...base.errors import (
     AEnvError,
     ConnectFailed,
+    Forbidden,
     NetworkError,
     NotFound,
+    NotJudged,
     ToolServerError,
     Unauthenticated,
     Unavailable,
 )
-from ..http1 import Pool, Response
+from ...base.http1 import Pool, Response
+from ...base.origins import Allowed
+from ...base.wire import SELF_CHECK_HEADER, SELF_CHECK_ONLY, TOKEN_HEADER
 from ..instances.instances import Instances, Use
 from ..services.services import Services
 from ..serving import envelope
-from ..serving.accounts import Accounts
+from ..serving.accounts import Accounts, Role
 from ..serving.clients import Client, too_large
 from ..serving.metrics import Metrics
-from ..serving.routes import is_local_socket
-from ..wire import TOKEN_HEADER
+from ..serving.routes import STORE_PATIENCE, is_local_socket
+from ..stores import patience
 from . import routing
+from .self_checks import ASKED_OTHERWISE, REWARD, SKIPPED, SelfChecks, refusal_of
 from .tokens import Tokens
 
-logger = logging.getLogger("aenv.gateway.proxy")
+logger = logging.getLogger("aenv.control.gateway.proxy")
 
 _SMALL = 64 << 10  # bytes up to which a body is held whole, to save writes
+_END_IS_KNOWN = 2.0  # seconds after its connections broke; the engine takes milliseconds, on a busy host more
 _Body = bytes | AsyncIterator[bytes]
 _TOKEN = TOKEN_HEADER.lower().encode()
+_SELF_CHECK = SELF_CHECK_HEADER.lower()
 _HEALTHY = {"success": True, "code": 0, "message": "", "data": {"status": "healthy"}, "status": "healthy"}
 
 
@@ -50,7 +60,8 @@ class DataRules:
 
     max_body_bytes: int
     loopback_only: bool
-    require_token: bool = False
+    allowed: Allowed = frozenset()
+    """The pages of others that may call."""
 
 
 class Proxy:
@@ -65,7 +76,10 @@ class Proxy:
         pool: Pool,
         metrics: Metrics,
         rules: DataRules,
+        checks: SelfChecks,
+        check_ready: Callable[[], Awaitable[None]],
     ) -> None:
+        """`check_ready` raises Unavailable while requests should go elsewhere."""
         self._instances = instances
         self._services = services
         self._accounts = accounts
@@ -74,16 +88,21 @@ class Proxy:
         self._metrics = metrics
         self._rules = rules
         self._limit = rules.max_body_bytes
+        self._checks = checks
+        self._check_ready = check_ready
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
         status = 0
         path, rpc_method = scope["path"], ""
-        with Client(receive) as client:
+        with Client(receive) as client, patience.at_most(STORE_PATIENCE):
             try:
-                request = routing.read(scope, self._tokens, loopback_only=self._rules.loopback_only)
+                rules = self._rules
+                request = routing.read(
+                    scope, self._tokens, loopback_only=rules.loopback_only, allowed=rules.allowed
+                )
                 if request is None:
-                    status = await _without_instance(scope, receive, send)
+                    status = await self._without_instance(scope, receive, send)
                 else:
                     path, rpc_method = request.target.partition("?")[0], request.header("mcp-method")
                     fresh = await self._check_token(request, scope)
@@ -94,34 +113,67 @@ class Proxy:
                 await envelope.failure(error)(scope, receive, send)
         self._metrics.relayed(scope["method"], path, rpc_method, status, time.perf_counter() - began)
 
+    async def _without_instance(self, scope: Scope, receive: Receive, send: Send) -> int:
+        if scope["path"] not in ("/health", "/ready") or scope["method"] not in ("GET", "HEAD"):
+            raise NotFound("no instance named; use /instances/<id>/… or the header AEnvCore-EnvInstance-ID")
+        if scope["path"] == "/ready":
+            await self._check_ready()
+            await envelope.success({"status": "ready"})(scope, receive, send)
+        else:
+            await envelope.reply(200, _HEALTHY)(scope, receive, send)
+        return 200
+
     async def _check_token(self, request: routing.DataRequest, scope: Scope) -> list[tuple[bytes, bytes]]:
         """Refuse what a token should have opened and did not; a new one for the reply, when it is time."""
         if request.is_service:
-            return await self._check_account(request, scope)
+            await self._check_service(request, scope)
+            return []
         claim = request.claim
         if claim is None or claim.is_over:
-            if self._rules.require_token and not is_local_socket(scope):
-                what = "expired" if claim else "is missing"
-                raise Unauthenticated(
-                    f"the instance token {what}; GET /env-instance/{request.instance} has a new one"
-                )
+            if not is_local_socket(scope):
+                await self._check_owner(request)
             return []
-        if claim.account and not await self._accounts.is_valid(claim.account):
-            raise Unauthenticated("the account that this instance token was made for was revoked")
+        if claim.account and not await self._accounts.may_act(claim.account):
+            raise Unauthenticated(
+                "the account that this instance token was made for was revoked, or is a viewer's"
+            )
         if not claim.is_stale or claim.port:
             return []
         return [(_TOKEN, self._tokens.sign(claim.instance, claim.account).encode())]
 
-    async def _check_account(self, request: routing.DataRequest, scope: Scope) -> list[tuple[bytes, bytes]]:
+    async def _check_owner(self, request: routing.DataRequest) -> None:
+        """For what came without a token of the instance: where one is demanded, its owner's opens it, too."""
+        guard = await self._instances.guard(request.instance)
+        if not guard.demands_token:
+            return
+        if request.account_token:
+            await self._check_account(
+                request.account_token, guard.owner, f"instance {request.instance!r} not found"
+            )
+            return
+        what = "expired" if request.claim else "is missing"
+        raise Unauthenticated(
+            f"the instance token {what}; GET /env-instance/{request.instance} gives its owner a new one, "
+            "and the token of the owner's account opens it, too"
+        )
+
+    async def _check_service(self, request: routing.DataRequest, scope: Scope) -> None:
         """The name of a service can be guessed: where there are accounts, its owner's token opens it."""
         if is_local_socket(scope) or not await self._accounts.are_needed():
-            return []
+            return
         if not request.account_token:
             raise Unauthenticated("a service takes the token of its owner: 'Authorization: Bearer <token>'")
-        account = await self._accounts.authenticate(request.account_token)
-        if not account.caller().owns(self._services.owner(request.instance)):
-            raise NotFound(f"service {request.instance!r} not found (404)")
-        return []
+        owner = self._services.owner(request.instance)
+        missing = f"service {request.instance!r} not found (404)"
+        await self._check_account(request.account_token, owner, missing)
+
+    async def _check_account(self, token: str, owner: str | None, missing: str) -> None:
+        """Refuse an account that does not own it, with the words for what is not there; and a viewer."""
+        caller = (await self._accounts.authenticate(token)).caller()
+        if not caller.owns(owner):
+            raise NotFound(missing)
+        if not caller.role.includes(Role.USER):
+            raise Forbidden(f"the role '{caller.role}' may look and not call; that takes '{Role.USER}'")
 
     async def _forward(
         self,
@@ -139,7 +191,38 @@ class Proxy:
             if request.claim and request.claim.port:
                 origin = await self._instances.port(request.instance, request.claim.port)
             body = await self._body(request, client)
-            return await self._exchange(origin, method, request, body, client, send, fresh, use)
+            asks_only = request.header(_SELF_CHECK) == SELF_CHECK_ONLY
+            if method == "POST" and _is_reward(request.target) and (use.self_check or asks_only):
+                refusal, headers = await self._checked(use, request.target, body)
+                if refusal or asks_only:
+                    await _said(send, refusal or {"success": True, "data": None}, headers)
+                    return 200
+                fresh = [*fresh, *headers]
+            try:
+                return await self._exchange(origin, method, request, body, client, send, fresh, use)
+            except NetworkError:
+                if reason := await use.why_it_ended(_END_IS_KNOWN):
+                    raise ToolServerError(
+                        f"instance {request.instance!r} ended before it had answered: {reason}"
+                    ) from None
+                raise
+
+    async def _checked(
+        self, use: Use, target: str, body: _Body
+    ) -> tuple[Mapping[str, Any] | None, list[tuple[bytes, bytes]]]:
+        """For a reward: what to say in its place where it could not be trusted, and headers for the reply."""
+        if use.self_check in ("", "own"):
+            return None, []
+        if use.self_check == "skipped":
+            return None, SKIPPED.headers
+        if not isinstance(body, bytes) or body.strip() not in (b"", b"{}"):
+            return None, ASKED_OTHERWISE.headers
+        query = target.partition("?")[2]
+        try:
+            checked = await self._checks.of(use.life, query and f"?{query}")
+        except NotJudged as error:
+            return refusal_of(error), []
+        return checked.refusal, checked.headers
 
     async def _serve(self, method: str, request: routing.DataRequest, client: Client, send: Send) -> int:
         """Ask a replica of a service; when it takes no connection, another one, if there is something to send."""
@@ -188,7 +271,7 @@ class Proxy:
         start = {
             "type": "http.response.start",
             "status": response.status,
-            "headers": routing.reply_headers(response.headers) + fresh,
+            "headers": routing.reply_headers(response.status, response.headers) + fresh,
         }
         if length is not None and length <= _SMALL:
             body = await response.read()
@@ -206,6 +289,17 @@ class Proxy:
         await send({"type": "http.response.body", "body": b""})
 
 
+def _is_reward(target: str) -> bool:
+    return unquote(target.partition("?")[0]).rstrip("/") == REWARD
+
+
+async def _said(send: Send, reply: Mapping[str, Any], headers: list[tuple[bytes, bytes]]) -> None:
+    body = mcp.dumps(reply)
+    head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    await send({"type": "http.response.body", "body": body})
+
+
 @contextlib.contextmanager
 def _as_replies(request: routing.DataRequest) -> Iterator[None]:
     """Tells the client apart: nothing was sent, or nobody knows how far the call came."""
@@ -216,10 +310,3 @@ def _as_replies(request: routing.DataRequest) -> Iterator[None]:
         raise Unavailable(f"{what} does not answer; it may have just ended") from None
     except NetworkError:
         raise ToolServerError(f"{what} ended the connection before it had answered") from None
-
-
-async def _without_instance(scope: Scope, receive: Receive, send: Send) -> int:
-    if scope["path"] != "/health" or scope["method"] not in ("GET", "HEAD"):
-        raise NotFound("no instance named; use /instances/<id>/… or the header AEnvCore-EnvInstance-ID")
-    await envelope.reply(200, _HEALTHY)(scope, receive, send)
-    return 200

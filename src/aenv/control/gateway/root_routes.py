@@ -1,4 +1,4 @@
-"""The route that says which root file system an environment's instances get here."""
+"""The route that says which root file system, and which Python, an environment's instances get here."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
+from ...base.settings import GatewaySettings
 from ..hub.environment_routes import any_ref
 from ..instances.catalog import Catalog
 from ..serving import envelope
 from ..serving.accounts import Role
 from ..serving.routes import Call, Route
-from ..settings import GatewaySettings
 
 if TYPE_CHECKING:
-    from ..roots.roots import Roots
+    from ...isolation.rootfs.roots import Roots
 
 
 class RootRoutes:
@@ -27,20 +27,23 @@ class RootRoutes:
         self._settings = settings
 
     def routes(self) -> list[Route]:
-        what = "which root file system its instances get here"
+        what = "which root file system and which Python its instances get here"
         return [
             Route("GET", "/env/{name}/{version}/root", self._root, Role.VIEWER, what, reply=dict[str, str]),
         ]
 
     async def _root(self, call: Call) -> Response:
         project = await self._catalog.find(any_ref(call), call.caller)
+        choice = await self._catalog.python(project)
+        # With a note where it is not the one that is asked for: 'aenv push' shows it.
+        python = {"python": choice.words, **({"note": choice.problem} if choice.problem else {})}
         if self._settings.engine != "native":
-            return envelope.success({"root": "the host's own, all of it"})
-        return envelope.success({"root": await asyncio.to_thread(self._roots.describe, project)})
+            return envelope.success({"root": "the host's own, all of it", **python})
+        return envelope.success({"root": await asyncio.to_thread(self._roots.describe, project), **python})
 
     @cached_property
     def _roots(self) -> Roots:
-        from ..roots.roots import Roots
-        from ..sandbox.run import run
+        from ...isolation.rootfs.roots import Roots
+        from ...isolation.sandbox.run import run
 
         return Roots(self._settings.home.expanduser(), run=run, pull=self._settings.pull)

@@ -1,6 +1,6 @@
 """Roots for instances: made once for each state of a project, however many instances ask at once.
 
-Not here: which root an environment gets, and how it is made (`aenv.roots`).
+Not here: which root an environment gets, and how it is made (`aenv.isolation.rootfs`).
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..config import load_project
-from ..engines.base import InstanceSpec, Later
-from ..errors import StartFailed
-from ..roots.images import OnLine
-from ..roots.roots import Roots
-from ..sandbox.root import Root
+from ...artifacts import requirements
+from ...base.config import load_project
+from ...base.errors import StartFailed
+from ...engines.base import InstanceSpec, Later
+from ...isolation.rootfs.images import OnLine
+from ...isolation.rootfs.roots import Roots
+from ...isolation.sandbox.root import Root
+from ..serving import doing
 
-logger = logging.getLogger("aenv.gateway")
+logger = logging.getLogger("aenv.control.gateway")
 
 Stamp = tuple[object, ...]
 _Make = Callable[[OnLine], Awaitable[Root]]
@@ -92,6 +94,23 @@ class Rooting:
         file = second.dockerfile
         if file is None:
             return await self._roots.second(None)
+        # First: it is sooner known than a build that they cannot be had.
+        packages = await self._packages(f"the Dockerfile in {file.parent.name!r}", second.requirements)
+        return replace(await self._later_root(file), packages=packages)
+
+    async def _packages(self, what: str, wanted: tuple[str, ...]) -> Path | None:
+        def tell(line: str) -> None:
+            logger.info("packages for %s: %s", what, line)
+
+        try:
+            return await requirements.layer_of(wanted, self._roots.home, what=what, on_line=tell)
+        except StartFailed as error:
+            raise StartFailed(
+                f"{error.message}\nlet this machine reach a package index, or name one that it reaches with "
+                "UV_DEFAULT_INDEX or UV_FIND_LINKS; what was installed once needs none"
+            ) from None
+
+    async def _later_root(self, file: Path) -> Root:
 
         def sources() -> tuple[Path, ...]:
             return (file.parent,)
@@ -120,7 +139,12 @@ class Rooting:
         # What has failed was told to all who waited, and is tried again for the next one who asks.
         if made is None or made.is_gone or made.stamp != await _stamp(made.sources):
             made = await self._begun(key, sources(), made, name, make)
-        return made.root.result() if made.root.done() else await asyncio.shield(made.root)
+        if made.root.done():
+            return made.root.result()
+        try:
+            return await asyncio.shield(made.root)
+        finally:
+            doing.at("")
 
     async def _begun(
         self, key: tuple[Path, str], sources: tuple[Path, ...], before: _Made | None, name: str, make: _Make
@@ -135,7 +159,10 @@ class Rooting:
 
     async def _make(self, name: str, make: _Make) -> Root:
         def tell(line: str) -> None:
+            doing.at(f"making the {name}: {line.strip()}")
             logger.info("%s: %s", name, line)
+
+        doing.at(f"making the {name}")
 
         try:
             async with asyncio.timeout(_LONGEST):

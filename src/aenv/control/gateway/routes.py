@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from starlette.background import BackgroundTask
 from starlette.responses import Response
 
-from ..errors import InvalidRequest
-from ..http1 import Pool
+from ...base.errors import InvalidRequest
+from ...base.http1 import Pool
+from ...base.models import CreateInstance, CreateInstances, EnvInstance, Renew
+from ...base.wire import EnvStatus
 from ..instances import admission, selection
 from ..instances.creations import Creations
 from ..instances.instances import Instances
 from ..instances.records import Record, describe
-from ..models import CreateInstance, CreateInstances, EnvInstance, Renew
 from ..serving import envelope
 from ..serving.accounts import Role
+from ..serving.deliveries import Delivery
 from ..serving.routes import Call, Route
-from ..wire import EnvStatus
 from .tokens import Tokens
 
 _MAX_KEY_LENGTH = 255
@@ -128,12 +130,24 @@ class InstanceRoutes:
             connecting = asyncio.create_task(self._pool.open(record.address.origin))
             self._connecting.add(connecting)
             connecting.add_done_callback(self._connecting.discard)
-        return envelope.success(self._show(call, record))
+        return self._delivering(call, [record], envelope.success(self._show(call, record)))
 
     async def _post_many(self, call: Call) -> Response:
-        request, count = admission.parse_many(await call.body(_MAX_BODY_BYTES))
-        records = await self._creations.create_many(_with_wait(call, request), call.caller, count)
-        return envelope.success([self._show(call, record) for record in records])
+        request, ids = admission.parse_many(await call.body(_MAX_BODY_BYTES))
+        records = await self._creations.create_many(_with_wait(call, request), call.caller, ids)
+        shown = envelope.success([self._show(call, record) for record in records])
+        return self._delivering(call, records, shown)
+
+    def _delivering(self, call: Call, records: list[Record], response: Response) -> Response:
+        """With what is to be done when it was sent: to end what its client never heard of."""
+        delivery = Delivery(call.request.scope)
+
+        async def confirm() -> None:
+            if not await delivery.arrived():
+                self._creations.not_delivered(records)
+
+        response.background = BackgroundTask(confirm)
+        return response
 
     async def _get(self, call: Call) -> Response:
         return envelope.success(self._show(call, await self._instances.get(call.path["id"], call.caller)))
@@ -148,6 +162,8 @@ class InstanceRoutes:
         shown = [
             describe(record, host=call.host, frozen=self._instances.is_frozen(record.id)) for record in records
         ]
+        for instance, record in zip(shown, records, strict=True):
+            instance.id = self._instances.shown_id(record, call.caller)
         return envelope.success([instance.model_dump(mode="json") for instance in shown])
 
     async def _renew(self, call: Call) -> Response:
@@ -172,7 +188,8 @@ class InstanceRoutes:
         if record.status is EnvStatus.RUNNING and record.address:
             path = f"/instances/{record.id}/mcp"
             instance.mcp_url = path if call.is_local_socket else f"{data_url(host, self._data_port)}{path}"
-            instance.token = self._tokens.sign(record.id, call.caller.account)
+            if call.caller.role.includes(Role.USER):  # a viewer looks at it, and calls nothing
+                instance.token = self._tokens.sign(record.id, call.caller.account)
             instance.tools = record.address.tools
         return instance.model_dump(mode="json")
 

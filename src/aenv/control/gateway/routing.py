@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from starlette.types import Scope
 
-from .. import origins
-from ..errors import Forbidden, InvalidRequest, NotFound
+from ...base import origins
+from ...base.errors import Forbidden, InvalidRequest, NotFound
+from ...base.wire import INSTANCE_HEADER, PROXY_URL_HEADER
 from ..serving.accounts import is_token
-from ..wire import INSTANCE_HEADER, PROXY_URL_HEADER
 from .tokens import Claim, Tokens
 
 INSTANCES = b"/instances/"
@@ -18,6 +18,7 @@ SERVICES = b"/services/"
 PORTS = b"/ports/"
 
 _INSTANCE = INSTANCE_HEADER.lower().encode()
+_OF_PAGES = {name.encode() for name in origins.HEADERS}
 _HOP_BY_HOP = {
     b"connection",
     b"keep-alive",
@@ -29,8 +30,27 @@ _HOP_BY_HOP = {
     b"transfer-encoding",
     b"upgrade",
 }
+# Not for an instance to say: what concerns this gateway's whole origin, and so all other instances behind it.
+_OF_THE_ORIGIN = {
+    b"alt-svc",
+    b"clear-site-data",
+    b"expect-ct",
+    b"nel",
+    b"public-key-pins",
+    b"public-key-pins-report-only",
+    b"report-to",
+    b"reporting-endpoints",
+    b"service-worker-allowed",
+    b"set-cookie",
+    b"set-cookie2",
+    b"strict-transport-security",
+}
+_OUR_PREFIX = b"aenvcore-"
+_NOT_IN_REPLIES = _HOP_BY_HOP | _OF_THE_ORIGIN
+_BODYLESS = {204, 304}
 # Not for the instance: what belongs to the connection, and an address that a client would have us dial.
 _OURS = {*_HOP_BY_HOP, b"host", b"content-length", b"expect", _INSTANCE, PROXY_URL_HEADER.lower().encode()}
+_OURS_AND_PAGES = _OURS | _OF_PAGES
 
 
 @dataclass(slots=True)
@@ -54,18 +74,23 @@ class DataRequest:
         return next((value for key, value in self.headers if key == name), "")
 
 
-def read(scope: Scope, tokens: Tokens, *, loopback_only: bool) -> DataRequest | None:
+def read(
+    scope: Scope, tokens: Tokens, *, loopback_only: bool, allowed: origins.Allowed = frozenset()
+) -> DataRequest | None:
     """What `scope` asks of which instance; None when it names none. InvalidRequest when it names two.
 
-    Forbidden when a web page asks; `loopback_only` as in `origins.refusal`.
+    Forbidden when a web page asks; `loopback_only` and `allowed` as in `origins.check`.
     """
+    path: bytes = scope["raw_path"]
+    prefix = next((prefix for prefix in (INSTANCES, SERVICES, PORTS) if path.startswith(prefix)), b"")
     named: set[str] = set()
     claim: Claim | None = None
     account_token: str | None = None
-    callers: dict[bytes, str] = {}
+    callers: dict[str, str] = {}
     headers: list[tuple[str, str]] = []
     length: int | None = 0
-    dropped = _OURS | connection_options(scope["headers"])
+    # What pages may do is decided here; but a server on a port is a site of its own, and decides for itself.
+    dropped = (_OURS if prefix == PORTS else _OURS_AND_PAGES) | connection_options(scope["headers"])
     for name, value in scope["headers"]:
         if name == _INSTANCE:
             named.add(value.decode("latin-1").strip())
@@ -74,23 +99,23 @@ def read(scope: Scope, tokens: Tokens, *, loopback_only: bool) -> DataRequest | 
             if is_token(token):
                 account_token = token
                 continue
-            if (bearer := tokens.verify(token)) and not bearer.port:
-                claim = bearer
-                named.add(bearer.instance)
+            if bearer := tokens.verify(token):
+                if not bearer.port:  # that of a port opens nothing but its URL
+                    claim = bearer
+                    named.add(bearer.instance)
                 continue
-        elif name in (b"host", b"origin"):
-            callers[name] = value.decode("latin-1")
+        elif name in _OF_PAGES:
+            callers[name.decode()] = value.decode("latin-1")
         elif name == b"content-length":
             length = int(value)
         elif name == b"transfer-encoding":
             length = None
         if name not in dropped:
             headers.append((name.decode("latin-1"), value.decode("latin-1")))
-    refusal = origins.refusal(callers.get(b"host"), callers.get(b"origin"), loopback_only=loopback_only)
-    if refusal:
+    if prefix == PORTS:  # its URL is a secret: a page that has it may show what is there
+        callers.pop("sec-fetch-site", None)
+    if refusal := origins.check(scope["method"], callers, loopback_only=loopback_only, allowed=allowed):
         raise Forbidden(refusal)
-    path: bytes = scope["raw_path"]
-    prefix = next((prefix for prefix in (INSTANCES, SERVICES, PORTS) if path.startswith(prefix)), b"")
     if prefix:
         id, slash, rest = path[len(prefix) :].partition(b"/")
         path = slash + rest or b"/"
@@ -110,11 +135,13 @@ def read(scope: Scope, tokens: Tokens, *, loopback_only: bool) -> DataRequest | 
     return DataRequest(named.pop(), prefix == SERVICES, claim, account_token, target, headers, length)
 
 
-def reply_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+def reply_headers(status: int, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """What of an instance's response headers goes on to the client."""
     pairs = [(name.lower(), value) for name, value in headers]
-    dropped = _HOP_BY_HOP | connection_options(pairs)
-    return [pair for pair in pairs if pair[0] not in dropped]
+    dropped = _NOT_IN_REPLIES | connection_options(pairs)
+    if status in _BODYLESS:
+        dropped.add(b"content-length")  # of a body that is not sent
+    return [pair for pair in pairs if pair[0] not in dropped and not pair[0].startswith(_OUR_PREFIX)]
 
 
 def connection_options(headers: Iterable[tuple[bytes, bytes]]) -> set[bytes]:

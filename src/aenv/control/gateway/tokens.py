@@ -15,7 +15,7 @@ import secrets
 import time
 from dataclasses import dataclass
 
-from ..errors import Unauthenticated, Unavailable
+from ...base.errors import Unauthenticated, Unavailable
 from ..stores.base import Put, Stale, Store
 
 LIFETIME = 300.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..errors import Forbidden
-from ..models import Access
+from ...base.errors import Forbidden
+from ...base.models import Access
 from ..serving.accounts import Caller, Role
 
 

@@ -6,9 +6,9 @@ import secrets
 import time
 from typing import Any
 
+from ...base.wire import timestamp
 from ..serving.accounts import Caller
 from ..stores.base import Page, Put, Store
-from ..wire import timestamp
 
 _KIND = "audit"
 

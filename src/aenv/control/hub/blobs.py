@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from ..errors import InvalidRequest, Unavailable
+from ...base.errors import InvalidRequest, Unavailable
 
 CHUNK = 256 << 10
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from starlette.responses import Response
 
-from .. import mcp, refs
-from ..errors import Forbidden, InvalidRequest, NotFound
-from ..models import DIGEST_PATTERN, AnnounceBundle
+from ...base import mcp, refs
+from ...base.errors import Forbidden, InvalidRequest, NotFound
+from ...base.models import DIGEST_PATTERN, AnnounceBundle
 from ..serving import envelope
 from ..serving.accounts import Role
 from ..serving.routes import Call, Route
@@ -62,7 +62,7 @@ class BundleRoutes:
     async def _receive(self, call: Call) -> Response:
         digest = call.path["digest"]
         if not re.fullmatch(DIGEST_PATTERN, digest):
-            raise InvalidRequest("a bundle is named by its sha256, in 64 small hexadecimal digits")
+            raise InvalidRequest("field 'digest': a bundle is named by its sha256, in 64 small hexadecimal digits")
         offset = call.number("offset", 0, most=MAX_BUNDLE_BYTES)
         chunks = call.stream(MAX_BUNDLE_BYTES - offset)
         return envelope.success(await self._uploads.receive(digest, offset, chunks, call.caller))
@@ -104,9 +104,8 @@ class BundleRoutes:
         """The image of an instance of a scenario: `<home>/data/<scenario>.json` says which."""
         scenario, instance = call.query.get("scenario", ""), call.query.get("instance", "")
         if not _SCENARIO.match(scenario) or not instance:
-            raise InvalidRequest(
-                "fields 'scenario' and 'instance' are required, as in ?scenario=swebench&instance=x"
-            )
+            wrong = "instance" if _SCENARIO.match(scenario) else "scenario"
+            raise InvalidRequest(f"field {wrong!r}: is required, as in ?scenario=swebench&instance=x")
         try:
             images = mcp.loads(await asyncio.to_thread((self._data / f"{scenario}.json").read_bytes))
         except FileNotFoundError:

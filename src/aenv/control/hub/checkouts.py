@@ -12,8 +12,8 @@ from collections.abc import Collection
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from .. import bundles
-from ..errors import Conflict, Unavailable
+from ...artifacts import bundles
+from ...base.errors import Conflict, Unavailable
 from .blobs import Blobs, or_unavailable
 
 
@@ -58,14 +58,20 @@ class Checkouts:
     def _mark(self, digest: str) -> Path:
         return self._root / f"{digest}.used"
 
+    @staticmethod
+    def unused(home: Path, before: float, keep: Collection[str]) -> list[tuple[Path, float]]:
+        """The folders of a home that nobody has asked for since `before`, and when that was."""
+        marks = sorted((home / "environments").glob("*.used"))
+        found = [(mark.with_suffix(""), mark.stat().st_mtime) for mark in marks if mark.stem not in keep]
+        return [(folder, used) for folder, used in found if used < before]
+
     def _collect(self, before: float, keep: Collection[str]) -> None:
-        for mark in self._root.glob("*.used"):
-            if mark.stem not in keep and mark.stat().st_mtime < before:
-                # Renamed first: whoever asks meanwhile gets a new one, and not one that is being removed.
-                gone = self._root / f".{secrets.token_hex(8)}.gone"
-                with contextlib.suppress(FileNotFoundError):
-                    (self._root / mark.stem).rename(gone)
-                mark.unlink(missing_ok=True)
+        for folder, _ in self.unused(self._root.parent, before, keep):
+            # Renamed first: whoever asks meanwhile gets a new one, and not one that is being removed.
+            gone = self._root / f".{secrets.token_hex(8)}.gone"
+            with contextlib.suppress(FileNotFoundError):
+                folder.rename(gone)
+            self._mark(folder.name).unlink(missing_ok=True)
         for left in self._root.glob(".*"):  # also by processes that did not live to clean up
             if left.name.endswith(".gone") or left.lstat().st_mtime < before:
                 shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from ..errors import NotFound
+from ...base.errors import NotFound
 from .blobs import CHUNK, or_unavailable
 
 

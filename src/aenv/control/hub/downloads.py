@@ -6,7 +6,7 @@ import re
 
 from starlette.responses import Response, StreamingResponse
 
-from ..errors import NotFound
+from ...base.errors import NotFound
 from ..serving.routes import Call
 from .blobs import Blobs
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from .. import refs
-from ..errors import NotFound
-from ..models import AccessPolicy, AuditEntry, Env, EnvDetails, EnvVersions, PushEnvironment, SetImage
-from ..refs import Ref
+from ...base import refs
+from ...base.errors import NotFound, of_field
+from ...base.models import AccessPolicy, AuditEntry, Env, EnvDetails, EnvVersions, PushEnvironment, SetImage
+from ...base.refs import Ref
 from ..serving import envelope
 from ..serving.accounts import Role
 from ..serving.routes import Call, Route
@@ -129,7 +129,8 @@ class EnvironmentRoutes:
 
     async def _log(self, call: Call, name: str | None) -> Response:
         limit = call.number("limit", 100, least=1, most=_MAX_PAGE)
-        lines, following = await audit.read(self._store, name, limit=limit, cursor=call.query.get("cursor"))
+        with of_field("cursor"):
+            lines, following = await audit.read(self._store, name, limit=limit, cursor=call.query.get("cursor"))
         return envelope.success(lines, next=following)
 
 

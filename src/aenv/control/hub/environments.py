@@ -6,22 +6,26 @@ Not here: how a version comes in (`publishing.py`).
 from __future__ import annotations
 
 import difflib
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from .. import refs
-from ..config import Project
-from ..data.builtin import Folders
-from ..errors import Conflict, Forbidden, NotFound
-from ..models import AccessPolicy
-from ..refs import Ref
+from ...artifacts.bundles import packing
+from ...artifacts.data.builtin import Folders
+from ...base import refs
+from ...base.config import Project
+from ...base.errors import Conflict, Forbidden, NotFound
+from ...base.models import AccessPolicy
+from ...base.refs import Ref
+from ...base.wire import timestamp
 from ..serving.accounts import Caller, Role
 from ..stores.base import Delete, Document, Put, Stale, Store
-from ..wire import timestamp
 from . import audit, metadata
 from .access import Policy, lists_of
 from .records import KIND, RELEASED, Environment
+from .reserved import Reserved
 from .uploads import Uploads
 
 DETAILS, POLICIES = "details", "policies"
@@ -54,20 +58,22 @@ class Environments:
         self._uploads = uploads
         self._folders, self._built_in = _described(folders), _described(built_in)
         self._projects = (folders, built_in)
+        self._reserved = Reserved(store, folders)
 
     # Finding
 
     async def find(self, ref: Ref, caller: Caller, *, built_in: bool = True) -> Environment:
         """The version that is meant: of a range the latest. NotFound also when the caller may not see it.
 
-        What comes with the package is in nobody's way: it is found last, and only where `built_in` is wanted.
+        What comes with the package is found last, after what administrators have published under its name, and
+        only where `built_in` is wanted.
         """
         folders = self._folders.get(ref.name, {}) if caller.role is not Role.ANONYMOUS else {}
         version = ref.pick(folders)
         if version is not None:
             return folders[version]
         found = await self._published(ref)
-        if found and _sees(found, caller):
+        if found and _sees(found, caller) and await self._counts(found, caller):
             return found
         ours = self._built_in.get(ref.name, {}) if built_in and caller.role is not Role.ANONYMOUS else {}
         if version := ref.pick(ours):
@@ -214,9 +220,35 @@ class Environments:
         if self.is_folder(ref):
             raise Conflict(f"environment '{ref}' is a folder on the server; push another version")
         [document] = await self._store.get(POLICIES, ref.name)
-        if document:
-            Policy.of(document.value).check_write(caller, ref.name)
+        policy = Policy.of(document.value) if document else None
+        if policy:
+            policy.check_write(caller, ref.name)
+        await self._refuse_reserved(ref.name, policy, caller)
         return document
+
+    async def _refuse_reserved(self, name: str, policy: Policy | None, caller: Caller) -> None:
+        """Forbidden for a name that no administrator has given to the caller.
+
+        A name that was claimed before it was reserved stays its owner's, but for that of a built-in environment.
+        """
+        why = self._reserved.why(name)
+        if why is None or caller.is_admin:
+            return
+        if policy and not self._reserved.is_built_in(name):
+            return
+        if policy is None or not await self._reserved.is_given_by(policy.owner):
+            raise Forbidden(f"field 'name': {name!r} is reserved for administrators: {why}; choose another name")
+
+    async def _counts(self, published: Environment, caller: Caller) -> bool:
+        """Whether a published version goes before a built-in one of its name.
+
+        Only if an administrator published it. Earlier versions of the hub let any account take such a name; what
+        was published then is found by its owner alone.
+        """
+        if published.policy is None or not self._reserved.is_built_in(published.name):
+            return True
+        owner = published.policy.owner
+        return owner == caller.user or await self._reserved.is_given_by(owner)
 
     async def owned(self, ref: Ref, caller: Caller) -> tuple[Document, Environment]:
         """A version that the caller may change. NotFound when they may not even see it."""
@@ -326,9 +358,16 @@ def _described(folders: Folders) -> dict[str, dict[str, Environment]]:
     }
 
 
+def _digest(project: Project) -> str:
+    """Of the bundle that the folder would be: what runs can be told apart, although nothing was pushed."""
+    with tempfile.TemporaryDirectory() as folder:
+        return packing.pack(project.path, Path(folder) / "bundle").digest
+
+
 def _read_folder(project: Project) -> dict[str, Any]:
     readme = next((path for name in _READMES if (path := project.path / name).is_file()), None)
     return {
         "readme": readme.read_text("utf-8", "replace") if readme else "",
+        "code_digest": _digest(project),
         **metadata.read_folder(project.path),
     }

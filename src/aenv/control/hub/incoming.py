@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import Conflict, Unavailable
+from ...base.errors import Conflict, Unavailable
 from .blobs import CHUNK, or_unavailable
 
 if TYPE_CHECKING:

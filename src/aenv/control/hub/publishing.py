@@ -10,14 +10,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from .. import refs
-from ..errors import Conflict, InvalidRequest
-from ..models import PushEnvironment
-from ..refs import Ref
+from ...base import refs
+from ...base.errors import Conflict, InvalidRequest, of_field
+from ...base.models import PushEnvironment
+from ...base.refs import Ref
+from ...base.wire import timestamp
 from ..serving.accounts import Caller
 from ..serving.masking import unmasked
 from ..stores.base import Delete, Put, Stale, Store
-from ..wire import timestamp
 from . import audit, changes
 from .access import Policy
 from .environments import DETAILS, POLICIES, Environments
@@ -110,7 +110,8 @@ class Publishing:
         config = facts.config
         said = f"{config.get('name')}@{config.get('version')}"
         if said != str(ref):
-            raise InvalidRequest(f"the bundle is of {said[:200]!r}, and not of '{ref}'; see its config.json")
+            message = f"it is of {said[:200]!r}, and not of '{ref}'; see its config.json"
+            raise InvalidRequest(f"field 'bundle': {message}")
         try:
             declared = PushEnvironment.model_validate(
                 {key: config[key] for key in _FROM_CONFIG if config.get(key) is not None}
@@ -154,11 +155,14 @@ class Publishing:
 def _new_ref(body: PushEnvironment) -> Ref:
     for field in ("name", "version"):
         if not getattr(body, field):
-            raise InvalidRequest(f"field {field!r} is required")
-    ref = refs.exact(body.name or "", body.version or "")
-    if ref.version in _RESERVED:
-        raise InvalidRequest(f"bad version {ref.version!r} of {ref.name!r}; a version is one, as in '1.0.0'")
-    return ref
+            raise InvalidRequest(f"field {field!r}: is required")
+    with of_field("name"):
+        refs.parse(body.name or "")
+    with of_field("version"):
+        ref = refs.exact(body.name or "", body.version or "")
+        if ref.version in _RESERVED:
+            raise InvalidRequest(f"bad version {ref.version!r} of {ref.name!r}; a version is one, as in '1.0.0'")
+        return ref
 
 
 def _merged(base: Environment, body: PushEnvironment, sent: _Sent, caller: Caller) -> Environment:
@@ -204,16 +208,16 @@ def _dependencies(body: PushEnvironment, sent: _Sent, before: dict[str, Any]) ->
         known |= said.model_dump(exclude_none=True) if said else {}
     if sent.facts:
         known["requirements"] = sent.facts.requirements
-    for reference in known["environments"]:
-        refs.parse(reference)
+    with of_field("dependencies.environments"):
+        for reference in known["environments"]:
+            refs.parse(reference)
     return known
 
 
 def _refuse_other_ref(ref: Ref, body: PushEnvironment) -> None:
-    if (body.name or ref.name, body.version or ref.version) != (ref.name, ref.version):
-        raise InvalidRequest(
-            f"the body is of '{body.name or ref.name}@{body.version or ref.version}', not '{ref}'"
-        )
+    for field, given, own in (("name", body.name, ref.name), ("version", body.version, ref.version)):
+        if given and given != own:
+            raise InvalidRequest(f"field {field!r}: the body says {given!r}, and the path is of '{ref}'")
 
 
 def _refuse_other_access(policy: Policy, body: PushEnvironment) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from .. import refs
-from ..config import FILE_NAME, Project
-from ..errors import InvalidRequest
-from ..refs import Ref
+from ...base import refs
+from ...base.config import FILE_NAME, Project
+from ...base.errors import InvalidRequest
+from ...base.refs import Ref
+from ...base.wire import timestamp
 from ..serving.masking import masked
 from ..stores.base import Document, Put
-from ..wire import timestamp
 from .access import Policy
 
 KIND = "environments"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..data.builtin import Folders
-from ..refs import Ref
+from ...artifacts.data.builtin import Folders
+from ...base.refs import Ref
 from ..serving.accounts import Caller
 from ..serving.routes import Route
 from ..stores.base import Store

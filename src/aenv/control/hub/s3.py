@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from ..errors import InvalidRequest, NotFound, Unavailable, Unsupported
+from ...base.errors import InvalidRequest, NotFound, Unavailable, Unsupported
 
 _PART_BYTES = 8 << 20  # of an upload, of which four are under way at once
 _READ_BYTES = 4 << 20
@@ -109,7 +109,7 @@ class S3Blobs:
             import botocore.exceptions
             from boto3.exceptions import Boto3Error
         except ImportError:
-            raise Unsupported("S3 needs the extra 's3': pip install 'aenvironment[s3]'") from None
+            raise Unsupported("S3 needs boto3: pip install 'boto3>=1.35'") from None
         try:
             yield
         except botocore.exceptions.ClientError as error:

@@ -11,7 +11,7 @@ import secrets
 import time
 from typing import Any
 
-from ..errors import Forbidden
+from ...base.errors import Forbidden
 from ..stores.base import Put, Stale, Store
 
 _KIND, _KEY = "secrets", "hub-signing"

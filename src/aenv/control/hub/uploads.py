@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import bundles
-from ..errors import InvalidRequest, NotFound, TooLarge
-from ..limits import spell_bytes
-from ..refs import Ref
+from ...artifacts import bundles
+from ...base.errors import InvalidRequest, NotFound, TooLarge
+from ...base.limits import spell_bytes
+from ...base.refs import Ref
 from ..serving.accounts import Caller
 from ..stores.base import Delete, Document, Put, Stale, Store
 from . import metadata
@@ -124,12 +124,18 @@ class Uploads:
         [document] = await self._store.get(_BUNDLES, digest) if digest else [None]
         return [_candidate({**document.value, "at": time.time()}, None)] if document else []
 
-    async def collect(self) -> None:
-        """Remove what nobody needs: uploads that stopped a day ago, bundles that no version has for a day."""
-        await asyncio.to_thread(self._incoming.drop_older_than, DAY)
-        async for document in self._old(_UPLOADS):
+    async def unreferenced(self, older_than: float) -> AsyncIterator[tuple[str, int, float]]:
+        """The bundles that no version has for so long, a day at least: digest, size, and since when."""
+        async for document in self._old(_BUNDLES, older_than):
+            if not (await self._store.totals(_uses(document.key)))[0]:
+                yield document.key, document.value["size_bytes"], document.value["at"]
+
+    async def collect(self, older_than: float = DAY) -> None:
+        """Remove uploads that stopped so long ago, a day at least, and bundles that are `unreferenced`."""
+        await asyncio.to_thread(self._incoming.drop_older_than, max(older_than, DAY))
+        async for document in self._old(_UPLOADS, older_than):
             await self._write_if_unchanged(Delete(_UPLOADS, document.key, document.revision))
-        async for document in self._old(_BUNDLES):
+        async for document in self._old(_BUNDLES, older_than):
             [uses] = await self._store.totals(_uses(document.key))
             if uses:
                 await self._write_if_unchanged(Put(_BUNDLES, document.key, document.value, document.revision))
@@ -178,13 +184,14 @@ class Uploads:
             return False
         return True
 
-    async def _old(self, kind: str) -> AsyncIterator[Document]:
-        """Documents that wait to be collected, and have for a day."""
+    async def _old(self, kind: str, older_than: float) -> AsyncIterator[Document]:
+        """Documents that wait to be collected, and have for so long, a day at least."""
+        limit = time.time() - max(older_than, DAY)
         after = None
         while True:
             page = await self._store.page(kind, "waiting", limit=50, after=after)
             for document in page.documents:
-                if document.value["at"] > time.time() - DAY:
+                if document.value["at"] > limit:
                     return  # those behind it are younger
                 yield document
             if (after := page.next) is None:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from .. import quantities
-from ..config import NetworkKind, Project
-from ..engines.base import InstanceSpec
-from ..errors import InvalidRequest
-from ..models import CreateInstance, CreateInstances, Renew
+from ...base import quantities, refs, wire
+from ...base.config import NetworkKind, Project, is_secret_variable
+from ...base.errors import InvalidRequest, of_field
+from ...base.models import CreateInstance, CreateInstances, Renew, texts_in
+from ...base.refs import Ref
+from ...base.wire import DEFAULT_TTL
+from ...engines.base import InstanceSpec
 from ..serving import routes
 from ..serving.accounts import Caller
-from ..wire import DEFAULT_TTL
-from .datasources import data_and_second, declared_data, declared_folders
+from .datasources import Offered, data_and_second, declared_data, declared_folders
 from .networks import network_for
 from .records import Record, describe_environment
 from .resources import limits_for
 from .second_parts import later
 
-logger = logging.getLogger("aenv.instances.admission")
+logger = logging.getLogger("aenv.control.instances.admission")
 
 MAX_TTL = 366 * 86400.0
 MAX_WAIT = 3600.0
@@ -29,6 +31,7 @@ _ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 _RANDOM_PART = 20  # characters: an id is the key to its instance, so nobody may guess it
 _VARIABLE = re.compile(r"[^=\0]+\Z")
 _MAX_STRING_BYTES = 128 << 10  # Linux takes no longer argument or variable
+_MAX_LABEL_BYTES = 256  # of a name and its value: each is a list of the store's, and a counter
 _POD_TEMPLATES = {"default", "singlecontainer", "dualcontainer"}
 
 
@@ -41,6 +44,10 @@ class Rules:
     """Where the folders are that instances may read as their data."""
     home: Path | None = None
     """Below which the data is that the operator has fetched."""
+    data_folders: Mapping[str, Path] = field(default_factory=dict)
+    """Folders by the variables under which every environment may ask for them."""
+    self_check: bool = True
+    """Whether rewards wait for the self-check of their task, where the environment has one."""
 
 
 DEFAULT_RULES = Rules()
@@ -51,19 +58,26 @@ def parse(body: bytes) -> CreateInstance:
     return _checked(routes.parse(CreateInstance, body))
 
 
-def parse_many(body: bytes) -> tuple[CreateInstance, int]:
-    """A request for several instances, and how many."""
+def parse_many(body: bytes) -> tuple[CreateInstance, list[str]]:
+    """A request for several instances, and their ids."""
     request = routes.parse(CreateInstances, body)
     _checked(request)
-    return CreateInstance.model_validate(request.model_dump(exclude={"count"})), request.count
+    name = ref_of(request).name
+    ids = [wire.new_instance_id(name) for _ in range(request.count)] if request.ids is None else request.ids
+    if len({check_id(id) for id in ids}) != request.count:
+        raise InvalidRequest(f"field 'ids': must be {request.count} different ids, as many as 'count'")
+    return CreateInstance.model_validate(request.model_dump(exclude={"count", "ids"})), ids
 
 
 def _checked(request: CreateInstance) -> CreateInstance:
     check_strings(request)
     wait_of(request)
-    for label in request.labels:
+    for label, value in request.labels.items():
         if "=" in label:
-            raise InvalidRequest(f"field 'labels': {label!r} must not contain '='")
+            raise InvalidRequest(f"field 'labels': {label[:100]!r} must not contain '='")
+        if len(label.encode()) + len(value.encode()) > _MAX_LABEL_BYTES:
+            message = f"{label[:100]!r} and its value are longer than {_MAX_LABEL_BYTES} bytes"
+            raise InvalidRequest(f"field 'labels': {message}")
     return request
 
 
@@ -81,7 +95,7 @@ def ttl_of(request: CreateInstance, project: Project) -> float:
     """Seconds: what the request says, else the environment's own, else the default."""
     if request.ttl:
         return check_ttl(request.ttl)
-    return check_ttl(project.ttl if project.ttl is not None else DEFAULT_TTL)
+    return check_ttl(project.ttl if project.ttl is not None else DEFAULT_TTL, "deployConfig.ttl")
 
 
 def parse_ttl(body: bytes) -> float:
@@ -92,20 +106,28 @@ def parse_ttl(body: bytes) -> float:
     return check_ttl(value)
 
 
-def check_ttl(value: str | float) -> float:
+def check_ttl(value: str | float, field: str = "ttl") -> float:
     """Seconds; InvalidRequest when that is no time that an instance can live."""
-    ttl = quantities.seconds(value)
-    if not 0 < ttl <= MAX_TTL:
-        raise InvalidRequest(f"field 'ttl': {value!r} is not between 1ms and {MAX_TTL / 86400:g}d")
-    return ttl
+    with of_field(field):
+        ttl = quantities.seconds(value)
+        if not 0 < ttl <= MAX_TTL:
+            raise InvalidRequest(f"{value!r} is not between 1ms and {MAX_TTL / 86400:g}d")
+        return ttl
 
 
 def wait_of(request: CreateInstance) -> float:
     """Seconds for which a request wants to wait for room."""
-    wait = quantities.seconds(request.wait) if request.wait else 0.0
-    if wait > MAX_WAIT:
-        raise InvalidRequest(f"field 'wait': {request.wait!r} is longer than {MAX_WAIT / 60:g}m")
-    return wait
+    with of_field("wait"):
+        wait = quantities.seconds(request.wait) if request.wait else 0.0
+        if wait > MAX_WAIT:
+            raise InvalidRequest(f"{request.wait!r} is longer than {MAX_WAIT / 60:g}m")
+        return wait
+
+
+def ref_of(request: CreateInstance) -> Ref:
+    """Which environment it is about."""
+    with of_field("envName"):
+        return refs.parse(request.env_name)
 
 
 def owner_of(request: CreateInstance, caller: Caller) -> str | None:
@@ -123,20 +145,28 @@ def check(request: CreateInstance, project: Project, rules: Rules) -> InstanceSp
     return spec
 
 
-def complete(record: Record, request: CreateInstance, project: Project) -> None:
+def complete(record: Record, request: CreateInstance, project: Project, rules: Rules) -> None:
     """Fill in what follows from the environment."""
     limits = limits_for(request, project)
     record.environment = str(project.ref)
     record.code = project.path.name
     record.env = describe_environment(project)
     record.ttl = ttl_of(request, project)
-    idle = request.idle_timeout or project.deploy.get("idleTimeout")
-    record.idle_timeout = check_ttl(idle) if idle else None
+    record.idle_timeout = _idle_timeout(request, project)
     record.cpu_milli = round(1000 * (limits.cpus or 0))
     record.memory_bytes = limits.memory_bytes or 0
     record.freeze_after = _freeze_after(project)
     record.reclaim = bool(project.deploy.get("reclaim"))
+    if project.self_check and not record.self_check:
+        record.self_check = "needed" if request.self_check and rules.self_check else "skipped"
     record.note("requested")
+
+
+def _idle_timeout(request: CreateInstance, project: Project) -> float | None:
+    if request.idle_timeout:
+        return check_ttl(request.idle_timeout, "idle_timeout")
+    own = project.deploy.get("idleTimeout")
+    return check_ttl(own, "deployConfig.idleTimeout") if own else None
 
 
 def _freeze_after(project: Project) -> float | None:
@@ -149,8 +179,10 @@ def spec_for(
 ) -> InstanceSpec:
     """What the engine is asked to make. InvalidRequest or Forbidden when it may not be had."""
     data, second = data_and_second(request.datasource, project, rules.data_roots)
-    data = data or declared_data(request.environment_variables, project, rules.data_roots, rules.home)
-    folders = declared_folders(request.environment_variables, project, rules.data_roots)
+    offered = Offered(rules.data_roots, rules.data_folders, rules.home)
+    given = texts_in(request.environment_variables)  # a secret names no folder
+    data = data or declared_data(given, project, offered)
+    folders = declared_folders(given, project, offered)
     return InstanceSpec(
         id=id,
         environment=str(project.ref),
@@ -160,7 +192,7 @@ def spec_for(
             "envNAME": project.name,
             "envversion": project.version,
             **project.environment_variables,
-            **request.environment_variables,
+            **given,
         },
         arguments=tuple(request.arguments),
         start_timeout=start_timeout,
@@ -171,7 +203,7 @@ def spec_for(
         data=data,
         data_variable=project.data.variable if data and project.data else "",
         folders=folders,
-        second=second or later(project, {**project.environment_variables, **request.environment_variables}, data),
+        second=second or later(project, {**project.environment_variables, **given}, data),
         preload=tuple(project.deploy.get("preload", ())),
         isolation=project.deploy.get("isolation", ""),
     )
@@ -183,8 +215,13 @@ def check_strings(request: CreateInstance) -> None:
         _check_string(f"arguments.{index}", argument)
     for name, value in request.environment_variables.items():
         if not _VARIABLE.match(name):
-            raise InvalidRequest(f"field 'environment_variables': {name!r} is no name for a variable")
-        _check_string(f"environment_variables.{name}", f"{name}={value}")
+            raise InvalidRequest(f"field 'environment_variables': {name[:100]!r} is no name for a variable")
+        if isinstance(value, str):
+            _check_string(f"environment_variables.{name[:100]}", f"{name}={value}")
+        elif not is_secret_variable(name):
+            raise InvalidRequest(
+                f"field 'environment_variables': {name[:100]!r} cannot hold a secret; use letters, digits and '_'"
+            )
 
 
 def _check_string(field: str, text: str) -> None:
@@ -205,6 +242,6 @@ def _check_deploy(project: Project) -> None:
 
 
 def _warn_of_unused(request: CreateInstance) -> None:
-    for field in ("mount_points", "init_command"):
-        if getattr(request, field):
-            logger.warning("field '%s' was accepted, and has no effect with this engine", field)
+    for name in ("mount_points", "init_command"):
+        if getattr(request, name):
+            logger.warning("field '%s' was accepted, and has no effect with this engine", name)

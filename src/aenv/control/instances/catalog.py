@@ -3,21 +3,46 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .. import layers
-from ..config import Project, check_deploy, load_project
-from ..data.builtin import Folders, by_name, sound
-from ..errors import InvalidRequest, NotFound
+from ...artifacts import requirements
+from ...artifacts.data.builtin import Folders, by_name, sound
+from ...artifacts.pythons.choosing import Choice, Pythons
+from ...artifacts.pythons.runtimes import Python
+from ...base import settings
+from ...base.config import Project, check_deploy, load_project
+from ...base.errors import InvalidRequest, NotFound
+from ...base.refs import Ref
+from ...engines.base import InstanceSpec
 from ..hub.checkouts import Checkouts
 from ..hub.records import Environment
 from ..hub.routes import Hub
-from ..refs import Ref
+from ..serving import doing
 from ..serving.accounts import Caller
 
+logger = logging.getLogger("aenv.control.instances.catalog")
+
 _UNUSED = 30 * 86400.0  # seconds for which code and packages that nobody starts are kept
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a project's instances need besides its code."""
+
+    python: Python | None
+    layer: Path | None
+    """The packages that it requires; None when it requires none."""
+
+    def added_to(self, spec: InstanceSpec) -> InstanceSpec:
+        return replace(spec, python=self.python, layer=self.layer)
+
+    @property
+    def runtime(self) -> str:
+        """The name of the folder of its Python's runtime; empty when that is our own."""
+        return self.python.folders[0].name if self.python else ""
 
 
 class Catalog:
@@ -33,6 +58,9 @@ class Catalog:
         self._hub = hub
         self._checkouts = checkouts
         self._home = home
+        self._pythons = Pythons(home, settings.variables())
+        self._told: set[tuple[Path, str]] = set()
+        """Of which projects the log has said what is wrong with their Python."""
         self._handed_out: set[str] = set()
         """The folders of code and packages that this process has given to instances or replicas."""
 
@@ -54,20 +82,42 @@ class Catalog:
         self._handed_out.add(folder.name)
         return _as_published(load_project(folder), published)
 
-    async def layer(self, project: Project) -> Path | None:
-        """The packages that a project requires, installed once; None when it requires none."""
+    async def python(self, project: Project) -> Choice:
+        """The Python that a project's instances run on, made ready once."""
+
+        def tell(line: str) -> None:
+            doing.at(f"preparing the Python that is asked for: {line.strip()}")
+
+        choice = await self._pythons.choose(project, tell)
+        if choice.problem and (project.path, choice.problem) not in self._told:
+            self._told.add((project.path, choice.problem))
+            logger.warning("%s: %s", project.ref, choice.problem)
+        if choice.python:
+            doing.at("")
+            self._handed_out.add(choice.python.folders[0].name)
+        return choice
+
+    async def prepare(self, project: Project) -> Prepared:
+        """The Python of a project's instances, and the packages that it requires: each made ready once."""
         trusted = project.path in self._trusted
-        layer = await layers.layer_for(project.path / "requirements.txt", self._home, trusted=trusted)
+
+        def tell(line: str) -> None:
+            doing.at(f"installing requirements: {line.strip()}")
+
+        choice = await self.python(project)
+        file = project.path / "requirements.txt"
+        layer = await requirements.layer_for(file, self._home, tell, trusted=trusted, target=choice.target)
+        doing.at("")
         if layer:
             self._handed_out.add(layer.name)
-        return layer
+        return Prepared(choice.python, layer)
 
     async def collect(self, keep: Collection[str]) -> None:
         """Remove code and packages that nobody has started for long, except what instances run now."""
         in_use = {*keep, *self._handed_out}
         await self._hub.collect()
         await self._checkouts.collect(_UNUSED, in_use)
-        await asyncio.to_thread(layers.collect, self._home, in_use, _UNUSED)
+        await asyncio.to_thread(requirements.collect, self._home, in_use, _UNUSED)
 
 
 def _as_published(project: Project, published: Environment) -> Project:
@@ -77,7 +127,14 @@ def _as_published(project: Project, published: Environment) -> Project:
         check_deploy(deploy)
     except InvalidRequest as error:
         raise InvalidRequest(f"environment '{published.ref}' cannot be started: {error.message}") from None
-    return replace(project, deploy=deploy, artifacts=published.artifacts)
+    return replace(
+        project,
+        deploy=deploy,
+        artifacts=published.artifacts,
+        is_published=True,
+        owner=published.policy.owner if published.policy else None,
+        pushed_by=published.pushed_by,
+    )
 
 
 def read_folders(named: Iterable[Path], home: Path) -> Folders:

@@ -5,37 +5,43 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from .. import logs, refs, wire
-from ..config import Project
-from ..engines.base import Address, Engine, InstanceSpec
-from ..errors import AEnvError, Conflict, StartFailed, Unavailable
-from ..models import CreateInstance
+from ...base import logs, mcp, wire
+from ...base.config import Project
+from ...base.errors import AEnvError, Conflict, InvalidRequest, StartFailed, Unavailable
+from ...base.limits import shortage, spell_bytes
+from ...base.models import CreateInstance
+from ...base.wire import EnvStatus
+from ...engines.base import Address, Engine, InstanceSpec
+from ..serving import doing
 from ..serving.accounts import Caller
 from ..serving.metrics import Metrics
+from ..serving.named_secrets import Secrets
 from ..serving.queue import Queue
 from ..stores.base import Stale
-from ..wire import EnvStatus
-from . import admission
+from . import admission, secret_variables
 from .catalog import Catalog
 from .ledger import Ledger, check_fits, fingerprint
 from .life import Life
 from .lives import Lives
 from .reclaim import Reclaim
 from .records import Record
+from .secret_variables import masked_create
 
 if TYPE_CHECKING:
     from .warmth import Warmth
 
-logger = logging.getLogger("aenv.instances.creations")
+logger = logging.getLogger("aenv.control.instances.creations")
 
 T = TypeVar("T")
 _Admitted = asyncio.Task[tuple[Project, InstanceSpec] | Exception]
 
+_MAX_TOOLS_BYTES = 4 << 20
+_ATTEMPTS = 20  # to create what others create and undo at the same time
 _LOOK_AGAIN = 0.1  # seconds between looks at an instance that another gateway is creating
 
 
@@ -65,6 +71,7 @@ class Creations:
         place: Place,
         reclaim: Reclaim,
         warmth: Warmth,
+        secrets: Secrets,
     ) -> None:
         self._engine = engine
         self._catalog = catalog
@@ -75,6 +82,7 @@ class Creations:
         self._place = place
         self._reclaim = reclaim
         self._warmth = warmth
+        self._secrets = secrets
 
     async def create(
         self,
@@ -83,48 +91,71 @@ class Creations:
         *,
         id: str | None = None,
         key: str | None = None,
+        checks: bool = False,
     ) -> Record:
         """Return the instance once it is ready. Asking again with the same `id` or `key` gives the same one.
 
-        Cancelling leaves nothing behind, unless somebody else waits for the same instance.
+        Cancelling leaves nothing behind, unless somebody else waits for the same instance. One that `checks` is
+        made for a self-check, and counts for no quota.
         """
-        while True:
-            asked = self._record(request, caller, id, key)
+        for _ in range(_ATTEMPTS):
+            # Who chooses the id is a client of ours, which sends the token that it gets. Published ones send none.
+            asked = self._record(request, caller, id, key, demands_token=id is not None)
+            asked.self_check = "own" if checks else ""
             life = await self._known(asked) or self._begin([asked], request, caller)[0]
             try:
                 return await self._delivered(life)
             except Stale:
                 if record := await self._made_elsewhere(asked):
                     return record
+        raise Unavailable("the same instance is created and undone all the time; try again")
 
-    async def create_many(self, request: CreateInstance, caller: Caller, count: int) -> list[Record]:
-        """So many instances, all or none."""
-        lives = self._begin([self._record(request, caller) for _ in range(count)], request, caller)
+    async def create_many(self, request: CreateInstance, caller: Caller, ids: Sequence[str]) -> list[Record]:
+        """Instances with these ids, all or none. Conflict when one of the ids is taken."""
+        records = [self._record(request, caller, id, demands_token=True) for id in ids]
+        for record in records:
+            await self._known(record)  # one that is being undone is waited for
+        for record in records:
+            if self._begun(record):
+                raise _taken(record.id)
+        lives = self._begin(records, request, caller)
         try:
             outcomes = await asyncio.gather(*(_outcome(self._delivered(life)) for life in lives))
         except asyncio.CancelledError:
             for life in lives:  # those that are ready, too: nobody was told of any
-                self._lives.tasks.create_task(self._lives.end(life, "nobody waited for it"))
+                self._lives.start(life, self._lives.end(life, "nobody waited for it"))
             raise
         failed = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
         if failed:
+            if isinstance(failed[0], Unavailable):  # its client repeats it, with the same ids
+                for life in lives:
+                    self._lives.abandon(life)
             await asyncio.gather(*(self._lives.end(life, "another one of its batch failed") for life in lives))
+            if isinstance(failed[0], Stale):  # of an instance that another gateway has, or that has ended
+                raise _taken(failed[0].key)
             raise failed[0]
         return [life.record for life in lives]
 
     # Creating
 
     def _record(
-        self, request: CreateInstance, caller: Caller, id: str | None = None, key: str | None = None
+        self,
+        request: CreateInstance,
+        caller: Caller,
+        id: str | None = None,
+        key: str | None = None,
+        *,
+        demands_token: bool,
     ) -> Record:
         owner = admission.owner_of(request, caller)
         return Record(
-            id=id or wire.new_instance_id(refs.parse(request.env_name).name),
+            id=id or wire.new_instance_id(admission.ref_of(request).name),
             node=self._place.node,
             gateway=self._place.gateway,
             fingerprint=fingerprint(request, owner),
             owner=owner,
             account=caller.account,
+            demands_token=demands_token and caller.account is not None,
             labels=request.labels,
             key=key,
         )
@@ -147,12 +178,13 @@ class Creations:
     def _begin(self, records: Sequence[Record], request: CreateInstance, caller: Caller) -> list[Life]:
         if self._lives.refusal:
             raise Unavailable(self._lives.refusal)
-        lives = [Life(record) for record in records]
+        lives = [Life(record, asked=(request, caller)) for record in records]
+        doing.listen(partial(_tell, lives))
         tasks = self._lives.tasks
         admitted = tasks.create_task(_outcome(self._admit([life.record for life in lives], request, caller)))
         for life in lives:
             self._lives.add(life)
-            life.creation = tasks.create_task(self._create(life, request, admitted))
+            life.creation = self._lives.start(life, self._create(life, request, admitted))
             life.creation.add_done_callback(partial(self._undo_if_cancelled, life, admitted))
         return lives
 
@@ -164,10 +196,17 @@ class Creations:
         But for one that meets no limit: it can be started at once, and is recorded meanwhile.
         """
         began = time.perf_counter()
-        project = await self._catalog.find(refs.parse(request.env_name), caller)
+        project = await self._catalog.find(admission.ref_of(request), caller)
         spec = admission.check(request, project, self._place.rules)
+        if caller.account:
+            spec = replace(spec, tenant=records[0].owner or "")
+        given = await secret_variables.resolve(
+            self._secrets, request.environment_variables, project, records[0].owner, caller.account
+        )
+        spec = given.added_to(spec)
         for record in records:
-            admission.complete(record, request, project)
+            admission.complete(record, request, project, self._place.rules)
+            record.secrets = list(given.names)
         self._metrics.took("find", time.perf_counter() - began)
         limits = self._ledger.limits(records[0], caller.max_instances)
         check_fits(records, limits)
@@ -192,8 +231,7 @@ class Creations:
             if isinstance(outcome, Exception):
                 raise outcome
             if record.revision:
-                record.run(await self._start(record, request, *outcome), self._engine.isolation)
-                await self._ledger.save(record)
+                await self._record_start(record, await self._start(record, request, *outcome))
             else:
                 await self._start_and_record(record, request, *outcome)
         except Exception as error:  # boundary: the engine, and what the environment's code does to it
@@ -217,11 +255,9 @@ class Creations:
             outcome = await asyncio.shield(starting)
             if isinstance(outcome, Exception):
                 raise outcome
-            record.run(outcome, self._engine.isolation)
-            if record.revision:
-                await self._ledger.save(record)
-            else:
-                await self._ledger.begin(record, limits={})
+            recorded = bool(record.revision)
+            await self._record_start(record, outcome)
+            if not recorded:
                 self._metrics.took("admit", time.perf_counter() - began)
         except BaseException:
             starting.cancel()
@@ -230,16 +266,26 @@ class Creations:
                 await self._lives.destroy_quietly(record.id)
             raise
 
+    async def _record_start(self, record: Record, address: Address) -> None:
+        """It runs. StartFailed when what the instance says of itself cannot be recorded, or be said in a reply."""
+        record.run(address, self._engine.isolation)
+        try:
+            _check_tools(address.tools)
+            await (self._ledger.save(record) if record.revision else self._ledger.begin(record, limits={}))
+        except (InvalidRequest, ValueError) as error:
+            message = f"what {record.environment!r} says of its tools cannot be recorded: {error}"
+            raise StartFailed(message) from None
+
     async def _start(
         self, record: Record, request: CreateInstance, project: Project, spec: InstanceSpec
     ) -> Address:
         began = time.perf_counter()
-        layer = await self._catalog.layer(project)
-        record.layer = layer.name if layer else ""
+        prepared = await self._catalog.prepare(project)
+        record.layer = prepared.layer.name if prepared.layer else ""
+        record.runtime = prepared.runtime
         spec = replace(
-            spec,
+            prepared.added_to(spec),
             id=record.id,
-            layer=layer,
             start_timeout=self._place.start_timeout,
             keep_history=self._place.keep_history,
         )
@@ -248,7 +294,7 @@ class Creations:
             self._warmth.created(spec, project)
         await self._reclaim.relieve()
         began = time.perf_counter()
-        address = await self._engine.create(spec)
+        address = await masked_create(self._engine, spec)
         self._metrics.took("engine", time.perf_counter() - began)
         return address
 
@@ -257,10 +303,14 @@ class Creations:
         self._metrics.did("create", record.name, "failure")
         if record.status is EnvStatus.RUNNING:  # it could not be recorded, so it must not be
             await self._lives.destroy_quietly(record.id)
+        record.address = None  # what the instance said of itself may be why
         if isinstance(error, Stale) and record.revision:  # deleted through another gateway
             life.error = _ended(record)
         elif isinstance(error, AEnvError | Stale):
             life.error = error
+        elif isinstance(error, OSError) and (short := shortage(error.errno)):
+            logger.error("the %s engine had no more %s: %s", self._engine.name, short, error)
+            error = life.error = Unavailable(f"the host has no more {short} for another instance", retry_after=5)
         else:
             logger.error("the %s engine failed", self._engine.name, exc_info=error)
             life.error = StartFailed(f"the {self._engine.name} engine failed; the gateway's log says why")
@@ -274,7 +324,7 @@ class Creations:
 
     def _undo_if_cancelled(self, life: Life, admitted: _Admitted, creation: asyncio.Task[None]) -> None:
         if creation.cancelled():
-            self._lives.tasks.create_task(self._undo(life, admitted))
+            self._lives.start(life, self._undo(life, admitted))
 
     async def _undo(self, life: Life, admitted: _Admitted) -> None:
         """A creation was cancelled: as if it had never been asked for."""
@@ -304,8 +354,17 @@ class Creations:
             raise life.error
         if life.abandoned or not life.is_live:
             raise _ended(life.record)
-        life.delivered = True
+        life.told += 1
         return life.record
+
+    def not_delivered(self, records: Iterable[Record]) -> None:
+        """The client that asked for them has gone without the answer: what no other client knows of is ended."""
+        for record in records:
+            life = self._lives.by_id.get(record.id)
+            if life and life.record.requested_at == record.requested_at:
+                life.lost += 1
+                if not (life.delivered or life.waiting):
+                    self._lives.abandon(life)
 
     async def _made_elsewhere(self, asked: Record) -> Record | None:
         """The instance that another gateway makes, or made, for the same request; None when that was undone."""
@@ -314,8 +373,13 @@ class Creations:
             id = await self._ledger.find_key(asked.owner, asked.key) if asked.key else asked.id
             record = await self._ledger.find(id) if id else None
             if record is None:
+                if id and asked.key:  # the store has lost what it was for
+                    await self._ledger.forget_key(asked.owner, asked.key)
                 return None
             _check_same(asked, record)
+            if record.begins_again:
+                await self._ledger.forget(record)
+                return None
             if record.status is EnvStatus.RUNNING:
                 return record
             if record.status is EnvStatus.FAILED and not record.expires_at:
@@ -336,9 +400,26 @@ def _check_same(asked: Record, record: Record) -> None:
         raise Conflict(known)
 
 
+def _check_tools(tools: Sequence[Any]) -> None:
+    """ValueError unless every reply that shows the instance can carry them. They are an instance's own words."""
+    if not all(isinstance(tool, dict) for tool in tools):
+        raise ValueError("a tool is not an object")
+    if len(mcp.dumps(tools)) > _MAX_TOOLS_BYTES:
+        raise ValueError(f"its tools take more than {spell_bytes(_MAX_TOOLS_BYTES)}")
+
+
 async def _outcome(work: Awaitable[T]) -> T | Exception:
     """What came of it, an error too, as a value that several tasks can share."""
     try:
         return await work
     except Exception as error:  # boundary: whoever waits for the outcome raises it
         return error
+
+
+def _taken(id: str) -> Conflict:
+    return Conflict(f"the instance id {id!r} is taken; choose another, or leave 'ids' out")
+
+
+def _tell(lives: list[Life], step: doing.Step) -> None:
+    for life in lives:
+        life.doing = step

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..config import Project
-from ..data.folders import named_here, on_host
-from ..engines.base import DATA_PLACE
-from ..errors import InvalidRequest
+from ...artifacts.data.folders import checked, fetched, is_named_here, named_here
+from ...base.config import Project
+from ...base.errors import InvalidRequest
+from ...engines.base import DATA_PLACE
 
 _DEFAULT_PREFIX = "docker.io/library/aenv"  # published
 
@@ -23,40 +24,76 @@ def data_and_second(datasource: str, project: Project, roots: Sequence[Path]) ->
     return None, f"{prefix}{'' if prefix.endswith((':', '/')) else ':'}{datasource}"
 
 
-def declared_data(
-    given: Mapping[str, str], project: Project, roots: Sequence[Path], home: Path | None
-) -> Path | None:
+@dataclass(frozen=True)
+class Offered:
+    """The folders that the operator offers."""
+
+    roots: Sequence[Path] = ()
+    """Below which a request may name one."""
+    listed: Mapping[str, Path] = field(default_factory=dict)
+    """By the variables under which every environment may ask for them."""
+    home: Path | None = None
+    """Below which is what was fetched."""
+
+
+def declared_data(given: Mapping[str, str], project: Project, offered: Offered) -> Path | None:
     """The folder that the environment asks for in its config.json; None where nobody has it, which it will tell.
 
-    The request's variable names it, by the rules of `datasource`; else our own variable; else it has been fetched.
+    The request's variable names it, by the rules of `datasource`; else the operator: by an option, by a variable
+    of this process, or by having fetched it.
     """
     if project.data is None:
         return None
-    if named := given.get(project.data.variable):
-        return _folder(f"environment_variables.{project.data.variable}", named, roots)
-    return on_host(project.data, home) if home else None
+    variable = project.data.variable
+    if named := given.get(variable):
+        return _folder(f"environment_variables.{variable}", named, offered.roots)
+    has_fetched = fetched(project.data.name, offered.home) if offered.home else None
+    return _of_operator("data.variable", variable, project, offered, has_fetched)
 
 
-def declared_folders(given: Mapping[str, str], project: Project, roots: Sequence[Path]) -> dict[str, Path]:
+def declared_folders(given: Mapping[str, str], project: Project, offered: Offered) -> dict[str, Path]:
     """Further folders that the environment asks for, by variable: as far as they are named, in the same ways."""
     found = {}
     for variable in project.data.folders if project.data else ():
         named = given.get(variable)
         if not named:
-            folder = named_here(variable)
+            name = variable.removesuffix("_DATA_DIR").lower().replace("_", "-")
+            prepared = fetched(name, offered.home) if offered.home and variable.endswith("_DATA_DIR") else None
+            folder = _of_operator("data.folders", variable, project, offered, prepared)
         elif named == DATA_PLACE or named.startswith(f"{DATA_PLACE}/"):
             folder = None  # it is among the data, as the instance sees them
         else:
-            folder = _folder(f"environment_variables.{variable}", named, roots)
+            folder = _folder(f"environment_variables.{variable}", named, offered.roots)
         if folder:
             found[variable] = folder
     return found
 
 
-def _folder(field: str, datasource: str, roots: Sequence[Path]) -> Path:
+def _of_operator(
+    where: str, variable: str, project: Project, offered: Offered, has_fetched: Path | None = None
+) -> Path | None:
+    """The folder that the operator means by `variable`.
+
+    Our own variables are not for what was published: its author would choose which of them, and so which folder of
+    the host, is shown inside.
+    """
+    if listed := offered.listed.get(variable):
+        return checked(listed, variable)
+    ours = None if project.is_published else named_here(variable)
+    if ours or has_fetched:
+        return ours or has_fetched
+    if project.is_published and is_named_here(variable):
+        raise InvalidRequest(
+            f"field '{where}' of environment '{project.ref}': this gateway lists no folder for {variable}; "
+            f"its operator does so with --data-folder {variable}=PATH"
+        )
+    return None
+
+
+def _folder(where: str, datasource: str, roots: Sequence[Path]) -> Path:
     if not roots:
         raise InvalidRequest(
-            f"field {field!r}: this gateway offers no folders; its operator names them with --data-root"
+            f"field {where!r}: this gateway offers no folders; its operator names them with --data-root"
         )
     for root in roots:
         try:
@@ -68,4 +105,4 @@ def _folder(field: str, datasource: str, roots: Sequence[Path]) -> Path:
         except (OSError, RuntimeError, ValueError):  # not there; a loop of links; no such home; a zero character
             continue
     # What is not there and what lies elsewhere get the same answer: it tells nobody what the host has.
-    raise InvalidRequest(f"field {field!r}: {datasource!r} is no folder below a data root of this gateway")
+    raise InvalidRequest(f"field {where!r}: {datasource!r} is no folder below a data root of this gateway")

@@ -13,13 +13,14 @@ import asyncio
 import logging
 import time
 
-from ..engines.base import Engine, Freeze
-from ..errors import NotFound, Unavailable
+from ...base.errors import NotFound, Unavailable
+from ...base.supervision import Tasks
+from ...engines.base import Engine, Freeze
 from .ledger import Ledger
 from .life import Life
 from .sweeper import Clock, Sweeper
 
-logger = logging.getLogger("aenv.instances.freezing")
+logger = logging.getLogger("aenv.control.instances.freezing")
 
 _PATIENCE = 5.0  # seconds for the engine: a group whose processes wait for a disk may take long to freeze
 _AWAKE = 3600.0  # seconds without a call through another gateway after which an instance may be frozen here
@@ -36,7 +37,7 @@ class Freezing:
         self._after = after
         self._sweeper = Sweeper(clock)
         self._watched: dict[str, Life] = {}
-        self._tasks = asyncio.TaskGroup()
+        self._tasks = Tasks()
 
     async def __aenter__(self) -> Freezing:
         await self._tasks.__aenter__()
@@ -59,6 +60,7 @@ class Freezing:
         """It has ended, or is no longer ours."""
         self._watched.pop(life.record.id, None)
         self.frozen.pop(life.record.id, None)
+        self._sweeper.forget(life.record.id)
 
     def check(self, id: str) -> None:
         """For the sweeper. One that is awake always has one look ahead of it, or the task that freezes it."""
@@ -66,7 +68,7 @@ class Freezing:
         if life is None or life.frozen_at is not None:
             return
         if self._is_idle(life):
-            self._tasks.create_task(self._freeze(life))
+            self._tasks.create_task(self._freeze(life), lambda _: self._look_later(life))
         else:
             self._look_later(life)
 

@@ -7,13 +7,14 @@ import contextlib
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
-from ..addresses import Origin
-from ..engines.base import Address, Engine, Measures, Ports, Used
-from ..errors import Conflict, NotFound, Unavailable, Unsupported
-from ..serving.accounts import LOCAL, Caller
+from ...base.addresses import Origin
+from ...base.errors import Conflict, NotFound, Unavailable, Unsupported
+from ...base.wire import EnvStatus, cut_id
+from ...engines.base import Address, Engine, Measures, Ports, Used
+from ..serving.accounts import LOCAL, Caller, Role
 from ..stores.base import Stale
-from ..wire import EnvStatus
 from .freezing import Freezing
 from .ledger import Ledger
 from .life import Life
@@ -24,6 +25,15 @@ from .selection import Selection
 _ADDRESS_KNOWN = 10.0  # seconds for which the address of another gateway's instance is believed
 _PORT_KNOWN = 1.0  # seconds for which a port is believed to be the instance's: looking it up takes milliseconds
 _MAX_ADDRESSES = 10_000
+_Elsewhere = tuple[Address, str]  # and what its record says of the self-check
+_ATTEMPTS = 20  # to write a record that others change at the same time
+
+
+class Guard(NamedTuple):
+    """Whose an instance is, and whether its id alone does not open it."""
+
+    owner: str | None
+    demands_token: bool
 
 
 class Use:
@@ -31,6 +41,9 @@ class Use:
 
     def __init__(self, lives: Lives, life: Life | None) -> None:
         self.address: Address | None = None
+        self.life = life
+        """None where another gateway looks after it."""
+        self.self_check: str = life.record.self_check if life else ""
         self._lives = lives
         self._life = life
         if life:
@@ -43,6 +56,14 @@ class Use:
     def __exit__(self, *exc: object) -> None:
         self.end()
 
+    async def why_it_ended(self, timeout: float) -> str:
+        """The reason, where the instance has just ended; empty when it lives, or another gateway has it."""
+        life = self.life
+        if life is None or life.watcher is None:
+            return ""
+        await asyncio.wait({life.watcher}, timeout=timeout)
+        return "" if life.is_live else life.record.reason or ""
+
     def end(self) -> None:
         """What is left of it, a stream perhaps, needs no instance that runs. May be repeated."""
         life, self._life = self._life, None
@@ -54,14 +75,27 @@ class Use:
 class Instances:
     """The instances of all gateways on one store."""
 
-    def __init__(self, engine: Engine, ledger: Ledger, lives: Lives, freezing: Freezing, node: str) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        ledger: Ledger,
+        lives: Lives,
+        freezing: Freezing,
+        node: str,
+        *,
+        demand_tokens: bool = False,
+    ) -> None:
+        """`demand_tokens`: no instance is opened by its id alone."""
         self.engine = engine
+        self._demand_tokens = demand_tokens
         self._ledger = ledger
         self._lives = lives
         self._freezing = freezing
         self._node = node
-        self._elsewhere: dict[str, tuple[float, Address]] = {}
+        self._elsewhere: dict[str, tuple[float, _Elsewhere]] = {}
         self._ports: dict[tuple[str, int], tuple[float, Origin]] = {}
+        self._guards: dict[str, Guard] = {}
+        """Those of other gateways' instances; they never change."""
 
     async def get(self, id: str, caller: Caller = LOCAL) -> Record:
         """NotFound also for one that is somebody else's: its id says nothing to strangers."""
@@ -73,11 +107,23 @@ class Instances:
             record = replace(life.record)
         if record is None or not caller.owns(record.owner):
             raise NotFound(f"instance {id!r} not found")
+        if life and record.status in (EnvStatus.PENDING, EnvStatus.CREATING) and (step := life.step()):
+            record = replace(record, reason=step)
         return record
 
     async def list(self, selection: Selection, caller: Caller = LOCAL) -> list[Record]:
         """The instances that `selection` is about, as far as they are the caller's."""
-        return await self._ledger.select(_own(selection, caller))
+        selection = _own(selection, caller)
+        if selection.cursor and selection.cursor.endswith("…"):  # as `shown_id` gave it
+            everything = await self._ledger.select(replace(selection, cursor=None, limit=None))
+            last = next((one.id for one in everything if cut_id(one.id) == selection.cursor), selection.cursor)
+            selection = replace(selection, cursor=last)
+        return await self._ledger.select(selection)
+
+    def shown_id(self, record: Record, caller: Caller) -> str:
+        """Its id as lists show it: cut for a viewer, who may not call it, where the id alone would open it."""
+        may_know = caller.role.includes(Role.USER) or record.demands_token or self._demand_tokens
+        return record.id if may_know else cut_id(record.id)
 
     def is_frozen(self, id: str) -> bool:
         """Whether it waits for its next call, as far as this gateway knows."""
@@ -101,11 +147,25 @@ class Instances:
         life = self._lives.by_id.get(id)
         use = Use(self._lives, life)
         try:
-            use.address = await (self._address_here(life) if life else self._address_elsewhere(id))
+            if life:
+                use.address = await self._address_here(life)
+            else:
+                use.address, use.self_check = await self._address_elsewhere(id)
         except BaseException:
             use.end()
             raise
         return use
+
+    async def guard(self, id: str) -> Guard:
+        """What opens its data path. It is not woken for that."""
+        if life := self._lives.by_id.get(id):
+            return Guard(life.record.owner, self._demand_tokens or life.record.demands_token)
+        if id not in self._guards:
+            record = await self._ledger.get(id)
+            if len(self._guards) > _MAX_ADDRESSES:
+                self._guards.clear()
+            self._guards[id] = Guard(record.owner, self._demand_tokens or record.demands_token)
+        return self._guards[id]
 
     async def _address_here(self, life: Life) -> Address:
         id = life.record.id
@@ -141,19 +201,27 @@ class Instances:
 
     async def renew(self, id: str, ttl: float, caller: Caller = LOCAL) -> Record:
         """Let a running instance live for `ttl` seconds from now."""
-        while True:
+        for _ in range(_ATTEMPTS):
             record = await self.get(id, caller)
             _check_renewable(record)
             record.renew(ttl)
             try:
                 await self._ledger.save(record)
             except Stale:
+                await self._recover(id)
                 continue
             life = self._lives.by_id.get(id)
             if life and not life.is_being_created:
                 _check_renewable(life.record)  # its end may have begun meanwhile
                 self._lives.update(life, record)
             return record
+        raise Unavailable(f"the record of instance {id!r} changes all the time; try again")
+
+    async def _recover(self, id: str) -> None:
+        """A write did not meet the record that it was made for. Where that is lost, it is written again."""
+        life = self._lives.by_id.get(id)
+        if life and life.is_live and not life.is_being_created and await self._ledger.find(id) is None:
+            await self._lives.write_again(life)
 
     async def delete(self, id: str, caller: Caller = LOCAL) -> None:
         """Return once the instance is gone; fine when it has ended before."""
@@ -183,7 +251,7 @@ class Instances:
 
     # Instances of other gateways
 
-    async def _address_elsewhere(self, id: str) -> Address:
+    async def _address_elsewhere(self, id: str) -> _Elsewhere:
         known = self._elsewhere.get(id)
         if known and known[0] > time.monotonic():
             return known[1]
@@ -201,12 +269,12 @@ class Instances:
         self._check_here(record)
         await self._freezing.keep_awake(id)
         if not record.idle_timeout:
-            return self._believe(id, record.address)
+            return self._believe(id, (record.address, record.self_check))
         seconds = min(_ADDRESS_KNOWN, record.idle_timeout / 2)
         await self._ledger.note_use(id, record.idle_timeout + seconds)
-        return self._believe(id, record.address, seconds)
+        return self._believe(id, (record.address, record.self_check), seconds)
 
-    def _believe(self, id: str, address: Address, seconds: float = _ADDRESS_KNOWN) -> Address:
+    def _believe(self, id: str, address: _Elsewhere, seconds: float = _ADDRESS_KNOWN) -> _Elsewhere:
         if len(self._elsewhere) > _MAX_ADDRESSES:
             self._elsewhere.clear()
         self._elsewhere[id] = (time.monotonic() + seconds, address)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from ..errors import NotFound, TooManyRequests
-from ..models import CreateInstance
+from ...base.errors import NotFound, TooManyRequests
+from ...base.models import CreateInstance
+from ...base.wire import EnvStatus
 from ..stores.base import Delete, Document, Put, SharedStore, Stale
 from ..stores.checks import cursor
-from ..wire import EnvStatus
 from .records import Record
 from .selection import Selection
 
+logger = logging.getLogger("aenv.control.instances.ledger")
+
 _KIND = "instances"
 _KEYS = "idempotency-keys"
+_NODES = "nodes"
 _BATCH = 200
 REMEMBERED = 3600.0  # seconds for which an instance that has ended can still be asked about
 
@@ -47,6 +51,9 @@ class Quotas:
         return {name: limit for name, limit in limits.items() if limit is not None}
 
 
+NO_QUOTAS = Quotas()
+
+
 class Ledger:
     """The records of all gateways on one store."""
 
@@ -56,6 +63,8 @@ class Ledger:
 
     def limits(self, record: Record, account_limit: int | None) -> dict[str, int]:
         """The totals that `record`, once begun, must not exceed."""
+        if record.self_check == "own":  # what waits for it may be what fills the quota
+            return {}
         return self._quotas.limits(record, account_limit)
 
     async def begin(self, *records: Record, limits: Mapping[str, int]) -> None:
@@ -76,6 +85,19 @@ class Ledger:
         await self._store.write(self._put(record, {}), durable=False)
         record.revision += 1
 
+    async def restore(self, record: Record) -> None:
+        """Write a record anew that the store has lost. Stale when the store has one after all."""
+        changes = [replace(self._put(record, {}), revision=0)]
+        if record.key:
+            value = {"id": record.id, "fingerprint": record.fingerprint}
+            changes.append(Put(_KEYS, _key(record.owner, record.key), value))
+        await self._store.write(*changes, durable=False)
+        record.revision = 1
+
+    async def forget_key(self, owner: str | None, key: str) -> None:
+        """Let an Idempotency-Key be used again."""
+        await self._store.write(Delete(_KEYS, _key(owner, key)), durable=False)
+
     async def forget(self, record: Record) -> None:
         """Remove a record, as if it had never been; fine when it is gone, or another request's of the same id."""
         keys = [Delete(_KEYS, _key(record.owner, record.key))] if record.key else []
@@ -83,6 +105,12 @@ class Ledger:
             with contextlib.suppress(Stale):
                 await self._store.write(Delete(_KIND, record.id, stored.revision), *keys, durable=False)
                 return
+
+    async def forget_all(self, records: Sequence[Record]) -> None:
+        """Remove records that have ended, in one write. Stale, with nothing removed, when one has changed."""
+        changes = [Delete(_KIND, record.id, record.revision) for record in records]
+        keys = {_key(record.owner, record.key) for record in records if record.key}
+        await self._store.write(*changes, *(Delete(_KEYS, key) for key in keys), durable=False)
 
     async def find(self, id: str) -> Record | None:
         [document] = await self._store.get(_KIND, id)
@@ -134,17 +162,51 @@ class Ledger:
         """Every instance of a node that has not ended."""
         return [record async for record in self._walk(f"node={node} live", None)]
 
-    async def due(self, node: str) -> list[Record]:
-        """What should have been ended or forgotten by now, as far as one page shows."""
-        page = await self._store.page(_KIND, f"node={node} due", limit=_BATCH)
-        records = map(_record, page.documents)
-        return [record for record in records if _due(record) <= time.time()]
+    async def all_of(self, ids: Sequence[str]) -> dict[str, Record | None]:
+        """The records of these ids; None for those that the store does not have."""
+        found: dict[str, Record | None] = dict.fromkeys(ids)
+        for first in range(0, len(ids), _BATCH):
+            documents = await self._store.get(_KIND, *ids[first : first + _BATCH])
+            found |= {record.id: record for record in _readable(filter(None, documents))}
+        return found
+
+    async def join(self, node: str) -> None:
+        """Make a node known to all gateways on the store."""
+        if (await self._store.get(_NODES, node)) == [None]:
+            await self._store.write(Put(_NODES, node, {}, terms={"all": node}), durable=False)
+
+    async def nodes(self) -> list[str]:
+        """Every node that has joined, and has not been removed."""
+        found: list[str] = []
+        start: str | None = None
+        while True:
+            page = await self._store.page(_NODES, "all", limit=_BATCH, after=start)
+            found += [document.key for document in page.documents]
+            if (start := page.next) is None:
+                return found
+
+    async def remove_node(self, node: str) -> None:
+        await self._store.write(Delete(_NODES, node), durable=False)
+
+    async def living(self) -> list[Record]:
+        """Every instance that has not ended, on any node."""
+        return [record async for record in self._walk("live", None)]
+
+    async def due(self, node: str) -> AsyncIterator[list[Record]]:
+        """What should have been ended or forgotten by now, in batches, the oldest first."""
+        start: str | None = None
+        while True:
+            page = await self._store.page(_KIND, f"node={node} due", limit=_BATCH, after=start)
+            over = [record for record in _readable(page.documents) if _due(record) <= time.time()]
+            yield over
+            if (start := page.next) is None or not over:
+                return
 
     async def _walk(self, term: str, start: str | None) -> AsyncIterator[Record]:
         while True:
             page = await self._store.page(_KIND, term, limit=_BATCH, after=start)
-            for document in page.documents:
-                yield _record(document)
+            for record in _readable(page.documents):
+                yield record
             if (start := page.next) is None:
                 return
 
@@ -180,7 +242,7 @@ def fingerprint(request: CreateInstance, owner: str | None) -> str:
 
 def _terms(record: Record) -> dict[str, str]:
     place = _place(record.requested_at)
-    phase = "live" if record.is_live else "ended"
+    phase = "live" if record.is_live else record.status.value
     terms = {phase: place, f"env={record.name} {phase}": place}
     terms[f"owner={record.owner or ''} {phase}"] = place
     for label, value in record.labels.items():
@@ -192,6 +254,8 @@ def _terms(record: Record) -> dict[str, str]:
 
 
 def _counts(record: Record) -> dict[str, int]:
+    if record.self_check == "own":
+        return {}
     counts = {"instances": 1, "cpu": record.cpu_milli, "memory": record.memory_bytes}
     if record.account:
         counts[f"account={record.account}"] = 1
@@ -212,6 +276,15 @@ def _place(at: float) -> str:
 
 def _key(owner: str | None, key: str) -> str:
     return hashlib.sha256(f"{owner or ''}\0{key}".encode()).hexdigest()
+
+
+def _readable(documents: Iterable[Document]) -> Iterator[Record]:
+    """Without those that cannot be read: one must not hide the others, nor keep a gateway from starting."""
+    for document in documents:
+        try:
+            yield _record(document)
+        except (KeyError, TypeError, ValueError) as error:
+            logger.error("the record of instance %r cannot be read: %r", document.key, error)
 
 
 def _record(document: Document) -> Record:

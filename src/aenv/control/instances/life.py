@@ -6,6 +6,9 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
+from ...base.models import CreateInstance
+from ..serving.accounts import Caller
+from ..serving.doing import Step
 from .records import Record
 
 
@@ -18,10 +21,14 @@ class Life:
     watcher: asyncio.Task[None] | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once nothing of it is left."""
+    asked: tuple[CreateInstance, Caller] | None = None
+    """What it was made for, and by whom; None where another gateway made it."""
     waiting: int = 0
     """Requests that wait for its creation; the last to leave takes the creation along."""
-    delivered: bool = False
-    """Whether any client has been told that it runs."""
+    told: int = 0
+    """To how many requests it was given as their answer."""
+    lost: int = 0
+    """How many of these answers have not reached their client."""
     abandoned: bool = False
     """Whether it will be gone as if it had never been asked for."""
     error: Exception | None = None
@@ -38,6 +45,18 @@ class Life:
     """Since when it is frozen, or being frozen, in seconds since the epoch."""
     frost: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by who freezes, thaws or destroys it: the engine does one of them at a time."""
+
+    doing: Step = ""
+    """What its creation is at."""
+
+    def step(self) -> str:
+        """The same, in words for whoever waits for it."""
+        return self.doing if isinstance(self.doing, str) else self.doing()
+
+    @property
+    def delivered(self) -> bool:
+        """Whether a client has been told that it runs, as far as anybody knows."""
+        return self.told > self.lost
 
     @property
     def is_live(self) -> bool:

@@ -9,22 +9,25 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
+from functools import partial
+from typing import Any
 
-from .. import logs
-from ..engines.base import Address, Engine, NoticesEnds
-from ..errors import Unavailable
+from ...base import logs
+from ...base.errors import StartFailed, Unavailable
+from ...base.supervision import Tasks
+from ...base.wire import EnvStatus
+from ...engines.base import Address, Engine, NoticesEnds
 from ..serving.metrics import Metrics
 from ..serving.queue import Queue
 from ..stores.base import Stale
-from ..wire import EnvStatus
 from .freezing import Freezing
 from .ledger import Ledger
 from .life import Life
 from .records import Record
 from .sweeper import Sweeper
 
-logger = logging.getLogger("aenv.instances.lives")
+logger = logging.getLogger("aenv.control.instances.lives")
 
 
 class Lives:
@@ -45,7 +48,7 @@ class Lives:
         """By owner and Idempotency-Key."""
         self.refusal: str | None = "the gateway is starting; its store has not answered yet"
         """Why no instance can be created now."""
-        self.tasks = asyncio.TaskGroup()
+        self.tasks = Tasks()
         self._engine = engine
         self._ledger = ledger
         self._sweeper = sweeper
@@ -70,10 +73,12 @@ class Lives:
         ending: list[Awaitable[None]] = []
         for life in list(self.by_id.values()):
             if keep and life.record.status is EnvStatus.RUNNING and not life.is_being_created:
-                self._let_go(life)
+                self.gone(life)
             elif life.is_live:
                 ending.append(self.end(life, "the gateway stopped"))
-        await asyncio.gather(*ending)
+        for error in await asyncio.gather(*ending, return_exceptions=True):
+            if isinstance(error, Exception):  # boundary: one that cannot be ended must not keep the others
+                logger.error("an instance could not be ended", exc_info=error)
 
     async def idle(self, seconds: float) -> None:
         """Return when there has been no instance for so long."""
@@ -84,6 +89,18 @@ class Lives:
                     await self._changed.wait()
             except TimeoutError:
                 return
+
+    def start(self, life: Life, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do something for one life, in a task. What goes wrong with it ends this life as failed, and no other."""
+        return self.tasks.create_task(work, partial(self._broke, life))
+
+    def _broke(self, life: Life, error: Exception) -> None:
+        reason = "the gateway failed to look after it; the gateway's log says why"
+        life.error = life.error or StartFailed(reason)
+        if life.is_live:
+            self.start_ending(life, reason, EnvStatus.FAILED)
+        elif not life.ended.is_set():  # its end itself went wrong
+            self.gone(life)
 
     def add(self, life: Life) -> None:
         """From now on this gateway is asked about it."""
@@ -109,7 +126,7 @@ class Lives:
             await self._ledger.save(record)
         except Stale:
             return None
-        life = Life(record, delivered=True)
+        life = Life(record, told=1)
         self.add(life)
         if record.status is EnvStatus.RUNNING:
             self.look_after(life)
@@ -117,7 +134,7 @@ class Lives:
 
     def look_after(self, life: Life) -> None:
         self._count(life)
-        life.watcher = self.tasks.create_task(self._notice_end(life))
+        life.watcher = self.start(life, self._notice_end(life))
         life.used_at = self._sweeper.now()
         self.set_due(life)
         self._freezing.watch(life)
@@ -136,6 +153,12 @@ class Lives:
         if life.is_live:
             life.record = record
             self.set_due(life)
+
+    async def write_again(self, life: Life) -> None:
+        """The store has lost its record, and it runs: then it is recorded, and counted, again."""
+        logger.warning("the store had lost the record of instance %s; it was written again", life.record.id)
+        with contextlib.suppress(Stale):  # somebody was faster
+            await self._ledger.restore(life.record)
 
     def set_due(self, life: Life) -> None:
         now = self._sweeper.now()
@@ -166,9 +189,9 @@ class Lives:
         if life is None or not life.is_live:
             return
         if life.due <= now:
-            self.tasks.create_task(self._expire(life))
+            self.start(life, self._expire(life))
         elif self._idle_due(life) <= now:
-            self.tasks.create_task(self._end_idle(life))
+            self.start(life, self._end_idle(life))
         else:
             self._sweeper.add(min(life.due, self._idle_due(life)), id)
 
@@ -217,15 +240,13 @@ class Lives:
 
     def start_ending(self, life: Life, reason: str, status: EnvStatus = EnvStatus.TERMINATED) -> None:
         life.record.become(status, reason)  # first, so that no request is sent there any more
-        self.tasks.create_task(self._destroy(life))
+        self.start(life, self._destroy(life))
 
     async def _destroy(self, life: Life) -> None:
         record = life.record
         logs.instance_id.set(record.id)
         async with life.frost:
             await self.destroy_quietly(record.id)
-        if life.watcher:
-            life.watcher.cancel()
         await self.settle(life)
         self._metrics.did("delete", record.name)
         self.gone(life)
@@ -241,9 +262,13 @@ class Lives:
     async def settle(self, life: Life) -> None:
         """Tell the store of its end, or that it never was; while the store does not answer, `save_rest` will."""
         self._unsaved[life.record.id] = life
-        with contextlib.suppress(Unavailable):
+        try:
             await (self._ledger.forget(life.record) if life.abandoned else self._save_end(life.record))
-            self._unsaved.pop(life.record.id, None)
+        except Unavailable:
+            return
+        except Exception:  # boundary: the store; what it refuses once it refuses again, and others wait behind it
+            logger.exception("the store refused the end of an instance; upkeep ends the record")
+        self._unsaved.pop(life.record.id, None)
 
     async def _save_end(self, record: Record) -> None:
         while True:
@@ -269,14 +294,12 @@ class Lives:
         """Whether the store could not be told of its end."""
         return life.record.id in self._unsaved
 
-    def _let_go(self, life: Life) -> None:
-        if life.watcher:
-            life.watcher.cancel()
-        self.gone(life)
-
     def gone(self, life: Life) -> None:
         """Nothing of it is left, or it is no longer ours to look after."""
         self._freezing.forget(life)
+        self._sweeper.forget(life.record.id)
+        if life.watcher:
+            life.watcher.cancel()
         if life.counted:
             self._count(life)
         self.by_id.pop(life.record.id, None)

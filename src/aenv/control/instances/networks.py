@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from .. import config
-from ..config import NetworkKind, Project
-from ..engines.base import Network
-from ..errors import Forbidden, InvalidRequest
-from ..models import CreateInstance
+from ...base import config
+from ...base.config import NetworkKind, Project
+from ...base.errors import Forbidden, InvalidRequest, of_field
+from ...base.models import CreateInstance
+from ...engines.base import Network
 
+_MAX_HOSTS = 256
+_MAX_HOST_LENGTH = 300
 _ORDER: tuple[NetworkKind, ...] = ("none", "egress", "full")
 
 
@@ -28,10 +30,13 @@ def network_for(request: CreateInstance, project: Project, allowed: NetworkKind)
 
 def _read(request: CreateInstance) -> Network:
     assert request.network is not None
-    try:
+    hosts = (
+        [] if isinstance(request.network, str) else [host for part in request.network.values() for host in part]
+    )
+    if len(hosts) > _MAX_HOSTS or any(len(host) > _MAX_HOST_LENGTH for host in hosts):
+        raise InvalidRequest(f"field 'network': at most {_MAX_HOSTS} hosts of {_MAX_HOST_LENGTH} characters")
+    with of_field("network"):
         return Network(*config.network(request.network))
-    except InvalidRequest as error:
-        raise InvalidRequest(f"field 'network': {error.message}") from None
 
 
 def _is_within(asked: Network, own: Network) -> bool:

@@ -7,13 +7,13 @@ import contextlib
 import logging
 from collections.abc import Callable
 
+from ...base.wire import timestamp
 from ..serving import memory
-from ..wire import timestamp
 from .freezing import Freezing
 from .life import Life
 from .lives import Lives
 
-logger = logging.getLogger("aenv.instances.reclaim")
+logger = logging.getLogger("aenv.control.instances.reclaim")
 
 _LOOK_AGAIN = 5.0  # seconds; memory may run short before anybody has to wait for it
 

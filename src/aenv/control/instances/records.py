@@ -6,17 +6,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
-from .. import quantities
-from ..addresses import Origin
-from ..config import Project
-from ..engines.base import Address
-from ..models import Env, EnvInstance
+from ...base import quantities
+from ...base.addresses import Origin
+from ...base.config import Project
+from ...base.errors import sayable
+from ...base.models import Env, EnvInstance
+from ...base.wire import EnvStatus, timestamp
+from ...engines.base import Address
 from ..serving.masking import masked
-from ..wire import EnvStatus, timestamp
 
 _MAX_EVENTS = 50
+_MAX_REASON = 8192  # characters: an environment that fails to load says why, in its own words
 
 
 @dataclass
@@ -36,11 +38,17 @@ class Record:
     """The name of the folder that its code is in."""
     layer: str = ""
     """The name of the folder that the packages are in which it requires."""
+    runtime: str = ""
+    """The name of the folder of its Python's runtime; empty when that is the gateway's own."""
     env: dict[str, Any] = field(default_factory=dict)
     """The environment as clients see it."""
     owner: str | None = None
     account: str | None = None
+    demands_token: bool = False
+    """Whether its id alone does not open it: our own client made it for an account."""
     labels: dict[str, str] = field(default_factory=dict)
+    self_check: Literal["", "needed", "skipped", "own"] = ""
+    """Whether its rewards wait for the self-check of its task; "own" are the instances that make one."""
     ttl: float = 0.0
     idle_timeout: float | None = None
     cpu_milli: int = 0
@@ -64,6 +72,10 @@ class Record:
     address: Address | None = None
     key: str | None = None
     """The Idempotency-Key of the request that made it."""
+    secrets: list[str] = field(default_factory=list)
+    """The names of the secrets that it was given; their values are nowhere in here."""
+    begins_again: bool = False
+    """Whether the same id or key may be asked for anew: it failed because its gateway ended, not by itself."""
     events: list[dict[str, Any]] = field(default_factory=list)
     revision: int = 0
     """How often the store has seen it."""
@@ -83,9 +95,9 @@ class Record:
 
     def become(self, status: EnvStatus, reason: str | None = None) -> None:
         self.status = status
-        self.reason = reason
+        self.reason = reason if reason is None else sayable(reason)[:_MAX_REASON]
         self.updated_at = time.time()
-        self.note(status.value.lower(), reason)
+        self.note(status.value.lower(), self.reason)
 
     def note(self, what: str, detail: str | None = None) -> None:
         """Add to what can be asked about its life."""
@@ -111,7 +123,8 @@ class Record:
         """As the store keeps it, to be written at once: the parts are the record's own."""
         # Not asdict of all, which copies every tool's schema: that was a tenth of a create.
         address = self.address
-        where = address and {"origin": asdict(address.origin), "pid": address.pid, "tools": address.tools}
+        origin = address and {name: part for name, part in asdict(address.origin).items() if name != "source"}
+        where = address and {"origin": origin, "pid": address.pid, "tools": address.tools}
         value = {**vars(self), "address": where}
         del value["revision"]
         return value

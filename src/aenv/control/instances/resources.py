@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .. import quantities
-from ..config import Project
-from ..engines.base import Limits
-from ..errors import InvalidRequest
-from ..models import CreateInstance
+from ...base import quantities
+from ...base.config import Project
+from ...base.errors import InvalidRequest, of_field
+from ...base.models import CreateInstance
+from ...engines.base import Limits
 
 
 def limits_for(request: CreateInstance, project: Project) -> Limits:
@@ -27,10 +27,8 @@ def _amount(name: str, asked: Any, project: Project) -> Any:
     most = parse(own) if own is not None else None
     if asked is None:
         return most
-    try:
+    with of_field(f"resources.{name}"):
         amount = parse(asked)
-    except InvalidRequest as error:
-        raise InvalidRequest(f"field 'resources.{name}': {error.message}") from None
     if most is not None and amount > most and not project.deploy.get("allowMoreResources"):
         raise InvalidRequest(f"field 'resources.{name}': environment '{project.ref}' allows {own!r} at most")
     return amount
@@ -38,14 +36,14 @@ def _amount(name: str, asked: Any, project: Project) -> Any:
 
 def _count(value: str | float) -> int:
     if not str(value).isdecimal() or int(value) < 1:
-        raise InvalidRequest(f"{value!r} is no whole number above 0")
+        raise InvalidRequest(f"must be a whole number above 0, got {value!r}")
     return int(value)
 
 
 def _size(value: str | float) -> int:
     size = quantities.size_bytes(str(value) if isinstance(value, float) else value)
     if size < 1:
-        raise InvalidRequest(f"{value!r} is nothing")
+        raise InvalidRequest(f"must be greater than 0, got {value!r}")
     return size
 
 

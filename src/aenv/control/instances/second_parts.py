@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..config import Project
-from ..engines.base import Later
-from ..errors import InvalidRequest
+from ...base.config import Project
+from ...base.errors import InvalidRequest
+from ...engines.base import Later
+from .installs import packages
 
 _NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -28,13 +29,49 @@ def later(project: Project, variables: Mapping[str, str], data: Path | None) -> 
             return ""
         case "host":
             return Later()
-        case {"dockerfile": list(templates)} if templates and all(map(_is_template, templates)):
+        case {"dockerfile": list(templates), **rest} if _are_templates(templates) and _is_known(rest):
             found = (_file(template, variables, data) for template in templates) if data else ()
-            return Later(next(filter(None, found), None))
+            dockerfile = next(filter(None, found), None)
+            return Later(dockerfile, _requirements(rest, variables, data) if dockerfile else ())
     raise InvalidRequest(
         f"deployConfig.secondPart of environment '{project.ref}' must be \"host\", "
-        'or {"dockerfile": ["{NAME}/Dockerfile"]} with paths below the data folder'
+        'or {"dockerfile": ["{NAME}/Dockerfile"]} with paths below the data folder; beside it may stand '
+        '"requirements": ["pytest"] and "installers": ["{NAME}/install.sh"]'
     )
+
+
+def _is_known(rest: Mapping[Any, Any]) -> bool:
+    lines, installers = rest.get("requirements", []), rest.get("installers", [])
+    if rest.keys() - {"requirements", "installers"} or not isinstance(lines, list):
+        return False
+    return all(isinstance(line, str) for line in lines) and (installers == [] or _are_templates(installers))
+
+
+def _requirements(rest: Mapping[Any, Any], variables: Mapping[str, str], data: Path | None) -> tuple[str, ...]:
+    """What the environment asks for, and what the first of the installers that exists would install."""
+    assert data is not None
+    found: list[str] = list(rest.get("requirements", ()))
+    scripts = (_file(template, variables, data) for template in rest.get("installers", ()))
+    if script := next(filter(None, scripts), None):
+        below = [script.parent, *(folder for folder in (script.parent / "tests",) if folder.is_dir())]
+
+        def find_file(name: str) -> str | None:
+            files = (_within(folder / name, data) for folder in below) if name else ()
+            return next((_read(file) for file in files if file), None)
+
+        found += packages(_read(script), find_file)
+    return tuple(dict.fromkeys(found))
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InvalidRequest(f"{file.name!r} of the data cannot be read: {error.strerror or error}") from None
+
+
+def _are_templates(templates: Any) -> bool:
+    return isinstance(templates, list) and bool(templates) and all(map(_is_template, templates))
 
 
 def _is_template(template: Any) -> bool:
@@ -51,10 +88,14 @@ def _file(template: str, variables: Mapping[str, str], data: Path) -> Path | Non
             raise InvalidRequest(
                 f"variable {name!r} is to be the name of one file or folder of the data, without '/' and not '..'"
             )
-    path = _NAME.sub(lambda match: variables[match[1]], template)
+    return _within(data / _NAME.sub(lambda match: variables[match[1]], template), data)
+
+
+def _within(path: Path, data: Path) -> Path | None:
+    """The file, if it lies below the data folder, wherever links lead."""
     try:
         top = data.resolve(strict=True)
-        file = (top / path).resolve(strict=True)
+        file = path.resolve(strict=True)
     except (OSError, RuntimeError):  # not there; a loop of links
         return None
     return file if file.is_relative_to(top) and file.is_file() else None

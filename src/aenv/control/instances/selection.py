@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .. import refs
-from ..errors import InvalidRequest
-from ..wire import EnvStatus
+from ...base import refs
+from ...base.errors import InvalidRequest, of_field
+from ...base.wire import EnvStatus
 from .records import Record
 
 MAX_LIMIT = 1000
@@ -28,7 +28,7 @@ class Selection:
     @property
     def term(self) -> str:
         """The narrowest list of the ledger that has all of them."""
-        phase = "live" if self.status in (None, EnvStatus.CREATING, EnvStatus.RUNNING) else "ended"
+        phase = self.status.value if self.status in (EnvStatus.FAILED, EnvStatus.TERMINATED) else "live"
         if self.label:
             return f"label={self.label[0]}={self.label[1]} {phase}"
         if self.owner is not None:
@@ -47,8 +47,10 @@ class Selection:
 def read(which: str, query: Mapping[str, str]) -> Selection:
     """From `*`, a name or `name@version`, and the query. InvalidRequest names the field that is wrong."""
     name = query.get("envName", "") if which == "*" else which
+    with of_field("envName"):
+        ref = refs.parse(name) if name else None
     return Selection(
-        ref=refs.parse(name) if name else None,
+        ref=ref,
         owner=query.get("owner"),
         label=read_label(query["label"]) if "label" in query else None,
         status=_read_status(query["status"]) if "status" in query else None,

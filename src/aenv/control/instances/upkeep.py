@@ -1,8 +1,8 @@
 """Upkeep: what gateways do for instances whose gateway has ended, and for records that are over.
 
 When a gateway starts alone on its home, whatever runs there is taken over or ended at once. Later, the one
-gateway of a node that holds the lease for it looks every half minute: after instances whose own gateway has ended,
-and after records that nobody needs any more.
+gateway of a node that holds the lease for it looks every ten seconds: after instances whose own gateway has ended,
+and after records that nobody needs any more. Every gateway compares what it looks after with what the store says.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 
-from ..engines.base import Address, Engine, Leftovers
-from ..errors import Unavailable
+from ...base.errors import Unavailable
+from ...base.wire import EnvStatus
+from ...engines.base import Address, Engine, Leftovers, Sweeps
 from ..stores.base import Coordination, Stale
-from ..wire import EnvStatus
 from .catalog import Catalog
 from .ledger import Ledger
 from .lives import Lives
+from .nodes import Nodes
 from .records import Record
 
-logger = logging.getLogger("aenv.instances.upkeep")
+logger = logging.getLogger("aenv.control.instances.upkeep")
 
-_PERIOD = 30.0
+_PERIOD = 10.0
 _LEASE = 3 * _PERIOD
 _COLLECT_PERIOD = 6 * 3600.0
 
@@ -43,6 +44,7 @@ class Upkeep:
         node: str,
         gateway: str,
     ) -> None:
+        self._nodes = Nodes(ledger, coordination, node, gateway)
         self._engine = engine
         self._catalog = catalog
         self._ledger = ledger
@@ -60,10 +62,12 @@ class Upkeep:
         `others` run too and are somebody else's business: the replicas of services.
         """
         known: set[str] = set()
-        for record in await self._ledger.living_on(self._node):
-            known.add(record.id)
-            if record.id not in self._lives.by_id:
-                await self._take_over(record, running.get(record.id))
+        living = await self._ledger.living_on(self._node)
+        known.update(record.id for record in living)
+        await _each(
+            [record for record in living if record.id not in self._lives.by_id],
+            lambda record: self._take_over(record, running.get(record.id)),
+        )
         present = [*running, *(await self._engine.leftovers() if isinstance(self._engine, Leftovers) else ())]
         strays = [id for id in present if id not in known and id not in others]
         outcomes = await asyncio.gather(*(self._engine.destroy(id) for id in strays), return_exceptions=True)
@@ -88,34 +92,76 @@ class Upkeep:
     async def announce(self) -> None:
         """Tell other gateways that this one lives; to be done before it makes anything."""
         await self._coordination.lease(f"gateway {self._gateway}", self._gateway, _LEASE)
+        await self._nodes.announce()
 
     async def tend(self) -> None:
         """One round."""
         await self.announce()
         await self._lives.save_rest()
         leads = await self._coordination.lease(f"upkeep {self._node}", self._gateway, _LEASE)
-        for record in await self._ledger.due(self._node):
-            life = self._lives.by_id.get(record.id)
-            if life and record.expires_at < life.record.expires_at:  # shortened through another gateway
-                self._lives.update(life, record)
-            elif leads and not record.is_live:
-                await self._ledger.forget(record)
+        # Read once in each round: there may be thousands.
+        living = await self._ledger.living_on(self._node) if leads else []
+        await self._reconcile({record.id for record in living})
         if leads:
-            await self._lead()
+            await self._lead(living)
+        await self._nodes.tend()
+        async for records in self._ledger.due(self._node):
+            await _each(
+                (record for record in records if record.is_live), lambda record: self._tend_due(record, leads)
+            )
+            if leads:
+                await self._forget([record for record in records if not record.is_live])
 
-    async def _lead(self) -> None:
-        """What one gateway does for all of the node."""
-        living = await self._ledger.living_on(self._node)
+    async def _reconcile(self, living: Set[str]) -> None:
+        """Record again what the store has lost, and end what the store says has ended.
+
+        That is so where this node was given up while it could not reach the store. Instances in `living` need no
+        look: the store has just said that they live.
+        """
+        known = [id for id, life in self._lives.by_id.items() if life.is_live and not life.is_being_created]
+        for id, record in (await self._ledger.all_of([id for id in known if id not in living])).items():
+            life = self._lives.by_id.get(id)
+            if life is None or not life.is_live:
+                continue
+            if record is None:
+                await self._lives.write_again(life)
+            elif not record.is_live:
+                self._lives.start_ending(life, record.reason or "", record.status)
+
+    async def _tend_due(self, record: Record, leads: bool) -> None:
+        life = self._lives.by_id.get(record.id)
+        if life and record.expires_at < life.record.expires_at:  # shortened through another gateway
+            self._lives.update(life, record)
+        elif leads and not life and record.status is EnvStatus.RUNNING and await self._is_missing(record.gateway):
+            # At once, unlike one whose time is not over: should its gateway live after all, it does the same.
+            await self._lives.take_over(record, record.address)
+
+    async def _forget(self, records: list[Record]) -> None:
+        """All that are over in each round: they are forgotten as fast as instances end, however fast that is."""
+        try:
+            if records:
+                await self._ledger.forget_all(records)
+        except Unavailable:
+            raise
+        except Exception:  # boundary: what the store holds of one of them
+            await _each(records, self._ledger.forget)
+
+    async def _lead(self, living: list[Record]) -> None:
+        """What one gateway does for all of the node, with the records of its instances that live."""
         await self._adopt([record for record in living if record.id not in self._lives.by_id])
         if self._collected + _COLLECT_PERIOD < time.monotonic():
             self._collected = time.monotonic()
-            await self._catalog.collect({folder for record in living for folder in (record.code, record.layer)})
+            folders = {name for each in living for name in (each.code, each.layer, each.runtime)}
+            await self._catalog.collect(folders)
+        if isinstance(self._engine, Sweeps):
+            await self._engine.sweep()
 
     async def resign(self) -> None:
         """Let others take over at once."""
         with contextlib.suppress(Unavailable):
             await self._coordination.lease(f"upkeep {self._node}", self._gateway, 0)
             await self._coordination.lease(f"gateway {self._gateway}", self._gateway, 0)
+            await self._nodes.resign()
 
     async def _adopt(self, records: list[Record]) -> None:
         """Of instances that others look after, take over those whose gateway has ended."""
@@ -125,8 +171,7 @@ class Upkeep:
         ended, self._missing = missing & self._missing | {self._gateway}, missing
         orphans = [record for record in records if record.gateway in ended]
         running = await self._engine.running() if orphans else {}
-        for record in orphans:
-            await self._take_over(record, running.get(record.id))
+        await _each(orphans, lambda record: self._take_over(record, running.get(record.id)))
 
     async def _is_missing(self, gateway: str) -> bool:
         # Whoever can take a gateway's own lease knows that it does not keep it.
@@ -141,6 +186,7 @@ class Upkeep:
             return
         await self._lives.destroy_quietly(record.id)
         if record.status is EnvStatus.CREATING:
+            record.begins_again = True
             record.become(EnvStatus.FAILED, "the gateway ended while it was starting")
         elif record.expires_at <= time.time():
             record.become(EnvStatus.TERMINATED, record.expiry)
@@ -148,3 +194,14 @@ class Upkeep:
             record.become(EnvStatus.FAILED, "it ended while no gateway looked after it")
         with contextlib.suppress(Stale):
             await self._ledger.save(record)
+
+
+async def _each(records: Iterable[Record], work: Callable[[Record], Awaitable[None]]) -> None:
+    """One after the other; what goes wrong with one record is logged, and keeps none of the others waiting."""
+    for record in records:
+        try:
+            await work(record)
+        except Unavailable:  # the store does not answer: not for the others either
+            raise
+        except Exception:  # boundary: the engine, and what the store holds of one instance
+            logger.exception("upkeep of instance %s failed", record.id)

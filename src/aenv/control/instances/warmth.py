@@ -2,6 +2,9 @@
 
 At least as many as the environment or an operator asks for; more while many are created at once, as many as came
 together; fewer again as that is over; and never more in all than their share of memory holds.
+
+Where there are accounts, no blank instance is for two of them: each account that has used the environment lately
+has a pool of its own.
 """
 
 from __future__ import annotations
@@ -13,29 +16,31 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ..config import Project
-from ..engines.base import Engine, InstanceSpec, Warm
-from ..errors import AEnvError, Unsupported
-from ..models import CreateInstance
+from ...base.config import Project
+from ...base.errors import AEnvError, Unsupported
+from ...base.models import CreateInstance
+from ...engines.base import Engine, InstanceSpec, Warm
 from . import admission
 from .catalog import Catalog
 from .creations import Place
 from .sweeper import Clock
 
-logger = logging.getLogger("aenv.instances.warmth")
+logger = logging.getLogger("aenv.control.instances.warmth")
 
 BLANK_BYTES = 4 << 20  # what one takes, measured with 1,000 of them
 _TOGETHER = 0.1  # seconds: creates that come within find nobody to refill the pool between them
 _HALF_LIFE = 30.0  # seconds after which half as many are expected
+_LATELY = 600.0  # seconds in which an account that has created an instance may want another
 _LOOK_AGAIN = 1.0  # seconds, only while more are kept than were asked for
 
 
 @dataclass
 class _Pool:
-    """The blank instances of one environment."""
+    """The blank instances of one environment, for one tenant."""
 
     spec: InstanceSpec
-    least: int
+    asked: int
+    """How many an operator or the environment wants, at least."""
     kept: int = 0
     """What the engine was last told."""
     expected: float = 0.0
@@ -53,12 +58,16 @@ class _Pool:
     def expects(self, now: float) -> float:
         return self.expected * 0.5 ** ((now - self.recent[-1]) / _HALF_LIFE) if self.recent else 0.0
 
+    def least(self, now: float) -> int:
+        is_used = not self.spec.tenant or bool(self.recent and now - self.recent[-1] < _LATELY)
+        return self.asked if is_used else 0
+
     def is_over(self, now: float) -> bool:
-        return not self.kept and not self.least and self.expects(now) < 0.5
+        return not self.kept and not self.least(now) and self.expects(now) < 0.5
 
     def wanted(self, now: float) -> int:
         expected = round(self.expects(now))
-        return max(self.least, expected if expected > 1 else 0)  # one alone is no rate
+        return max(self.least(now), expected if expected > 1 else 0)  # one alone is no rate
 
 
 class Warmth:
@@ -71,7 +80,10 @@ class Warmth:
         self._place = place
         self._most = memory_bytes // BLANK_BYTES
         self._now = clock
-        self._pools: dict[str, _Pool] = {}
+        self._pools: dict[tuple[str, str], _Pool] = {}
+        """By environment and tenant."""
+        self._asked: dict[str, int] = {}
+        """What operators have asked for, by environment."""
         self._retired: list[_Pool] = []
         """Those of environments whose code has changed meanwhile."""
         self._changed = asyncio.Event()
@@ -83,19 +95,23 @@ class Warmth:
             if self._engine and project.deploy.get("warmPool"):
                 try:
                     self._keep(await self._spec(project), project)
-                except AEnvError as error:
-                    logger.warning("%s is not kept warm: %s", project.ref, error.message)
+                except (AEnvError, OSError, ValueError) as error:
+                    logger.warning("%s is not kept warm: %s", project.ref, error)
         self._changed.set()
 
     async def ask(self, project: Project, count: int) -> tuple[int, int]:
         """Keep at least `count` from now on. How many are kept, which memory may limit, and how many are ready."""
         if self._engine is None:
             raise Unsupported(f"the {self._name} engine keeps no instances warm")
+        ref = str(project.ref)
+        self._asked[ref] = count
         pool = self._keep(await self._spec(project), project)
-        pool.least = count
+        for (name, _), each in self._pools.items():
+            if name == ref:
+                each.asked = count
         await self.settle()
         self._changed.set()
-        return pool.kept, self.ready().get(str(project.ref), 0)
+        return pool.kept, self.ready().get(ref, 0)
 
     def ready(self) -> Mapping[str, int]:
         """How many there are now, by environment."""
@@ -112,7 +128,7 @@ class Warmth:
         while True:
             self._changed.clear()
             await self.settle()
-            fades = any(pool.kept > pool.least for pool in self._pools.values())
+            fades = any(pool.kept > pool.least(self._now()) or pool.spec.tenant for pool in self._pools.values())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_AGAIN if fades else None):
                     await self._changed.wait()
@@ -129,7 +145,7 @@ class Warmth:
             for pool, count in [*((pool, 0) for pool in retired), *self._shares()]:
                 if pool.kept != count:
                     await self._tell(pool, count)
-            self._pools = {ref: pool for ref, pool in self._pools.items() if not pool.is_over(self._now())}
+            self._pools = {key: pool for key, pool in self._pools.items() if not pool.is_over(self._now())}
 
     async def _tell(self, pool: _Pool, count: int) -> None:
         assert self._engine
@@ -141,29 +157,30 @@ class Warmth:
 
     def _keep(self, spec: InstanceSpec, project: Project) -> _Pool:
         ref, blank = str(project.ref), replace(spec, id="", environment_variables={}, arguments=())
-        pool = self._pools.get(ref)
+        key = ref, spec.tenant
+        pool = self._pools.get(key)
         if pool is None or pool.spec != blank:
             if pool:
                 self._retired.append(pool)
-            least = pool.least if pool else project.deploy.get("warmPool", 0)
-            pool = self._pools[ref] = _Pool(blank, least)
+            pool = self._pools[key] = _Pool(blank, self._asked.get(ref, project.deploy.get("warmPool", 0)))
         return pool
 
     async def _spec(self, project: Project) -> InstanceSpec:
         spec = admission.spec_for("", CreateInstance(env_name=str(project.ref)), project, self._place.rules)
-        layer = await self._catalog.layer(project)
         place = self._place
-        return replace(spec, start_timeout=place.start_timeout, layer=layer, keep_history=place.keep_history)
+        spec = (await self._catalog.prepare(project)).added_to(spec)
+        return replace(spec, start_timeout=place.start_timeout, keep_history=place.keep_history)
 
     def _shares(self) -> list[tuple[_Pool, int]]:
         """What each gets: first what was asked for, then what is expected, the most needed first."""
+        now = self._now()
         left, shares = self._most, {}
-        for ref, pool in self._pools.items():
-            shares[ref] = min(pool.least, left)
-            left -= shares[ref]
-        wanted = {ref: pool.wanted(self._now()) for ref, pool in self._pools.items()}
-        for ref in sorted(wanted, key=lambda ref: -wanted[ref]):
-            more = min(max(0, wanted[ref] - shares[ref]), left)
-            shares[ref] += more
+        for key, pool in self._pools.items():
+            shares[key] = min(pool.least(now), left)
+            left -= shares[key]
+        wanted = {key: pool.wanted(now) for key, pool in self._pools.items()}
+        for key in sorted(wanted, key=lambda key: -wanted[key]):
+            more = min(max(0, wanted[key] - shares[key]), left)
+            shares[key] += more
             left -= more
-        return [(self._pools[ref], count) for ref, count in shares.items()]
+        return [(self._pools[key], count) for key, count in shares.items()]

@@ -13,12 +13,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from .. import refs
-from ..errors import NotFound
-from ..models import Env, EnvService
-from ..serving.masking import MASK
+from ...base import refs
+from ...base.errors import NotFound
+from ...base.masks import MASK
+from ...base.models import Env, EnvService, SecretReference
+from ...base.wire import ServiceStatus, timestamp
 from ..stores.base import Delete, Document, Put, Stale, Store
-from ..wire import ServiceStatus, timestamp
 
 _KIND = "services"
 _BATCH = 200
@@ -31,7 +31,7 @@ class Setup(BaseModel):
 
     environment: str
     """name@version, exactly."""
-    variables: dict[str, str] = Field(default_factory=dict)
+    variables: dict[str, str | SecretReference] = Field(default_factory=dict)
 
 
 class ServiceRecord(BaseModel):
@@ -54,6 +54,19 @@ class ServiceRecord(BaseModel):
     """The replicas and the generation of each: written before one is started, and until it is gone."""
     storage: str | None = None
     """The name of its storage folder."""
+    storage_bytes: int | None = None
+    """What it may hold, when it is made for this service."""
+    mount_path: str | None = None
+    """Where its replicas see the storage; None leaves that to the engine."""
+    port: int | None = None
+    """Where its replicas are called, if their environment serves there; None is their runtime."""
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    """What a replica of its setup asks for, which counts for the capacity."""
+    not_enforced: tuple[str, ...] = ()
+    """Which of the amounts that were asked for do not hold here, each with the reason."""
+    secrets: tuple[str, ...] = ()
+    """The names of the secrets that its replicas get."""
     status: ServiceStatus = ServiceStatus.CREATING
     available: int = 0
     reason: str | None = None
@@ -76,7 +89,7 @@ class ServiceRecord(BaseModel):
         """A copy in which these fields are different."""
         return self.model_copy(update=changes)
 
-    def renewed(self, environment: str, variables: dict[str, str]) -> ServiceRecord:
+    def renewed(self, environment: str, variables: dict[str, str | SecretReference]) -> ServiceRecord:
         """A copy that wants another setup."""
         generation = self.generation + 1
         setup = Setup(environment=environment, variables=variables)
@@ -160,6 +173,10 @@ def describe(record: ServiceRecord, *, url: str) -> EnvService:
         owner=record.owner,
         environment_variables=dict.fromkeys(record.setup.variables, MASK),
         pvc_name=record.storage,
+        mount_path=record.mount_path if record.storage else None,
+        port=record.port,
+        instances=list(record.instances),
+        not_enforced=record.not_enforced,
         reason=record.reason,
     )
 
@@ -173,6 +190,7 @@ def _put(record: ServiceRecord, revision: int, limits: Mapping[str, int]) -> Put
     place = f"{record.created_at:017.6f}"
     terms = ("all", f"owner={record.owner or ''}", f"node={record.node}")
     counts = {"instances": record.replicas}
+    counts |= {"cpu": record.replicas * record.cpu_milli, "memory": record.replicas * record.memory_bytes}
     if record.account:
         counts[f"account={record.account}"] = record.replicas
     if record.storage:

@@ -13,16 +13,18 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import logs, mcp
-from ..addresses import Origin
-from ..engines.base import Engine, InstanceSpec, NoticesEnds
-from ..errors import AEnvError, NetworkError, TooLarge
-from ..http1 import Pool
+from ...base import logs, mcp
+from ...base.addresses import Origin
+from ...base.errors import AEnvError, NetworkError, NotFound, TooLarge, Unsupported
+from ...base.http1 import Pool
+from ...base.supervision import Tasks
+from ...engines.base import Engine, InstanceSpec, NoticesEnds, Ports
+from ..instances.secret_variables import masked_create
 
-logger = logging.getLogger("aenv.services")
+logger = logging.getLogger("aenv.control.services")
 
 _MAX_FAILURES = 3  # checks in a row that a replica which was healthy may fail
-_MAX_HEALTH_BYTES = 1 << 20
+_MAX_HEALTH_BYTES = 64 << 10  # what takes long to parse would hold up everything else
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Pace:
     recheck_after: float = 1.0
     """Between checks of a replica that is not healthy."""
     check_timeout: float = 5.0
+    port_within: float = 5.0
+    """For an environment's own server to listen, after its runtime serves."""
     drain: float = 300.0
     """For what is under way in a replica that must go."""
     drain_alone: float = 30.0
@@ -83,11 +87,15 @@ class Replica:
         spec: Callable[[], Awaitable[InstanceSpec]],
         changed: Callable[[], None],
         origin: Origin | None = None,
+        port: int | None = None,
     ) -> None:
+        """`port`: where requests go that a server of the environment itself shall answer."""
         self.id = id
         self.generation = generation
         self.origin = origin
-        """Where its instance serves; None while it has none."""
+        """Where the runtime of its instance serves; None while it has none."""
+        self.port_problem: str | None = None
+        """Why its runtime is called, although a port was asked for."""
         self.busy = 0
         self.turn = 0
         """When it was last chosen, for those who choose."""
@@ -101,6 +109,9 @@ class Replica:
         self._is_healthy = False
         self._healthy_since: float | None = None
         """When it first was in its present life."""
+        self._port = port
+        self._server: Origin | None = None
+        """The environment's own server, once it was seen in this life."""
         self._is_leaving = False
         self._suspected = asyncio.Event()
         self._idle = asyncio.Event()
@@ -115,15 +126,20 @@ class Replica:
     @contextlib.contextmanager
     def used(self) -> Iterator[Origin]:
         """A request to it is under way inside."""
-        assert self.origin
+        origin = self._server or self.origin
+        assert origin
         self.busy += 1
         self._idle.clear()
         try:
-            yield self.origin
+            yield origin
         finally:
             self.busy -= 1
             if not self.busy:
                 self._idle.set()
+
+    def is_at(self, origin: Origin) -> bool:
+        """Whether requests to it go there."""
+        return origin in (self.origin, self._server)
 
     def suspect(self) -> None:
         """A request could not be sent to it: no more of them until it has been checked."""
@@ -131,9 +147,9 @@ class Replica:
             self._fell_ill("a request could not be sent to it")
         self._suspected.set()
 
-    def begin(self, tasks: asyncio.TaskGroup) -> None:
+    def begin(self, tasks: Tasks) -> None:
         """Look after it from now on; fine when that has begun."""
-        self._task = self._task or tasks.create_task(self._keep())
+        self._task = self._task or tasks.keep(f"replica {self.id}", self._keep)
 
     async def stop(self, drain: float) -> None:
         """Take no more requests, let those under way end for so long, and be gone."""
@@ -167,7 +183,7 @@ class Replica:
         while True:
             try:
                 if self.origin is None:
-                    self.origin = (await self._means.engine.create(await self._spec())).origin
+                    self.origin = (await masked_create(self._means.engine, await self._spec())).origin
                 self.reason = await self._until_over()
             except AEnvError as error:
                 self.reason = error.message
@@ -182,7 +198,7 @@ class Replica:
     def _end_of_life(self) -> float:
         """For how long it was healthy."""
         since = self._healthy_since
-        self.origin = self._healthy_since = None
+        self.origin = self._server = self._healthy_since = self.port_problem = None
         self._is_healthy = False
         self.has_failed = since is None
         self._changed()
@@ -209,10 +225,13 @@ class Replica:
         """Check its health again and again; return when it has been bad for too long."""
         pace = self._means.pace
         failures = 0
-        give_up = pace.clock() + self._means.start_timeout
+        began = pace.clock()
+        give_up = began + self._means.start_timeout
         while True:
             self._suspected.clear()
             problem = await self._problem()
+            if problem is None and self._port:
+                problem = await self._find_server(self._port, patient=pace.clock() < began + pace.port_within)
             if problem is None:
                 failures = 0
                 self._recovered()
@@ -226,6 +245,28 @@ class Replica:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pace.recheck_after if problem else pace.check_every):
                     await self._suspected.wait()
+
+    async def _find_server(self, port: int, *, patient: bool) -> str | None:
+        """Send requests to the environment's own server from now on; what is wrong while it must be waited for.
+
+        An environment that has none is called at its runtime. One that had one is not healthy without it.
+        """
+        engine = self._means.engine
+        try:
+            if not isinstance(engine, Ports):
+                raise Unsupported(f"the {engine.name} engine cannot open ports of an instance")
+            self._server, before = await engine.port(self.id, port), self.port_problem
+            self.port_problem = None
+        except NotFound:
+            problem = f"nothing in the replica listens on port {port}"
+            if self._server or patient:
+                return problem
+            self.port_problem, before = f"port: {problem}; its runtime is called", self.port_problem
+        except AEnvError as error:
+            self.port_problem, before = f"port: {error.message}; its runtime is called", self.port_problem
+        if before != self.port_problem:
+            self._changed()
+        return None
 
     def _recovered(self) -> None:
         if self._is_healthy:

@@ -11,18 +11,20 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from .. import wire
-from ..addresses import Origin
-from ..engines.base import Address, InstanceSpec
-from ..errors import AEnvError, Unavailable
-from ..wire import ServiceStatus
+from ...base import wire
+from ...base.addresses import Origin
+from ...base.errors import AEnvError, Unavailable
+from ...base.supervision import Tasks
+from ...base.wire import ServiceStatus
+from ...engines.base import Address, InstanceSpec
 from . import storage
 from .records import ServiceRecord, ServiceRecords, Setup
 from .replica import Means, Replica
 
-logger = logging.getLogger("aenv.services")
+logger = logging.getLogger("aenv.control.services")
 
 _MAX_SESSIONS = 4096
+_RUNTIME_PORT = 8081  # what config.json says of every published environment: the runtime, wherever it listens here
 
 Spec = Callable[[ServiceRecord, Setup, str], Awaitable[InstanceSpec]]
 """What the engine is asked for, for a replica of this id."""
@@ -45,7 +47,7 @@ class Replicas:
         self._records = records
         self._spec = spec
         self._woken = asyncio.Event()
-        self._tasks = asyncio.TaskGroup()
+        self._tasks = Tasks()
         self._leaving: dict[Replica, asyncio.Task[None]] = {}
         self._sessions: dict[int, Replica] = {}
         """By the hash of their id, which a client may make as long as it likes."""
@@ -59,7 +61,8 @@ class Replicas:
     def _replica(self, record: ServiceRecord, id: str, generation: int, address: Address | None = None) -> Replica:
         setup = record.setups[generation]
         origin = address.origin if address else None
-        return Replica(id, generation, self._means, lambda: self._spec(record, setup, id), self.wake, origin)
+        port = None if record.port == _RUNTIME_PORT else record.port
+        return Replica(id, generation, self._means, lambda: self._spec(record, setup, id), self.wake, origin, port)
 
     # What the data path asks
 
@@ -79,7 +82,7 @@ class Replicas:
 
     def suspect(self, origin: Origin) -> None:
         for replica in self._here:
-            if replica.origin == origin:
+            if replica.is_at(origin):
                 replica.suspect()
 
     def _remember(self, session: str, replica: Replica) -> None:
@@ -117,6 +120,8 @@ class Replicas:
             await self._approach(record)
         except AEnvError as error:
             logger.warning("service %s waits: %s", self.id, error)
+        except Exception:  # boundary: the store, and folders of storage; the next step tries again
+            logger.exception("a step of service %s failed", self.id)
         return False
 
     async def _approach(self, record: ServiceRecord) -> None:
@@ -187,8 +192,13 @@ class Replicas:
             current = [replica for replica in serving if replica.generation == record.generation]
             complete = len(current) >= record.replicas and len(self._here) == record.replicas
             status = ServiceStatus.RUNNING if complete else ServiceStatus.UPDATING
+        ports = {replica.port_problem for replica in self._here if replica.port_problem}
+        fixed = [line for line in record.not_enforced if not line.startswith("port: ")]
         return record.having(
-            status=status, available=len(serving), reason=next((reason for reason in reasons if reason), None)
+            status=status,
+            available=len(serving),
+            reason=next((reason for reason in reasons if reason), None),
+            not_enforced=(*fixed, *sorted(ports)),
         )
 
     async def _end(self, record: ServiceRecord | None) -> None:

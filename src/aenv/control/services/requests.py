@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import secrets
 
-from .. import quantities
-from ..config import Project
-from ..errors import InvalidRequest
-from ..models import CreateService, UpdateService
+from ...base import quantities
+from ...base.config import Project
+from ...base.errors import InvalidRequest, of_field
+from ...base.models import CreateService, UpdateService, texts_in
 from . import storage
 from .records import ServiceRecord
 
@@ -38,6 +38,13 @@ def storage_of(request: CreateService, project: Project) -> str | None:
     return storage.check_name(request.pvc_name or project.name)
 
 
+def check_port(port: int) -> int:
+    """The port, if there can be such a one."""
+    if not 1 <= port <= 65535:
+        raise InvalidRequest(f"field 'port': {port} is not a number from 1 to 65535")
+    return port
+
+
 def version_of(request: UpdateService, name: str) -> str | None:
     """The version that an update of a service of environment `name` asks for, if any."""
     if request.version or not request.image:
@@ -56,7 +63,7 @@ def check(record: ServiceRecord) -> None:
         raise InvalidRequest(f"field 'replicas': {record.replicas} is no number from 1 to {MAX_REPLICAS}")
     if record.storage and record.replicas > 1:
         raise InvalidRequest("field 'replicas': must be 1 with storage, which only one replica may write to")
-    size = sum(len(text.encode()) for pair in record.setup.variables.items() for text in pair)
+    size = sum(len(text.encode()) for pair in texts_in(record.setup.variables).items() for text in pair)
     if size > _MAX_VARIABLES_BYTES:
         limit = _MAX_VARIABLES_BYTES >> 10
         raise InvalidRequest(f"field 'environment_variables': all of them together exceed {limit} KiB")
@@ -65,7 +72,8 @@ def check(record: ServiceRecord) -> None:
 def check_amounts(request: CreateService) -> None:
     """Amounts must be right, although the engines that we have do not limit replicas by them."""
     for field, value in request.model_dump(exclude_none=True).items():
-        if field.startswith("cpu_"):
-            quantities.cpus(value)
-        elif field.startswith(("memory_", "ephemeral_storage_", "storage_size")):
-            quantities.size_bytes(value)
+        with of_field(field):
+            if field.startswith("cpu_"):
+                quantities.cpus(value)
+            elif field.startswith(("memory_", "ephemeral_storage_", "storage_size")):
+                quantities.size_bytes(value)

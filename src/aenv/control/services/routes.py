@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
-from ..models import CreateService, EnvService, UpdateService
+from ...base.models import CreateService, EnvService, UpdateService
 from ..serving import envelope
 from ..serving.accounts import Role
 from ..serving.routes import Call, Route
 from .records import ServiceRecord, describe
 from .services import Services
+
+_LOGS = {
+    "replica": "which of its `instances`; the first unless told",
+    "follow": "1 goes on with what comes, until the replica ends",
+}
 
 
 class ServiceRoutes:
@@ -31,6 +36,9 @@ class ServiceRoutes:
             Route("GET", one, self._get, viewer, "show a service", reply=EnvService),
             Route("PUT", one, self._update, user, "change a service", body=UpdateService, reply=EnvService),
             Route("DELETE", one, self._delete, user, "end a service", reply=str, query=kept),
+            Route(
+                "GET", f"{one}/logs", self._logs, viewer, "what a replica prints", media="text/plain", query=_LOGS
+            ),
         ]
 
     async def _create(self, call: Call) -> Response:
@@ -54,6 +62,11 @@ class ServiceRoutes:
         kept = not call.flag("deleteStorage")
         await self._services.delete(call.path["id"], call.caller, delete_storage=not kept)
         return envelope.success("Deleted successfully")
+
+    async def _logs(self, call: Call) -> Response:
+        replica = call.query.get("replica")
+        lines = await self._services.logs(call.path["id"], replica, call.caller, follow=call.flag("follow"))
+        return StreamingResponse(lines, media_type="text/plain; charset=utf-8")
 
     def _reply(self, call: Call, record: ServiceRecord) -> Response:
         return envelope.success(self._show(call, record).model_dump(mode="json"))

@@ -8,29 +8,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .. import refs
-from ..addresses import Origin
-from ..config import Project
-from ..engines.base import Address, Engine, InstanceSpec
-from ..errors import AEnvError, Conflict, NotFound, TooManyRequests, Unavailable
-from ..http1 import Pool
-from ..instances import admission
+from ...base import quantities, refs
+from ...base.addresses import Origin
+from ...base.config import Project
+from ...base.errors import AEnvError, Conflict, NotFound, TooManyRequests, Unavailable, Unsupported, of_field
+from ...base.http1 import Pool
+from ...base.models import CreateInstance, CreateService, UpdateService
+from ...base.supervision import Tasks
+from ...base.wire import ServiceStatus
+from ...engines.base import STORAGE_PLACE, Address, Engine, InstanceSpec, Logs, Measures, Used
+from ..instances import admission, secret_variables
 from ..instances.catalog import Catalog
-from ..models import CreateInstance, CreateService, UpdateService
+from ..instances.ledger import NO_QUOTAS, Quotas
 from ..serving.accounts import Caller, Role
 from ..serving.metrics import Metrics
+from ..serving.named_secrets import Secrets, owner_key
 from ..stores.base import LimitReached, Stale, Store
-from ..wire import ServiceStatus
 from . import requests, storage
 from .records import ServiceRecord, ServiceRecords, Setup, storage_user
 from .replica import Means, Pace
 from .replicas import Replicas
 
-logger = logging.getLogger("aenv.services")
+logger = logging.getLogger("aenv.control.services")
 
 _PATIENCE = 60.0  # seconds that a delete is waited for; it goes on without anybody waiting
 
@@ -53,27 +56,30 @@ class Services:
         catalog: Catalog,
         store: Store,
         metrics: Metrics,
+        secrets: Secrets,
         *,
         node: str,
         home: Path,
         start_timeout: float,
-        max_instances: int | None = None,
+        quotas: Quotas = NO_QUOTAS,
         pace: Pace | None = None,
         rules: admission.Rules = admission.DEFAULT_RULES,
     ) -> None:
         self._catalog = catalog
         self._records = ServiceRecords(store)
         self._metrics = metrics
+        self._secrets = secrets
         self._node = node
-        self._max_instances = max_instances
+        self._quotas = quotas
         self._home = home.expanduser().absolute()
         self._start_timeout = start_timeout
         self._rules = rules
         self._pool = Pool()
         self._means = Means(engine, self._pool, self._home, start_timeout, pace or Pace())
         self._kept: dict[str, _Kept] = {}
-        self._tasks = asyncio.TaskGroup()
-        self._closed = False
+        self._tasks = Tasks()
+        self.refusal: str | None = "the gateway is starting; it has not taken over its services yet"
+        """Why no service can be made now, and none be called that is not known here."""
 
     @property
     def any(self) -> bool:
@@ -91,7 +97,7 @@ class Services:
 
     async def close(self, *, keep: bool) -> None:
         """Look after no service any more; with `keep`, leave the replicas that run to the next gateway."""
-        self._closed = True
+        self.refusal = "the gateway is stopping"
         kept, self._kept = self._kept, {}
         for one in kept.values():
             one.task.cancel()
@@ -116,23 +122,34 @@ class Services:
 
     async def create(self, request: CreateService, caller: Caller) -> ServiceRecord:
         """Return once it is recorded; its replicas start by themselves."""
-        if self._closed:
-            raise Unavailable("the gateway is stopping")
+        if self.refusal:
+            raise Unavailable(self.refusal)
         variables = request.environment_variables or {}
         asked = CreateInstance(env_name=request.env_name, environment_variables=variables, owner=request.owner)
-        project = await self._project(asked, caller)
+        project, amounts = await self._project(asked, caller)
+        owner = admission.owner_of(asked, caller)
+        secrets = await secret_variables.resolve(self._secrets, variables, project, owner, caller.account)
         record = ServiceRecord(
             id=requests.id_of(request, project),
-            owner=admission.owner_of(asked, caller),
+            owner=owner,
             account=caller.account,
             node=self._node,
             replicas=request.replicas or 1,
             setups={1: Setup(environment=str(project.ref), variables=variables)},
             storage=requests.storage_of(request, project),
+            mount_path=storage.check_place(request.mount_path) if request.mount_path else None,
+            port=requests.check_port(request.port) if request.port else None,
+            secrets=secrets.names,
+            **amounts,
         )
         requests.check(record)
         requests.check_amounts(request)
-        with self._counted("create", record.name), _as_refusals(record):
+        if record.storage and request.storage_size:
+            record = await self._sized(record, quantities.size_bytes(request.storage_size))
+        if record.storage and record.mount_path and not self._means.engine.isolation:
+            why = "this engine shows instances the host's files; AENV_STORAGE says where the storage is"
+            record = record.having(not_enforced=(*record.not_enforced, f"mount_path: {why}"))
+        with self._counted("create", record.name), _as_refusals(record, await self._user_of(record)):
             # Not the client's to cancel half-way: what is recorded must also be looked after.
             adding = self._tasks.create_task(self._add(record, self._limits(record, caller)))
             if refusal := await asyncio.shield(adding):
@@ -148,7 +165,8 @@ class Services:
 
     async def list(self, which: str, caller: Caller) -> list[ServiceRecord]:
         """The caller's services, of all environments (`*`), of one name, or of one name@version; oldest first."""
-        ref = None if which == "*" else refs.parse(which)
+        with of_field("envName"):
+            ref = None if which == "*" else refs.parse(which)
         records = await self._records.list("all" if caller.is_admin else f"owner={caller.user}")
         return [
             self._shown(record)
@@ -162,10 +180,18 @@ class Services:
         version = requests.version_of(request, before.name)
         variables = request.environment_variables or {}
         environment = before.setup.environment
+        amounts: dict[str, int] = {}
+        secrets: tuple[str, ...] = before.secrets
         if version or variables:
             wanted = f"{before.name}@{version}" if version else environment
             asked = CreateInstance(env_name=wanted, environment_variables=variables)
-            environment = str((await self._project(asked, caller)).ref)
+            with of_field("version" if request.version else "image"):
+                refs.parse(wanted)
+            project, amounts = await self._project(asked, caller)
+            environment = str(project.ref)
+            merged = {**before.setup.variables, **variables}
+            given = await secret_variables.resolve(self._secrets, merged, project, before.owner, before.account)
+            secrets = (*secrets, *given.names)  # replicas of the setup before may have others
 
         def change(record: ServiceRecord) -> ServiceRecord:
             if record.is_deleted:
@@ -175,11 +201,12 @@ class Services:
             # Also for the version that it has: whoever names it wants it as it is now.
             if version or merged != record.setup.variables:
                 after = after.renewed(environment if version else record.setup.environment, merged)
+                after = after.having(**amounts, secrets=tuple(sorted({*record.secrets, *secrets})))
             requests.check(after)
             return record if after == record else after.having(status=ServiceStatus.UPDATING)
 
         with self._counted("update", before.name), _as_refusals(before):
-            grows = request.replicas is not None and request.replicas > before.replicas
+            grows = (request.replicas is not None and request.replicas > before.replicas) or bool(amounts)
             record = await self._records.change(id, change, self._limits(before, caller) if grows else {})
         if kept := self._kept.get(id):
             kept.replicas.wake()
@@ -197,6 +224,33 @@ class Services:
         if kept := self._kept.get(id):
             kept.replicas.wake()
             await asyncio.wait({kept.task}, timeout=_PATIENCE)
+
+    async def logs(self, id: str, replica: str | None, caller: Caller, *, follow: bool) -> AsyncIterator[bytes]:
+        """What a replica has printed, the first unless told; with `follow` also what comes, until it ends."""
+        record, engine = await self.get(id, caller), self._means.engine
+        known = list(record.instances)
+        if not isinstance(engine, Logs):
+            raise Unsupported(f"the {engine.name} engine cannot show logs")
+        if not known or (replica and replica not in known):
+            what = f"replica {replica!r}" if replica else "replica"
+            raise NotFound(f"service {id!r} has no {what} now")
+        if record.node != self._node:
+            raise Unsupported(f"service {id!r} runs on another node; ask the gateway there")
+        printed = engine.logs(replica or known[0], follow=follow)
+        if not record.secrets:
+            return printed
+        return (await self._secrets.masks(owner_key(record.owner, record.account), record.secrets)).stream(printed)
+
+    async def replicas(
+        self, which: str, caller: Caller
+    ) -> tuple[Sequence[tuple[ServiceRecord, str]], Mapping[str, Used]]:
+        """Services as `list` finds them, once for each replica with its id; and what those use that run here."""
+        records = await self.list(which, caller)
+        found = [(record, id) for record in records for id in record.instances]
+        engine = self._means.engine
+        here = [id for record, id in found if record.node == self._node]
+        used = await engine.used(here) if isinstance(engine, Measures) else {}
+        return found, used
 
     # What the data path asks
 
@@ -226,9 +280,7 @@ class Services:
     def _replicas(self, id: str) -> Replicas:
         if kept := self._kept.get(id):
             return kept.replicas
-        raise (
-            Unavailable("the gateway is stopping") if self._closed else NotFound(f"service {id!r} not found (404)")
-        )
+        raise Unavailable(self.refusal) if self.refusal else NotFound(f"service {id!r} not found (404)")
 
     # Looking after them
 
@@ -237,7 +289,7 @@ class Services:
             await self._records.add(record, limits)
         except (Stale, LimitReached, AEnvError) as error:
             return error
-        if not self._closed:
+        if not self.refusal:
             self._keep(record, {})
         return None
 
@@ -256,30 +308,59 @@ class Services:
         # Whether its owner may run this was asked when they wanted it; a restart must not depend on it.
         project = await self._catalog.find(refs.parse(setup.environment), Caller(record.owner or "", Role.ADMIN))
         request = CreateInstance(env_name=setup.environment, environment_variables=setup.variables)
-        spec = admission.spec_for(id, request, project, self._rules, self._start_timeout)
+        given = await secret_variables.resolve(
+            self._secrets, setup.variables, project, record.owner, record.account
+        )
+        spec = given.added_to(admission.spec_for(id, request, project, self._rules, self._start_timeout))
         folder = storage.folder(self._home, record.owner, record.storage) if record.storage else None
         if folder:
-            storage.make(folder)
+            folder = await storage.place(self._means.engine, folder, record.storage_bytes)
+        prepared = await self._catalog.prepare(project)
         return replace(
-            spec,
+            prepared.added_to(spec),
             environment_variables={**spec.environment_variables, "AENV_SERVICE_ID": record.id},
-            layer=await self._catalog.layer(project),
             storage=folder,
+            storage_place=record.mount_path or STORAGE_PLACE,
+            tenant=record.owner or "",
             # A service has many callers, and its routes are open to all of them: none may read another's calls.
             keep_history=False,
         )
 
-    async def _project(self, asked: CreateInstance, caller: Caller) -> Project:
+    async def _sized(self, record: ServiceRecord, size_bytes: int) -> ServiceRecord:
+        """With the size of its storage, and why that does not hold where it does not."""
+        folder = storage.folder(self._home, record.owner, record.storage or "")
+        why = await asyncio.to_thread(storage.unlimited, self._means.engine, folder)
+        not_enforced = (f"storage_size: {why}",) if why else ()
+        return record.model_copy(update={"storage_bytes": size_bytes, "not_enforced": not_enforced})
+
+    async def _project(self, asked: CreateInstance, caller: Caller) -> tuple[Project, dict[str, int]]:
+        """The environment, and what a replica of it counts for."""
         admission.check_strings(asked)
-        project = await self._catalog.find(refs.parse(asked.env_name), caller)
-        admission.check(asked, project, self._rules)
-        return project
+        project = await self._catalog.find(admission.ref_of(asked), caller)
+        limits = admission.check(asked, project, self._rules).limits
+        return project, {
+            "cpu_milli": round(1000 * (limits.cpus or 0)),
+            "memory_bytes": limits.memory_bytes or 0,
+        }
+
+    async def _user_of(self, record: ServiceRecord) -> str:
+        """The service that has the storage which `record` wants, in words for its owner."""
+        if not record.storage:
+            return ""
+        for other in await self._records.list(f"owner={record.owner or ''}"):
+            if other.storage == record.storage and other.id != record.id:
+                return f"service {other.id!r}"
+        return "another service"
 
     def _limits(self, record: ServiceRecord, caller: Caller) -> dict[str, int]:
         """The totals that the service must leave intact; its replicas count as instances do."""
         limits = {storage_user(record): 1} if record.storage else {}
-        if self._max_instances is not None:
-            limits["instances"] = self._max_instances
+        totals = (
+            ("instances", self._quotas.instances),
+            ("cpu", self._quotas.cpu_milli if record.cpu_milli else None),
+            ("memory", self._quotas.memory_bytes if record.memory_bytes else None),
+        )
+        limits |= {name: most for name, most in totals if most is not None}
         if caller.max_instances is not None and record.account and record.account == caller.account:
             limits[f"account={record.account}"] = caller.max_instances
         return limits
@@ -304,12 +385,12 @@ def _is_of(record: ServiceRecord, ref: refs.Ref) -> bool:
 
 
 @contextlib.contextmanager
-def _as_refusals(record: ServiceRecord) -> Iterator[None]:
+def _as_refusals(record: ServiceRecord, user: str = "another service") -> Iterator[None]:
     try:
         yield
     except Stale:
         raise Conflict(f"service {record.id!r} exists already; choose another name") from None
     except LimitReached as limit:
         if record.storage and limit.name == storage_user(record):
-            raise Conflict(f"storage {record.storage!r} is in use by another service") from None
+            raise Conflict(f"storage {record.storage!r} is in use by {user}") from None
         raise TooManyRequests(f"no room for the replicas of service {record.id!r}: {limit}") from None

@@ -7,9 +7,9 @@ from typing import Any
 from pydantic import AliasChoices, BaseModel, Field
 from starlette.responses import Response
 
-from .. import quantities
-from ..errors import Forbidden, InvalidRequest, NotFound, Unauthenticated
-from ..wire import timestamp
+from ...base import quantities
+from ...base.errors import Forbidden, InvalidRequest, NotFound, Unauthenticated, of_field
+from ...base.wire import timestamp
 from . import envelope
 from .accounts import Account, Accounts, Role
 from .routes import Call, Route
@@ -61,7 +61,8 @@ class AccountRoutes:
 
     async def _create(self, call: Call) -> Response:
         body = await call.read(CreateToken)
-        expires = quantities.seconds(body.expires) if body.expires else None
+        with of_field("expires"):
+            expires = quantities.seconds(body.expires) if body.expires else None
         account, token = await self._accounts.create(body.user, body.role, body.max_instances, expires)
         return envelope.success({**show(account), "token": token})
 
@@ -98,8 +99,9 @@ class AccountRoutes:
 
     async def _revoke(self, call: Call) -> Response:
         account = await self._accounts.get(call.path["id"])
-        if not call.caller.owns(account.user):
-            raise Forbidden("only an administrator, or its user, may revoke a token")
+        acts = call.caller.role.includes(Role.USER) or call.caller.account == account.id
+        if not (acts and call.caller.owns(account.user)):
+            raise Forbidden("only an administrator, or its user, may revoke a token; a viewer its own alone")
         await self._accounts.revoke(account.id)
         return envelope.success(True)
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from ..errors import InvalidRequest, NotFound, Unauthenticated, Unavailable
+from ...base.errors import InvalidRequest, NotFound, Unauthenticated, Unavailable
 from ..stores.base import Document, Put, Stale, Store
 
 _KIND = "accounts"
@@ -138,6 +138,11 @@ class Accounts:
             if (after := page.next) is None:
                 return found
 
+    async def has_admin(self, user: str) -> bool:
+        """Whether an account of this user is, or was, an administrator's."""
+        page = await self._store.page(_KIND, f"user={user}", limit=500)
+        return any(_account(document).role is Role.ADMIN for document in page.documents)
+
     async def get(self, id: str) -> Account:
         return _account(await self._document(id))
 
@@ -172,8 +177,8 @@ class Accounts:
             self._seen[digest] = seen
         return _checked(seen[1])
 
-    async def is_valid(self, id: str) -> bool:
-        """Whether an account is still good, as of at most half a minute ago."""
+    async def may_act(self, id: str) -> bool:
+        """Whether an account is still good, as of at most half a minute ago, and may do more than look."""
         seen = self._seen.get(id)
         if seen is None or seen[0] < time.monotonic():
             try:
@@ -187,7 +192,7 @@ class Accounts:
                     return False
                 account = _account(document)
             self._seen[id] = seen = (time.monotonic() + _CACHED, account)
-        return seen[1].is_valid
+        return seen[1].is_valid and seen[1].role.includes(Role.USER)
 
     async def _look_up(self, id: str, digest: str) -> Account:
         [document] = await self._store.get(_KIND, id)

@@ -9,8 +9,8 @@ from typing import Any
 
 from starlette.types import Receive
 
-from ..errors import InvalidRequest, TooLarge
-from ..limits import spell_bytes
+from ...base.errors import InvalidRequest, TooLarge
+from ...base.limits import spell_bytes
 
 _PATIENCE = 60.0  # seconds without a single byte of a body that was announced
 

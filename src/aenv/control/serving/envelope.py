@@ -7,8 +7,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from .. import mcp
-from ..errors import AEnvError, MethodNotAllowed, TooManyRequests, Unavailable
+from ...base import mcp
+from ...base.errors import AEnvError, MethodNotAllowed, TooManyRequests, Unavailable
 
 
 def success(data: Any, **extra: Any) -> Response:

@@ -19,9 +19,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from ..errors import Conflict
+from ...base import sockets
+from ...base.errors import Conflict
+from .deliveries import CONNECTION
 
-logger = logging.getLogger("aenv.serving")
+logger = logging.getLogger("aenv.control.serving")
 
 _BACKLOG = 2048
 _KEEP_ALIVE = 300  # seconds; longer than clients keep theirs, so that it is they who close
@@ -54,6 +56,7 @@ def bind_unix(path: Path) -> socket.socket:
         before = os.umask(0o177)
         try:
             with _closed_on_failure(listener):
+                sockets.refuse_descriptors(listener)  # what is accepted inherits it
                 listener.bind(str(path))
                 listener.listen(_BACKLOG)
         finally:
@@ -189,8 +192,17 @@ class _Joining(asyncio.Transport):
 class _Connection(HttpToolsProtocol):
     """uvicorn's connection, with limits for clients that are slow, silent, endless or half gone."""
 
+    is_lost = False
+    """Whether it ended before the last request was answered."""
     _deadline: asyncio.TimerHandle | None = None
     _head_bytes = 0
+
+    def share(self) -> int:
+        """A descriptor of the socket, for the caller to close; -1 when it is closed."""
+        try:
+            return os.dup(self.transport.get_extra_info("socket").fileno())
+        except OSError:
+            return -1
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(_Joining(transport, self.loop))
@@ -206,6 +218,7 @@ class _Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.scope[CONNECTION] = self  # type: ignore[literal-required]
         self._head_bytes = 0
         self._deadline = self.loop.call_later(_HEAD_TIMEOUT, self._refuse, b"408 Request Timeout")
 
@@ -222,6 +235,7 @@ class _Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_deadline()
+        self.is_lost = self.cycle is not None and not self.cycle.response_complete
         super().connection_lost(exc)
 
     def _refuse(self, status: bytes) -> None:

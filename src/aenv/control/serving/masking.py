@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-MASK = "***"
+from ...base.masks import MASK
+
 _VARIABLES = "environmentVariables"
 
 

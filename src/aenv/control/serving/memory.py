@@ -44,7 +44,11 @@ def pressure() -> Iterator[asyncio.Event]:
             return
         # The kernel tells by "urgent" alone, which event loops do not wait for: a poll in the poll does.
         poll = stack.enter_context(select.epoll())
-        poll.register(descriptor, select.EPOLLPRI | select.EPOLLET)  # once for each time that it is told
+        try:
+            poll.register(descriptor, select.EPOLLPRI | select.EPOLLET)  # once for each time that it is told
+        except OSError:  # the user has no watches left
+            yield pressed
+            return
         loop = asyncio.get_running_loop()
 
         def told() -> None:

@@ -5,11 +5,15 @@ Labels are bounded: routes go by their pattern, environments and experiments by 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import Metric
 
 _MILLISECONDS = tuple(float(2**power) for power in range(20))
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 _MAX_NAMES = 200  # environments and experiments with a label of their own; the rest is "other"
+_OF_TENANTS = ("env_name", "envName", "experiment")  # labels whose values are words of theirs
 _RPC_METHODS = {"tools/call", "tools/list", "initialize", "ping", "server/discover", "notifications/initialized"}
 
 
@@ -60,6 +64,10 @@ class Metrics:
         )
         self._expired = Counter("auto_cleanup_success", "Instances whose time was over", registry=registry)
         self._not_ended = Counter("auto_cleanup_failure", "Instances that could not be ended", registry=registry)
+        self._home = Gauge(
+            "aenv_home_bytes", "What the home folder takes on its disk", ["part"], registry=registry
+        )
+        self._free = Gauge("aenv_home_free_bytes", "What is left on the home folder's disk", registry=registry)
         self._names: set[str] = set()
 
     def answered(self, method: str, endpoint: str, status: int, seconds: float) -> None:
@@ -91,12 +99,39 @@ class Metrics:
     def swept(self, *, ended: bool) -> None:
         (self._expired if ended else self._not_ended).inc()
 
-    def text(self) -> bytes:
-        """All of them, in the text form of Prometheus."""
-        return generate_latest(self._registry)
+    def home_takes(self, sizes: Mapping[str, int], free_bytes: int) -> None:
+        """How large the parts of the home folder were when they were last measured."""
+        for part, size in sizes.items():
+            self._home.labels(part).set(size)
+        self._free.set(free_bytes)
+
+    def text(self, *, names: bool = True) -> bytes:
+        """All of them, in the text form of Prometheus; without `names`, environments and experiments together."""
+        return generate_latest(self._registry if names else _Together(self._registry))
 
     def _bounded(self, name: str) -> str:
         if name in self._names or len(self._names) < _MAX_NAMES:
             self._names.add(name)
             return name
         return "other"
+
+
+class _Together(CollectorRegistry):
+    """The same counters, summed over what tenants have named."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__()
+        self._whole = registry
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in self._whole.collect():
+            sums: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+            for sample in metric.samples:
+                labels = tuple((key, "" if key in _OF_TENANTS else value) for key, value in sample.labels.items())
+                place, value = (sample.name, labels), sample.value
+                is_moment = sample.name.endswith("_created")
+                sums[place] = min(sums.get(place, value), value) if is_moment else sums.get(place, 0.0) + value
+            summed = Metric(metric.name, metric.documentation, metric.type)
+            for (name, labels), value in sums.items():
+                summed.add_sample(name, dict(labels), value)
+            yield summed

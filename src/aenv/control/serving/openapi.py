@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 from starlette.responses import HTMLResponse, Response
 
-from ..errors import AEnvError
+from ...base.errors import AEnvError
 from . import envelope
 from .accounts import Role
 from .routes import Call, Route

@@ -13,8 +13,10 @@ from collections.abc import Callable, Container, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import TooManyRequests
+from ...base.errors import TooManyRequests
+from ...base.supervision import kept_up
 from ..stores.base import LimitReached
+from . import doing
 
 _LOOK_AGAIN = 0.5  # seconds, only while somebody waits: room may appear through another gateway
 _RETRY_WITHOUT_HISTORY = 5.0
@@ -50,7 +52,7 @@ class Queue:
         self._mover: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Queue:
-        self._mover = asyncio.get_running_loop().create_task(self._move_on())
+        self._mover = asyncio.get_running_loop().create_task(kept_up("the queue", self._move_on))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -83,6 +85,7 @@ class Queue:
         waiter = _Waiter(owner, attempt, limit)
         self._line_up(waiter)
         self._room.set()
+        doing.at(lambda: f"position {self.position(waiter)} of {self.waiting} in the queue: {waiter.blocked_by}")
         try:
             async with asyncio.timeout(wait):
                 await waiter.done
@@ -93,6 +96,7 @@ class Queue:
             await waiter.got_in()
             raise
         finally:
+            doing.at("")
             self._waiters.remove(waiter)
 
     def _line_up(self, waiter: _Waiter) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from ..errors import TooManyRequests
+from ...base.errors import TooManyRequests
 from ..stores.base import Coordination
 from .accounts import Caller
 

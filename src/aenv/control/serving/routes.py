@@ -20,20 +20,33 @@ from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .. import logs, mcp, origins
-from ..errors import AEnvError, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, Unauthenticated
-from . import envelope
+from ...base import logs, mcp, origins
+from ...base.errors import (
+    AEnvError,
+    Forbidden,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    Unauthenticated,
+    Unavailable,
+)
+from ...base.origins import Allowed
+from ..stores import patience
+from . import envelope, pages
 from .accounts import ANONYMOUS, LOCAL, Accounts, Caller, Role
-from .clients import Client
+from .clients import Client, Disconnected
 from .metrics import Metrics
 from .rates import Rates
 
-logger = logging.getLogger("aenv.serving")
+logger = logging.getLogger("aenv.control.serving")
 
 M = TypeVar("M", bound=BaseModel)
 Handler = Callable[["Call"], Awaitable[Response]]
 
 MAX_BODY_BYTES = 1 << 20
+STORE_PATIENCE = 5.0  # seconds for which one request waits for the store, in all
+_GONE = 499  # as other servers count requests whose client went away
+_FORMS = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data")
 
 
 @dataclass(frozen=True)
@@ -117,8 +130,19 @@ def parse(model: type[M], body: bytes) -> M:
         return model.model_validate({name: part for name, part in value.items() if part is not None})
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where = _place(first["loc"], value, is_missing=first["type"] == "missing")
         raise InvalidRequest(f"field {where!r}: {first['msg'][:1].lower()}{first['msg'][1:]}") from None
+
+
+def _place(parts: Iterable[str | int], value: Any, *, is_missing: bool) -> str:
+    """Where in `value` a field is. Left out: which of several types pydantic tried there, which it names, too."""
+    found = []
+    for part in parts:
+        is_there = part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int)
+        if is_there or is_missing:
+            found.append(str(part)[:100])
+            value = value[part] if is_there else None
+    return ".".join(found)
 
 
 def trace_id(headers: Mapping[str, str]) -> str | None:
@@ -137,7 +161,17 @@ def is_local_socket(scope: Scope) -> bool:
 class Front:
     """What every request passes before its handler."""
 
-    def __init__(self, accounts: Accounts, rates: Rates, metrics: Metrics, *, loopback_only: bool) -> None:
+    def __init__(
+        self,
+        accounts: Accounts,
+        rates: Rates,
+        metrics: Metrics,
+        *,
+        loopback_only: bool,
+        allowed: Allowed = frozenset(),
+    ) -> None:
+        """`allowed`: the pages of others that may call."""
+        self._allowed = allowed
         self._accounts = accounts
         self._rates = rates
         self._metrics = metrics
@@ -157,7 +191,14 @@ class Front:
             exception_handlers=handlers,  # type: ignore[arg-type]
         )
         app.router.redirect_slashes = False
-        return _without_slash(app)
+        return pages.allowing(_without_slash(app), self._allowed)
+
+    async def is_admin(self, call: Call) -> bool:
+        """Whether an administrator asks, on a route that is open to anyone; no while the store does not answer."""
+        try:
+            return (await self._caller(call.request, Role.ANONYMOUS)).is_admin
+        except (Unauthenticated, Unavailable):
+            return False
 
     async def _caller(self, request: Request, access: Role | None) -> Caller:
         """Who asks; Unauthenticated when accounts exist and the request brings no good token."""
@@ -188,8 +229,8 @@ class Front:
 
     async def _answer(self, request: Request, route: Route) -> Response:
         headers: dict[str, str] = {}
-        response = Response()  # for a client that has gone; this is sent to nobody
-        with Client(request.receive) as client:
+        response = Response(status_code=_GONE)  # for a client that has gone; this is counted, and sent to nobody
+        with Client(request.receive) as client, patience.at_most(STORE_PATIENCE):
             try:
                 self._refuse_web_pages(request)
                 caller = await self._caller(request, route.access)
@@ -201,6 +242,8 @@ class Front:
             except AEnvError as error:
                 response = envelope.failure(error)
                 headers = {**headers, **_rate_headers(error)}
+            except Disconnected:
+                raise  # ends in `client`: a client that breaks off is not an error of ours
             except Exception:  # boundary: our own handlers; a bug must not end the connection without an answer
                 logger.exception("%s %s failed", route.method, route.path)
                 response = envelope.failure(AEnvError("internal error; the server's log says more"))
@@ -209,10 +252,14 @@ class Front:
         return response
 
     def _refuse_web_pages(self, request: Request) -> None:
-        host, origin = request.headers.get("host"), request.headers.get("origin")
-        refusal = origins.refusal(host, origin, loopback_only=self._loopback_only)
+        headers = request.headers
+        refusal = origins.check(request.method, headers, loopback_only=self._loopback_only, allowed=self._allowed)
         if refusal:
             raise Forbidden(refusal)
+        # What a form sends, and what a page sends without asking first. No page of ours sends it.
+        media = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if request.method == "POST" and media in _FORMS and ("origin" in headers or "sec-fetch-site" in headers):
+            raise Forbidden(f"a page may not send {media!r} here; send 'Content-Type: application/json'")
 
 
 def _rate_headers(error: AEnvError) -> dict[str, str]:

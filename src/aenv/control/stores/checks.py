@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import InvalidRequest
+from ...base.errors import InvalidRequest
 from .base import Delete, Put, Spent
 
 MAX_TOTAL = 2**53 - 1

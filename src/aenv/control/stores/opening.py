@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import InvalidRequest
+from ...base.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from .redis import RedisStore
@@ -16,13 +16,19 @@ FORMS = "sqlite, sqlite:///path/to/file, redis://host:6379/0 or rediss://host:63
 
 def open_store(url: str, home: Path) -> SqliteStore | RedisStore:
     """The store of `url`, to be used as an `async with`; without one, the file `aenv.db` in `home`."""
+    file = sqlite_file(url, home)
+    return _redis(url) if file is None else _sqlite(file)
+
+
+def sqlite_file(url: str, home: Path) -> Path | None:
+    """The file of the store of `url`; None for a store in Redis."""
     scheme, separator, rest = url.partition("://")
     if scheme in ("redis", "rediss") and separator:
-        return _redis(url)
+        return None
     if scheme in ("", "sqlite") and not separator:
-        return _sqlite(home / "aenv.db")
+        return home / "aenv.db"
     if scheme == "sqlite" and rest.startswith("/") and not rest.endswith("/"):
-        return _sqlite(Path(rest))
+        return Path(rest)
     # Not the url itself: whatever it means, it may hold a password.
     raise InvalidRequest(f"the store's url has none of the forms {FORMS}")
 
@@ -39,5 +45,5 @@ def _redis(url: str) -> RedisStore:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "redis":
             raise
-        raise InvalidRequest("a store in redis needs: pip install 'aenvironment[redis]'") from None
+        raise InvalidRequest("a store in redis needs: pip install 'redis>=5.2'") from None
     return RedisStore(url)

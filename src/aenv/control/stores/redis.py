@@ -23,12 +23,13 @@ from redis.exceptions import (
     RedisError,
 )
 
-from ..errors import InvalidRequest, Unavailable
+from ...base.errors import InvalidRequest, Unavailable
+from . import patience
 from . import redis_scripts as scripts
 from .base import Delete, Document, LimitReached, Page, Put, Spent, Stale
 from .checks import check_changes, check_texts, check_window, cursor, dump, limits_of, position, spent
 
-logger = logging.getLogger("aenv.stores.redis")
+logger = logging.getLogger("aenv.control.stores.redis")
 
 T = TypeVar("T")
 Client = Redis | RedisCluster
@@ -66,6 +67,8 @@ class RedisStore:
         self._free = asyncio.Semaphore(_CONNECTIONS)
         self._preparing = asyncio.Lock()
         self._prepared = False
+        self._lost: set[str] = set()
+        """The kinds of documents of which some are listed and not there."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -111,7 +114,10 @@ class RedisStore:
             scripts.PAGE, kind, int(reverse), start, offset, limit + 1, *names
         )
         places = [member.split("\0") for member in json.loads(members)]
-        documents = [_document(key, text) for (_, key), text in zip(places, texts, strict=False)]
+        found = [(key, text) for (_, key), text in zip(places, texts, strict=False)]
+        if missing := [key for key, text in found if text is None]:
+            self._warn_of_lost(kind, missing[0])
+        documents = [_document(key, text) for key, text in found if text is not None]
         more = len(places) > limit > 0
         return Page(documents, total, cursor(*places[limit - 1]) if more else None)
 
@@ -145,14 +151,18 @@ class RedisStore:
 
     async def _ask(self, question: Callable[[Client], Awaitable[T]]) -> T:
         try:
-            async with asyncio.timeout(self._timeout), self._free:
-                if not self._prepared:
-                    await self._prepare()
-                return await question(self._client)
+            with patience.waiting(self._timeout) as seconds:
+                return await self._asked(question, seconds)
         except (RedisError, RedisClusterException, OSError) as error:
             with contextlib.suppress(RedisError, OSError):
                 await self._look_up_again(error)
             raise self._unavailable(self._reason(error)) from error
+
+    async def _asked(self, question: Callable[[Client], Awaitable[T]], seconds: float) -> T:
+        async with asyncio.timeout(seconds), self._free:
+            if not self._prepared:
+                await self._prepare()
+            return await question(self._client)
 
     async def _look_up_again(self, error: Exception) -> None:
         """Let the next call find out who serves now, when those that we know have told that they no longer do."""
@@ -171,6 +181,7 @@ class RedisStore:
                 return
             if isinstance(self._client, Redis):
                 about = await _execute(self._client, "INFO")
+                self._check_eviction(about.get("maxmemory_policy", "noeviction"), about.get("maxmemory", 0))
                 if not about.get("aof_enabled"):
                     logger.warning("redis has appendonly off: records written last are lost when it crashes")
                 if about.get("cluster_enabled"):
@@ -178,6 +189,22 @@ class RedisStore:
                     self._client = self._connected_by(RedisCluster)
             await self._migrate()
             self._prepared = True
+
+    def _check_eviction(self, policy: str, maxmemory: int) -> None:
+        """Records are not a cache. With a "volatile" policy only what expires is evicted: leases and permits."""
+        if maxmemory and policy.startswith("allkeys"):
+            raise self._unavailable(f"may evict records (maxmemory-policy {policy}); set it to noeviction", 10)
+        if policy != "noeviction":
+            logger.warning("redis has maxmemory-policy %s: set it to noeviction", policy)
+
+    def _warn_of_lost(self, kind: str, key: str) -> None:
+        if kind not in self._lost:
+            self._lost.add(kind)
+            logger.warning(
+                "redis has lost records of kind %r that it lists, such as %r; restore a backup, or go on without",
+                kind,
+                key,
+            )
 
     async def _migrate(self) -> None:
         version = int(await _execute(self._client, "GET", f"{self._tag}:version") or 0)

@@ -81,7 +81,9 @@ local function size(term) return redis.call('ZCARD', list(term)) end
 local function key_of(member) return string.sub(member, string.find(member, '\0', 1, true) + 1) end
 local function in_one_of(terms, number, key)
     if number == 0 then return false end
-    local places = cjson.decode(redis.call('HGET', tag .. ':marks:' .. kind, key))[1]
+    local marks = redis.call('HGET', tag .. ':marks:' .. kind, key)
+    if not marks then return false end  -- a server that evicts has lost them
+    local places = cjson.decode(marks)[1]
     for earlier = 1, number do
         if places[terms[earlier]] then return true end
     end

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import json
 import logging
+import math
 import os
 import sqlite3
 import time
@@ -16,11 +17,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from ..errors import Unavailable
+from ...base.errors import Unavailable
+from . import patience
 from .base import Delete, Document, LimitReached, Page, Put, Spent, Stale
 from .checks import check_changes, check_texts, check_window, cursor, dump, limits_of, position, spent
 
-logger = logging.getLogger("aenv.stores.sqlite")
+logger = logging.getLogger("aenv.control.stores.sqlite")
 
 T = TypeVar("T")
 Migration = Callable[[sqlite3.Connection], None]
@@ -28,6 +30,10 @@ Migration = Callable[[sqlite3.Connection], None]
 _MAX_BUCKETS = 10_000
 _FEW = 16  # documents that can be looked up at once
 _WRITES = 1_000  # between two checkpoints
+_FREE_PAGES = 1_000  # of 4 KiB, kept in the file for the next records
+_PAGES_AT_ONCE = 5_000
+_INCREMENTAL = 2
+_BOOT = "\0boot"
 
 # Triggers keep totals and the sizes of lists, so no statement can change a document and forget them.
 _TABLES = (
@@ -92,6 +98,7 @@ class SqliteStore:
         self._jobs: set[Future[Any]] = set()
         """What the thread has to do; without any, it leaves the connection alone."""
         self._writes = 0
+        self._knows_boot = False
         self._db: sqlite3.Connection
 
     async def __aenter__(self) -> Self:
@@ -117,10 +124,10 @@ class SqliteStore:
             await self._run(self._write, changes, values, "FULL")
         else:
             await self._run_at_once(self._write, changes, values, "NORMAL")
-        self._writes += 1
+        self._writes += 1 + sum(isinstance(change, Delete) for change in changes)
         if self._writes >= _WRITES:
             self._writes = 0
-            self._submit(self._shorten_log)
+            self._submit(self._shorten)
 
     async def page(
         self, kind: str, *terms: str, limit: int, offset: int = 0, after: str | None = None, reverse: bool = False
@@ -137,7 +144,7 @@ class SqliteStore:
         return await self._run_at_once(lambda: [self._total(name) for name in names])
 
     async def lease(self, name: str, holder: str, seconds: float) -> bool:
-        """See `Coordination`. Measured by the machine's clock, which all processes on the file share."""
+        """See `Coordination`. Measured by the machine's uptime, which all processes share and nobody sets."""
         check_texts(name, holder)
         return await self._run_at_once(self._lease, name, holder, seconds)
 
@@ -163,11 +170,19 @@ class SqliteStore:
         return await self._run(job, *arguments)
 
     async def _run(self, job: Callable[..., T], *arguments: Any) -> T:
-        def patiently() -> T:
-            self._use("busy_timeout", f"{self._timeout * 1e3:.0f}")
-            return job(*arguments)
+        with patience.waiting(self._timeout) as seconds:
+            began = time.monotonic()
 
-        return await self._on_thread(patiently)
+            def patiently() -> T:
+                # Others may have waited for the same lock on this thread before.
+                waited = time.monotonic() - began
+                if waited > seconds > 0:
+                    raise _Busy(f"the store {str(self._path)!r} was locked by another process for {seconds:g} s")
+                tenths = math.ceil(max(0.0, seconds - waited) * 10)  # so that it is seldom another
+                self._use("busy_timeout", f"{min(tenths * 100, round(self._timeout * 1e3))}")
+                return job(*arguments)
+
+            return await self._on_thread(patiently)
 
     async def _on_thread(self, job: Callable[[], T]) -> T:
         with self._errors():
@@ -207,18 +222,36 @@ class SqliteStore:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # One process at a time: of two that switch a new file to WAL, SQLite refuses one without waiting.
         with _locked(folder):
-            # Not when it exists: closing it would drop the locks that SQLite has on it in this process.
-            with contextlib.suppress(FileExistsError):
-                os.close(os.open(self._path, os.O_CREAT | os.O_EXCL, mode=0o600))
+            self._refuse_what_was_lost()
+            if not self._path.exists():
+                _make(self._path.resolve())
             self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
             self._use("busy_timeout", f"{self._timeout * 1e3:.0f}")
             self._db.execute("PRAGMA journal_mode = WAL")
-            self._use("wal_autocheckpoint", "0")  # it waits for the disk; see `_shorten_log`
+            self._use("wal_autocheckpoint", "0")  # it waits for the disk; see `_shorten`
+            self._make_shrinkable()
             for version in range(self._version(), len(self._migrations)):
                 with self._transaction():
                     self._migrations[version](self._db)
                     self._db.execute(f"PRAGMA user_version = {version + 1}")
         self._check_version()
+
+    def _refuse_what_was_lost(self) -> None:
+        """Records that somebody relies on must not seem never to have been. Ours is never empty: see `_make`."""
+        log = Path(f"{self._path}-wal")
+        if self._path.exists():
+            if not self._path.stat().st_size:
+                raise Unavailable(
+                    f"the store {str(self._path)!r} is empty, so its records are lost; "
+                    "restore it from a backup, or remove it to begin anew",
+                    retry_after=60,
+                )
+        elif log.exists():
+            raise Unavailable(
+                f"the store {str(self._path)!r} is missing, and its log {str(log)!r} is there; "
+                "restore both from a backup, or remove the log to begin anew",
+                retry_after=60,
+            )
 
     def _end(self) -> Future[None]:
         """Close behind all that still runs; nothing can be asked from now on."""
@@ -231,7 +264,7 @@ class SqliteStore:
             self._db.close()
 
     def _version(self) -> int:
-        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
+        return self._pragma("user_version")
 
     def _check_version(self) -> None:
         version, known = self._version(), len(self._migrations)
@@ -258,12 +291,34 @@ class SqliteStore:
             self._db.execute(f"PRAGMA {setting} = {value}")
             self._set[setting] = value
 
-    def _shorten_log(self) -> None:
-        """Write what is in the log into the file. Left to SQLite, a commit would do it, and wait for the disk."""
+    def _shorten(self) -> None:
+        """Give space of removed records back, and write what is in the log into the file.
+
+        Left to SQLite, a commit would write out the log, and wait for the disk.
+        """
         try:
+            surplus = self._pragma("freelist_count") - _FREE_PAGES
+            if surplus > 0:
+                # As a script: it frees a page a step, and `execute` takes one step of what gives no rows.
+                self._db.executescript(f"PRAGMA incremental_vacuum({min(surplus, _PAGES_AT_ONCE)})")
             self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
         except sqlite3.Error as error:
-            logger.warning("the log of the store %s grows: %s", self._path, error)
+            logger.warning("the store %s and its log grow: %s", self._path, error)
+
+    def _make_shrinkable(self) -> None:
+        """For a file of an earlier version: from now on, it can give space back."""
+        if self._pragma("auto_vacuum") == _INCREMENTAL:
+            return
+        try:
+            self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            self._db.execute("VACUUM")
+        except (
+            sqlite3.OperationalError
+        ) as error:  # in use, or no space for a copy of it: the next start tries again
+            logger.warning("the store %s cannot be made to shrink now: %s", self._path, error)
+
+    def _pragma(self, name: str) -> int:
+        return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
 
     def _get(self, kind: str, keys: Sequence[str]) -> list[Document | None]:
         asked = "SELECT value FROM json_each(?)"
@@ -353,11 +408,21 @@ class SqliteStore:
         return int(row[0]) if row else 0
 
     def _lease(self, name: str, holder: str, seconds: float) -> bool:
-        now = time.time()
+        now = _uptime()
         self._use("synchronous", "NORMAL")
         with self._transaction():
+            if not self._knows_boot:
+                self._drop_leases_of_other_boots()
+                self._knows_boot = True
             self._db.execute("DELETE FROM leases WHERE expires <= ?", (now,))
             return self._db.execute(_LEASE, (name, holder, now + seconds)).rowcount == 1
+
+    def _drop_leases_of_other_boots(self) -> None:
+        """Their time is not ours. The row that says which boot it was has a name that no lease can have."""
+        boot = (_BOOT, _boot_id())
+        if self._db.execute("SELECT 1 FROM leases WHERE (name, holder) = (?, ?)", boot).fetchone() is None:
+            self._db.execute("DELETE FROM leases")
+            self._db.execute("INSERT INTO leases VALUES (?, ?, 9e99)", boot)
 
 
 class _Busy(Unavailable):
@@ -366,6 +431,30 @@ class _Busy(Unavailable):
 
 def _code(error: Exception) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF  # above it the details of the same error
+
+
+def _uptime() -> float:
+    """Seconds since the machine was started, while it slept too; steps of its clock do not change it."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
+def _boot_id() -> str:
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{time.time() - _uptime():.0f}"
+
+
+def _make(path: Path) -> None:
+    """A new file, which has its first page from the moment that it is there under its name."""
+    new = path.with_name(f"{path.name}.new")
+    for left in (new, Path(f"{new}-wal"), Path(f"{new}-shm"), Path(f"{new}-journal")):
+        left.unlink(missing_ok=True)  # of a process that was killed here
+    os.close(os.open(new, os.O_CREAT | os.O_EXCL, mode=0o600))
+    with contextlib.closing(sqlite3.connect(new, isolation_level=None)) as db:
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        db.execute("PRAGMA journal_mode = WAL")
+    new.rename(path)
 
 
 @contextlib.contextmanager

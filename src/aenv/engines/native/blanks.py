@@ -10,30 +10,35 @@ import contextlib
 import json
 import logging
 import os
+import secrets
 import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
-from ...cgroups import Cgroups, Group
-from ...egress import PORT as EGRESS_PORT
-from ...errors import AEnvError
-from ...sandbox.places import ORIGINAL
+from ...base.errors import AEnvError
+from ...base.supervision import Tasks, kept_up
+from ...isolation.cgroups import Cgroups, Group, owners
+from ...isolation.egress import PORT as EGRESS_PORT
+from ...isolation.sandbox import protocol
+from ...isolation.sandbox.places import ORIGINAL
 from ..base import Limits
-from ..descriptors import readable
-from .zygotes import Fork, Kind, Zygotes, close_on_exec
+from .forks import Fork
+from .zygotes import Kind, Zygote, Zygotes
 
 logger = logging.getLogger("aenv.engines.native")
 
 DEFAULTS = Limits(memory_bytes=4 << 30, storage_bytes=1 << 30, pids=1024, open_files=4096)
 _BYTES_PER_INODE = 4096
-_MAX_LINE = 16 << 20
+_ZYGOTE_BYTES = 128 << 20  # the interpreter, twice, and room for compiled code
+_SHORT = 64 << 10  # bytes of a line that are read at once; longer ones would keep everybody else waiting
 _UNDISTURBED = 0.05  # seconds
+_DIES = 3.0  # seconds after which an instance that was killed is held up by something
+_ANSWERS = 30.0  # seconds in which a fork comes, or does not
 _RETRY = 1.0  # seconds after a blank instance could not be made ahead
-_number = count(1)
+Said = protocol.Ready | protocol.NotReady
 SOCKET = "/run/second.sock"
 """Where the first part of an instance reaches the second."""
 
@@ -50,23 +55,26 @@ class Recipe:
     keep_history: bool = True
     is_second: bool = False
 
-    def request(self) -> dict[str, object]:
+    def request(self) -> protocol.Fork:
         storage = self.limits.storage_bytes or 0
-        return {
-            "view": {
-                "storage_bytes": storage,
-                "inodes": max(storage // _BYTES_PER_INODE, 1024),
-                "original": ORIGINAL if self.is_second else "",
-            },
-            "hostname": "instance",
-            "egress": EGRESS_PORT if self.egress else 0,
-            "open_files": self.limits.open_files,
-            "second": SOCKET if self.second else "",
-            "keep_history": self.keep_history,
-        }
+        return protocol.Fork(
+            storage_bytes=storage,
+            inodes=max(storage // _BYTES_PER_INODE, 1024),
+            original=ORIGINAL if self.is_second else "",
+            egress_port=EGRESS_PORT if self.egress else 0,
+            second_socket=SOCKET if self.second else "",
+            number=0,
+            open_files=self.limits.open_files or 0,
+            keep_history=self.keep_history,
+        )
+
+    @property
+    def zygote_memory_bytes(self) -> int:
+        """What the process that loads the code may use: as much as an instance, which has it loaded too."""
+        return (self.limits.memory_bytes or 0) + _ZYGOTE_BYTES
 
 
-@dataclass
+@dataclass(eq=False)
 class Blank:
     """One of them; after its assignment, the instance."""
 
@@ -75,13 +83,7 @@ class Blank:
     owns_group: bool = True
     is_over: bool = False
     _log: int | None = None
-    _has_begun: bool = False
-    """Whether it has said its first words."""
-    _is_loaded: bool = False
-    """Whether it loads its environment before it is assigned; it says then that it is ready, too."""
-    _hearing: asyncio.Task[dict[str, Any]] | None = None
-    _first_words: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _listeners: dict[str, socket.socket] = field(default_factory=dict)
+    _hearing: asyncio.Task[Said] | None = None
     _heard: bytearray = field(default_factory=bytearray)
     _ending: asyncio.Task[None] | None = None
 
@@ -96,17 +98,21 @@ class Blank:
         except OSError as error:  # it has ended; what it said tells why
             logger.debug("an instance ended before it was assigned: %s", error)
 
+    def __post_init__(self) -> None:
+        self._log = self.fork.log
+
     async def line(self) -> bytes:
-        """The next line that it says. EOFError when it says no more."""
-        await self._isolated()
+        """The next line that it says. EOFError when it says no more, Broken when it says too much."""
         loop = asyncio.get_running_loop()
         while (end := self._heard.find(b"\n")) < 0:
             try:
                 piece = await loop.sock_recv(self.fork.channel, 1 << 16)
             except ConnectionResetError:  # it ended before it had read all
                 raise EOFError from None
-            if not piece or len(self._heard) > _MAX_LINE:
+            if not piece:
                 raise EOFError
+            if len(self._heard) > protocol.MAX_READY_BYTES:
+                raise protocol.Broken(f"its ready line is longer than {protocol.MAX_READY_BYTES >> 20} MiB")
             self._heard += piece
         line = bytes(self._heard[:end])
         del self._heard[: end + 1]
@@ -120,40 +126,38 @@ class Blank:
     @property
     def is_prepared(self) -> bool:
         """Whether it has done all that can be done before it is assigned."""
-        return self._has_begun and (not self._is_loaded or bool(self._hearing and self._hearing.done()))
+        return not self.fork.is_loaded or bool(self._hearing and self._hearing.done())
 
     @property
     def tools(self) -> list[dict[str, Any]] | None:
         """What it offers, where it has said so before it is assigned."""
-        if not (self._is_loaded and self._hearing and self._hearing.done() and not self._hearing.exception()):
+        if not (self.fork.is_loaded and self._hearing and self._hearing.done() and not self._hearing.exception()):
             return None
         said = self._hearing.result()
-        return said["tools"] if said["ready"] else None
+        return said.tools if isinstance(said, protocol.Ready) else None
 
-    async def until_ready(self, *, confirmed: bool = True) -> dict[str, Any]:
+    async def until_ready(self, *, confirmed: bool = True) -> Said:
         """What it says when it has loaded its environment, or has failed to. EOFError when it ends instead.
 
         With `confirmed`, once more after its assignment: without, that cannot go wrong.
         """
         said = await (self._hearing or self._said())
-        return await self._said() if confirmed and said["ready"] and self._is_loaded else said
+        if confirmed and isinstance(said, protocol.Ready) and self.fork.is_loaded:
+            return await self._said()
+        return said
 
-    async def _said(self) -> dict[str, Any]:
-        return _what(await self.line())
+    async def _said(self) -> Said:
+        try:
+            line = await self.line()
+            if len(line) > _SHORT:
+                return await asyncio.to_thread(protocol.ready, line)
+            return protocol.ready(line)
+        except protocol.Broken as error:
+            return protocol.NotReady(str(error))
 
-    async def egress(self) -> socket.socket:
-        """The listener of its way out; for the caller to close. EOFError when it did not come so far."""
-        return await self._listener("egress")
-
-    async def second_listener(self) -> socket.socket:
-        """The listener that it takes for its second part; for the caller to close. EOFError likewise."""
-        return await self._listener("second")
-
-    async def _listener(self, name: str) -> socket.socket:
-        await self._isolated()
-        if name not in self._listeners:
-            raise EOFError
-        return self._listeners.pop(name)
+    def listener(self, name: str) -> socket.socket:
+        """The listener of its way out ("egress"), or for its second part ("second"); for the caller to close."""
+        return self.fork.listeners.pop(name)
 
     def printed(self, most: int) -> bytes:
         """The end of its log; empty when it did not come so far."""
@@ -161,34 +165,6 @@ class Blank:
             return b""
         size = os.fstat(self._log).st_size
         return os.pread(self._log, most, max(0, size - most))
-
-    async def _isolated(self) -> None:
-        """Its first words, with what it hands over; when isolating it has failed, they are its last."""
-        async with self._first_words:  # a descriptor has one reader
-            if not self._has_begun:
-                await self._hear_first_words()
-
-    async def _hear_first_words(self) -> None:
-        await readable(self.fork.channel.fileno())
-        try:
-            text, handed, _, _ = socket.recv_fds(self.fork.channel, 1 << 16, 3)
-        except ConnectionResetError:
-            raise EOFError from None
-        close_on_exec(handed)
-        if handed:
-            self._log, *listeners = handed
-            self._has_begun = True
-            first, _, rest = text.partition(b"\n")
-            said = json.loads(first)
-            self._heard += rest
-            self._is_loaded = said["loaded"]
-            self._listeners = {
-                name: socket.socket(fileno=fd) for name, fd in zip(said["isolated"], listeners, strict=True)
-            }
-        else:
-            self._heard += text
-            if not text:
-                raise EOFError
 
     def let_go(self) -> None:
         """It is somebody's now, and has told all that we wanted to know.
@@ -213,16 +189,29 @@ class Blank:
         self.fork.kill()
         with contextlib.suppress(OSError):
             self.group.thaw()  # or it would not die
-        await self.fork.over()
+        await self._over()
         if self._hearing:
             self._hearing.cancel()
-            await asyncio.wait({self._hearing})
+            # It may have ended with an error: one that was made ahead, and died before it was needed.
+            await asyncio.gather(self._hearing, return_exceptions=True)
         self.fork.channel.close()
         self._close_log()
-        for listener in self._listeners.values():
+        for listener in self.fork.listeners.values():
             listener.close()
         if self.owns_group:
             await _remove(self.group)
+
+    async def _over(self) -> None:
+        """Return when none of its processes is left."""
+        try:
+            async with asyncio.timeout(_DIES):
+                await self.fork.over()
+        except TimeoutError:
+            # The kernel waits until all of its pid namespace is collected. Code of the author's that was loaded
+            # ahead can have started something there, and not collect it, until it is ended itself.
+            logger.warning("an instance does not end after %g s; ending what it was forked from", _DIES)
+            self.fork.zygote.close()
+            await self.fork.over()
 
 
 class Blanks:
@@ -235,10 +224,11 @@ class Blanks:
         self._refill_others = refill
         self._wanted: dict[Recipe, int] = {}
         self._ready: dict[Recipe, deque[Blank]] = {}
+        self._filling: set[Recipe] = set()
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
 
-    async def take(self, recipe: Recipe, name: str) -> Blank:
+    async def take(self, recipe: Recipe) -> Blank:
         """One that is ready, else a new one."""
         ready = self._ready.get(recipe)
         while ready:
@@ -249,30 +239,33 @@ class Blanks:
                 return blank
             await blank.end()
         if self._task is None:
-            self._task = asyncio.create_task(self._refill())
+            self._task = asyncio.create_task(kept_up("making instances ahead", self._refill))
         asyncio.get_running_loop().call_later(_UNDISTURBED, self._changed.set)
-        return await self.make(recipe, name)
+        return await self.make(recipe)
 
-    async def make(self, recipe: Recipe, name: str, *, within: Group | None = None) -> Blank:
+    async def make(self, recipe: Recipe, *, within: Group | None = None) -> Blank:
         """A new one, in its control groups, about to isolate itself. On failure nothing is left.
 
         With `within`, in the groups of another, which stay that one's.
         """
-        zygote = await self._zygotes.get(recipe.kind)
+        zygote = await self._zygotes.get(recipe.kind, recipe.zygote_memory_bytes)
         forking = zygote.fork(recipe.request())
         limits = recipe.limits
         try:
             # While the zygote forks:
             group = within or self._cgroups.make(
-                name, cpus=limits.cpus, memory_bytes=limits.memory_bytes, pids=limits.pids
+                f"instance-{owners.own()}-{secrets.token_hex(8)}",
+                cpus=limits.cpus,
+                memory_bytes=limits.memory_bytes,
+                pids=limits.pids,
             )
         except BaseException:
-            _drop(forking)
+            _drop(forking, zygote)
             raise
         try:
             fork = await asyncio.shield(forking)
         except BaseException:
-            _drop(forking)
+            _drop(forking, zygote)
             if within is None:
                 await _remove(group)
             raise
@@ -296,7 +289,7 @@ class Blanks:
         else:
             self._wanted.pop(recipe, None)
         if self._task is None:
-            self._task = asyncio.create_task(self._refill())
+            self._task = asyncio.create_task(kept_up("making instances ahead", self._refill))
         self._changed.set()
 
     def ready(self) -> Mapping[Recipe, int]:
@@ -313,42 +306,48 @@ class Blanks:
         self._ready.clear()
 
     async def _refill(self) -> None:
-        while True:
-            self._changed.clear()
-            try:
-                await self._refill_once()
+        async with Tasks() as tasks:
+            while True:
+                self._changed.clear()
+                await self._drop_surplus()
+                # Each apart: an environment that cannot be loaded, or takes long, keeps no other waiting.
+                for recipe in self._wanted.keys() - self._filling:
+                    self._filling.add(recipe)
+                    tasks.create_task(self._fill(recipe))
                 await asyncio.to_thread(self._cgroups.refill)
                 await asyncio.to_thread(self._refill_others)
-            except (AEnvError, OSError) as error:
-                logger.warning("no blank instance could be made ahead: %s", error)
-                await asyncio.sleep(_RETRY)
-                continue
-            await self._changed.wait()
+                await self._changed.wait()
 
-    async def _refill_once(self) -> None:
+    async def _drop_surplus(self) -> None:
         for recipe in [*self._ready]:
             blanks = self._ready[recipe]
             while len(blanks) > self._wanted.get(recipe, 0):
-                await blanks[-1].end()  # only then forgotten: whoever closes us must find it
-                blanks.pop()
-            if not blanks and recipe not in self._wanted:
+                last = blanks[-1]
+                await last.end()  # only then forgotten: whoever closes us must find it
+                if last in blanks:  # others may have come or gone meanwhile
+                    blanks.remove(last)
+            if not blanks and recipe not in self._wanted and recipe not in self._filling:
                 del self._ready[recipe]
-        for recipe in [*self._wanted]:
+
+    async def _fill(self, recipe: Recipe) -> None:
+        """Make as many as are wanted of one kind."""
+        try:
             blanks = self._ready.setdefault(recipe, deque())
+            has_made = False
             while len(blanks) < self._wanted.get(recipe, 0):
-                blank = await self.make(recipe, f"warm-{os.getpid()}-{next(_number)}")
+                blank = await self.make(recipe)
                 blank.hear_ahead()
                 blanks.append(blank)
-
-
-def _what(line: bytes) -> dict[str, Any]:
-    """What it says of itself; EOFError when that is nothing that we know."""
-    said = json.loads(line)
-    if not isinstance(said, dict) or not isinstance(
-        said.get("tools" if said.get("ready") else "error"), list | str
-    ):
-        raise EOFError
-    return said
+                has_made = True
+            if has_made:
+                # What they are made of was used up, and fewer may be wanted since. Only where one was made: a
+                # round that finds all in place must be the last.
+                self._changed.set()
+        except (AEnvError, OSError) as error:
+            logger.warning("no blank instance could be made ahead: %s", error)
+            asyncio.get_running_loop().call_later(_RETRY, self._changed.set)
+        finally:
+            self._filling.discard(recipe)
 
 
 async def _remove(group: Group) -> None:
@@ -359,12 +358,21 @@ async def _remove(group: Group) -> None:
         await asyncio.to_thread(group.remove)
 
 
-def _drop(forking: asyncio.Future[Fork]) -> None:
-    """Nobody wants it any more: without its channel a blank instance goes away by itself."""
+def _drop(forking: asyncio.Future[Fork], zygote: Zygote) -> None:
+    """Nobody wants it any more: without its channel a blank instance goes away by itself.
+
+    What never answers would keep what we hold for the answer, and is let go.
+    """
 
     def close(done: asyncio.Future[Fork]) -> None:
+        late.cancel()
         if not done.cancelled() and not done.exception():
-            done.result().kill()
-            done.result().channel.close()
+            fork = done.result()
+            fork.kill()
+            fork.channel.close()
+            os.close(fork.log)
+            for listener in fork.listeners.values():
+                listener.close()
 
+    late = asyncio.get_running_loop().call_later(_ANSWERS, zygote.close)
     forking.add_done_callback(close)

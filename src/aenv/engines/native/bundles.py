@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...sandbox import interpreter
-from ...sandbox.places import LOG, WORKSPACE
+from ...artifacts.pythons.runtimes import Python
+from ...isolation.sandbox import interpreter
+from ...isolation.sandbox.places import LOG, WORKSPACE
 from ..base import InstanceSpec, Limits
-from ..folder import InstanceFolder
 from .blanks import Recipe
 from .zygotes import order
 
@@ -22,34 +22,40 @@ _FOLDERS = ("/proc", "/dev", "/sys", "/tmp", "/var/log", WORKSPACE, _SHARED)
 _NAMESPACES = ("pid", "ipc", "uts", "mount")
 
 
-def runtime(*arguments: str) -> list[str]:
-    """The command that runs in the sandbox: our interpreter, which finds its packages where they are here."""
-    path = interpreter.variables()["PYTHONPATH"].split(os.pathsep)  # no variable: what it starts is not to see it
-    start = f"import sys; sys.path[:0] = {path!r}; from aenv.boot import apart; apart.main()"
-    return [sys.executable, "-P", "-c", start, *arguments]
+def runtime(python: Python | None) -> list[str]:
+    """The command that runs in the sandbox: an interpreter, which finds its packages where they are here.
+
+    Arguments of `inside/zygote/apart.py` follow.
+    """
+    # No variable: what it starts is not to see it.
+    path = [str(python.packages)] if python else interpreter.package_folders()
+    start = f"import sys; sys.path[:0] = {path!r}; from aenv.inside.zygote import apart; apart.main()"
+    return [str(python.executable) if python else sys.executable, "-P", "-c", start]
 
 
-def write(spec: InstanceSpec, recipe: Recipe, folder: InstanceFolder, variables: Mapping[str, str]) -> Path:
+def write(spec: InstanceSpec, recipe: Recipe, bundle: Path, variables: Mapping[str, str]) -> None:
     """Make the folder that runsc is given: config.json, and the places for what is mounted before it starts."""
-    bundle = folder.path / "bundle"
     told = order(recipe.kind)
+    kept = {str(bundle / "kept"): bind["source"] for bind in told["binds"] if bind["is_kept"]}
     config, overlays = _config(spec, recipe, bundle, told, variables)
+    for place in kept:
+        Path(place).mkdir(parents=True)
     for name in ("rootfs", "glue", "shared"):
         (bundle / name).mkdir(parents=True)
     for place in overlays:
         Path(place).mkdir(parents=True, exist_ok=True)
     targets = [*_FOLDERS, *told["system"], *(bind["target"] for bind in told["binds"]), *told["masked"]]
     sources = {bind["target"]: bind["source"] for bind in told["binds"]}
+    kept_targets = {bind["target"] for bind in told["binds"] if bind["is_kept"]}  # also when it is a volume
     for target in targets:  # so that nothing has to be made in a root that is not ours to write to
         place = bundle / "glue" / target.lstrip("/")
-        if os.path.isdir(sources.get(target, "/")):
+        if os.path.isdir(sources.get(target, "/")) or target in kept_targets:
             place.mkdir(parents=True, exist_ok=True)
         else:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.touch()
     (bundle / "config.json").write_text(json.dumps(config))
-    (bundle / "overlays.json").write_text(json.dumps(overlays))
-    return bundle
+    (bundle / "overlays.json").write_text(json.dumps({"overlays": overlays, "kept": kept}))
 
 
 def _config(
@@ -76,9 +82,8 @@ def _config(
         mounts.append(_mount(target, "bind", source, "nodev", "ro"))
     # Shorter ones first: one may lie within another.
     for bind in sorted(told["binds"], key=lambda bind: len(bind["target"])):
-        mounts.append(
-            _mount(bind["target"], "bind", bind["source"], "nodev", "rw" if bind["is_writable"] else "ro")
-        )
+        source = str(bundle / "kept") if bind["is_kept"] else bind["source"]
+        mounts.append(_mount(bind["target"], "bind", source, "nodev", "rw" if bind["is_writable"] else "ro"))
     mounts += [_mount(path, "tmpfs", "tmpfs", "nodev", "ro", "size=4096") for path in told["masked"]]
     options = {
         "path": "/environment",
@@ -94,7 +99,7 @@ def _config(
         "process": {
             "terminal": False,
             "user": {"uid": 0, "gid": 0},
-            "args": runtime(json.dumps(options)),
+            "args": [*runtime(spec.python), json.dumps(options)],
             "env": [f"{name}={value}" for name, value in variables.items()],
             "cwd": WORKSPACE,
             "capabilities": {

@@ -19,15 +19,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ... import cgroups, settings
-from ...addresses import Origin
-from ...egress import VARIABLES as PROXY_VARIABLES
-from ...egress import Egress, Policy
-from ...errors import Conflict, InvalidRequest, NotFound, StartFailed, Unsupported
-from ...limits import allow_many_open_files
-from ...sandbox import landlock, probe
-from ...sandbox.places import WORKSPACE
-from ...sandbox.root import Root
+from ...base import settings
+from ...base.addresses import Origin
+from ...base.errors import Conflict, InvalidRequest, NotFound, StartFailed, Unavailable, Unsupported
+from ...base.limits import allow_many_open_files
+from ...isolation import cgroups
+from ...isolation.cgroups import owners
+from ...isolation.egress import VARIABLES as PROXY_VARIABLES
+from ...isolation.egress import Egress, Policy
+from ...isolation.sandbox import landlock, probe, protocol
+from ...isolation.sandbox.places import WORKSPACE
+from ...isolation.sandbox.root import Root
 from .. import proc
 from ..base import DATA_PLACE, Address, InstanceSpec, Later, Used
 from ..descriptors import readable
@@ -41,9 +43,8 @@ from .members import go_on, members, stop
 from .relays import reopen
 from .seconds import LaterRoot, SecondRoot, Seconds
 from .stamps import Stamps
-from .zygotes import Kind, Zygotes, folder_place
+from .zygotes import Kind, Zygotes, folder_place, is_in_use, owner_of
 
-_MAX_LINE = 16 << 20
 _TAIL_BYTES = 4096
 _STATUS_COMES = 1.0  # seconds after the end in which the zygote tells how it was
 
@@ -72,7 +73,7 @@ class NativeEngine(Inside):
         self._root_of = root_of
         # One name for each home: gateways of other homes have groups of their own.
         self._cgroups = cgroups.find(f"aenv-{hashlib.sha256(os.fsencode(self._home)).hexdigest()[:8]}")
-        self._zygotes = Zygotes(self._home / "run" / "zygotes.log")
+        self._zygotes = Zygotes(self._home / "run" / "zygotes.log", self._cgroups)
         self._folders = Folders(self._root)
         self._blanks = Blanks(self._zygotes, self._cgroups, self._folders.refill)
         self._egress = Egress()
@@ -135,7 +136,7 @@ class NativeEngine(Inside):
             return await self._start_in_gvisor(spec, recipe, folder, what)
         is_now = bool(spec.second) and not isinstance(spec.second, Later)
         second = await self._seconds.recipe(spec, recipe) if is_now else None
-        blank = await self._blanks.take(recipe, spec.id)
+        blank = await self._blanks.take(recipe)
         if spec.id in self._ending or not folder.exists():
             await blank.end()
             raise StartFailed(f"{what} was destroyed while it started")
@@ -155,6 +156,7 @@ class NativeEngine(Inside):
             open_files=recipe.limits.open_files,
             host_network=recipe.kind.host_network,
         )
+        blank.fork.keep()
         # While others wait for theirs, nobody has time for what the first call does as well.
         assignment = _assignment(spec, root) | {"rehearse": len(self._creating) == 1}
         await blank.assign(listener, assignment)
@@ -162,19 +164,19 @@ class NativeEngine(Inside):
             await self._seconds.begin(spec, blank, recipe, second, folder)
         try:
             if recipe.egress:
-                self._egress.serve(spec.id, await blank.egress(), Policy.parse(spec.network.hosts))
+                self._egress.serve(spec.id, blank.listener("egress"), Policy.parse(spec.network.hosts))
             said = await blank.until_ready(confirmed=assignment["confirm"])
         except EOFError:
-            raise StartFailed(f"{what} ended before it was ready{_tail(blank)}") from None
-        if not said["ready"]:
-            raise StartFailed(f"{what} failed to load: {said['error'].strip()}")
+            raise _failed(blank, f"{what} ended before it was ready{_tail(blank)}") from None
+        if isinstance(said, protocol.NotReady):
+            raise _failed(blank, f"{what} failed to load: {said.error.strip()}")
         if spec.id in self._ending or not folder.exists():
             raise StartFailed(f"{what} was destroyed while it started")
         blank.let_go()
         if tools is None:
-            folder.write_state(tools=said["tools"])
+            folder.write_state(tools=said.tools)
         origin = Origin("localhost", socket=str(folder.socket))
-        return Address(origin, blank.fork.pid, said["tools"], root.name, not_enforced)
+        return Address(origin, blank.fork.pid, said.tools, root.name, not_enforced)
 
     async def _start_in_gvisor(
         self, spec: InstanceSpec, recipe: Recipe, folder: InstanceFolder, what: str
@@ -195,7 +197,8 @@ class NativeEngine(Inside):
     def _recipe(self, spec: InstanceSpec, root: Root) -> Recipe:
         if spec.isolation not in ("", "native", gvisor.NAME):
             raise Unsupported(f"isolation {spec.isolation!r} is not available here; 'aenv doctor' says what is")
-        for shown in (spec.project, spec.data, *spec.folders.values(), Path(sys.prefix), Path(sys.base_prefix)):
+        python = spec.python.folders if spec.python else (Path(sys.prefix), Path(sys.base_prefix))
+        for shown in (spec.project, spec.data, *spec.folders.values(), *python):
             if shown and shown not in self._checked:
                 _check_does_not_hold(shown, self._home)
                 self._checked.add(shown)
@@ -203,6 +206,7 @@ class NativeEngine(Inside):
             project=spec.project.absolute(),
             root=root,
             layers=(("/", root.layers), *root.system.items()),
+            python=spec.python,
             layer=spec.layer,
             preload=spec.preload,
             stamp=self._stamps.of(spec.project),
@@ -210,6 +214,8 @@ class NativeEngine(Inside):
             data=spec.data,
             folders=tuple(sorted(spec.folders.items())),
             storage=spec.storage,
+            storage_place=spec.storage_place,
+            tenant=spec.tenant,
         )
         asked = {name: value for name, value in vars(spec.limits).items() if value is not None}
         limits = replace(DEFAULTS, **asked)
@@ -237,6 +243,8 @@ class NativeEngine(Inside):
             return await self._adopted_ended(id)
         await blank.fork.over()
         with contextlib.suppress(OSError):  # its group is being removed
+            if blank.group.denied() == "memory":
+                return "the host, or a group that the gateway is in, ran out of memory"
             if blank.group.oom_kills():
                 return "it used more memory than its limit"
         await asyncio.wait({blank.fork.status}, timeout=_STATUS_COMES)
@@ -307,9 +315,30 @@ class NativeEngine(Inside):
         there is no other.
         """
         running = await self.running()
-        kept = {str(InstanceFolder(self._root, id).read_state().get("group")) for id in running}
-        groups = {name for name in await asyncio.to_thread(self._cgroups.leftovers) if name not in kept}
-        return sorted({folder.id for folder in self._all_folders() if folder.id not in running} | groups)
+        folders = [*self._all_folders()]
+        known = {str(folder.read_state().get("group")) for folder in folders}
+        groups = await asyncio.to_thread(self._cgroups.leftovers)
+        strays = {name for name in groups if name not in known and not is_in_use(name)}
+        return sorted({folder.id for folder in folders if folder.id not in running} | strays)
+
+    async def sweep(self) -> None:
+        """Remove what engine objects of processes that are no more have left, and no instance is part of."""
+        await asyncio.to_thread(self._sweep)
+
+    def _sweep(self) -> None:
+        self._folders.sweep()
+        self._cgroups.sweep()
+        owned = [(name, owner) for name in self._cgroups.leftovers() if (owner := owner_of(name))]
+        living = {owner for owner in {owner for _, owner in owned} if owners.runs(owner)}
+        names = [name for name, owner in owned if owner not in living]
+        if not names:  # as a rule: so the state of thousands of instances is not read in every round
+            return
+        # Looked for after those: a gateway that takes an instance over keeps its group.
+        known = {str(folder.read_state().get("group")) for folder in self._all_folders()}
+        for name in names:
+            if name not in known:
+                with contextlib.suppress(NotFound, OSError):  # another one sweeps, too; or it still ends
+                    _clear_group(self._cgroups.group(name))
 
     async def used(self, ids: Sequence[str]) -> Mapping[str, Used]:
         """What those of `ids` use that run."""
@@ -386,8 +415,9 @@ class NativeEngine(Inside):
 
 def _assignment(spec: InstanceSpec, root: Root) -> dict[str, Any]:
     """What a blank instance is told: few variables, and none of this process's own, which may be secret."""
+    python = os.path.dirname(spec.python.executable if spec.python else sys.executable)
     variables = {
-        "PATH": f"{os.path.dirname(sys.executable)}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PATH": f"{python}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "LANG": settings.variables().get("LANG", "C.UTF-8"),
         "HOME": WORKSPACE,
         "TMPDIR": "/tmp",
@@ -403,7 +433,7 @@ def _assignment(spec: InstanceSpec, root: Root) -> dict[str, Any]:
     if spec.call_timeout is not None:
         variables["AENV_CALL_TIMEOUT"] = f"{spec.call_timeout:g}"
     if spec.storage:
-        variables["AENV_STORAGE"] = "/storage"
+        variables["AENV_STORAGE"] = spec.storage_place
     if spec.second:
         variables["AENV_SECOND_PART"] = SOCKET
     return {
@@ -426,6 +456,13 @@ def _check_does_not_hold(shown: Path, home: Path) -> None:
 def _clear_group(group: cgroups.Group) -> None:
     group.kill()  # what was forked for it, and whose pid nobody has written down
     group.remove()
+
+
+def _failed(blank: Blank, message: str) -> StartFailed | Unavailable:
+    """Why an instance did not begin: not its own fault where something above it had no room."""
+    if short := blank.group.denied():
+        return Unavailable(f"the host has no more {short} for another instance: {message}", retry_after=5)
+    return StartFailed(message)
 
 
 def _how_it_ended(status: int | None) -> str:

@@ -13,7 +13,9 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable
 
-from ...errors import AEnvError, StartFailed
+from ...base import sockets
+from ...base.errors import AEnvError, StartFailed
+from ...base.outcomes import Outcome
 from ..descriptors import readable
 
 logger = logging.getLogger("aenv.engines.native")
@@ -23,6 +25,10 @@ Start = Callable[[socket.socket], Awaitable[None]]
 
 _PATIENCE = 10.0  # seconds in which a refused call must have read why
 _PIECE_BYTES = 1 << 16
+
+
+class DestroyedMeanwhile(StartFailed):
+    """The instance was destroyed while its second part started: nothing is missing, so it is not `not_ready`."""
 
 
 class FirstUses:
@@ -54,16 +60,18 @@ async def _wait(listener: socket.socket, start: Start) -> None:
             try:
                 await start(listener)
                 return
-            except AEnvError as error:
+            except DestroyedMeanwhile as error:
                 await _refuse(listener, error)
+            except AEnvError as error:
+                await _refuse(listener, error, outcome=Outcome.NOT_READY)
             except Exception as error:  # boundary: whoever has called must be answered, whatever went wrong
                 logger.error("a second part could not be made", exc_info=error)
                 await _refuse(listener, StartFailed("the second part failed; the gateway's log says why"))
 
 
-async def _refuse(listener: socket.socket, error: AEnvError) -> None:
+async def _refuse(listener: socket.socket, error: AEnvError, **further: str) -> None:
     """Answer all who wait now."""
-    body = json.dumps({"success": False, "error": f"no second part: {error.message}"}).encode()
+    body = json.dumps({"success": False, "error": f"no second part: {error.message}", **further}).encode()
     head = f"HTTP/1.1 {error.status} Refused\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n"
     async with asyncio.TaskGroup() as answers:
         with contextlib.suppress(BlockingIOError):
@@ -74,6 +82,7 @@ async def _refuse(listener: socket.socket, error: AEnvError) -> None:
 async def _answer(connection: socket.socket, text: bytes) -> None:
     loop = asyncio.get_running_loop()
     connection.setblocking(False)
+    sockets.refuse_descriptors(connection)
     with connection, contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(_PATIENCE):
             await loop.sock_sendall(connection, text)

@@ -15,7 +15,8 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from ..folder import STATE, InstanceFolder, is_short_enough
+from ...isolation.cgroups import owners
+from ..folder import STATE, InstanceFolder, bind, is_short_enough
 
 SPARES = 8
 _MOST_EMPTY = 512
@@ -29,7 +30,7 @@ class Folders:
         self._root = root
         self._spares: deque[tuple[str, socket.socket]] = deque()
         self._empty: deque[str] = deque()
-        self._spare = f"spare.{os.getpid()}.{secrets.token_hex(4)}."  # dots: no instance has such an id
+        self._spare = f"spare.{owners.own()}.{secrets.token_hex(4)}."  # dots: no instance has such an id
         self._number = count(1)
         self._has_room = is_short_enough(f"{root}/{self._spare}1000000/socket")
         self._has_swept = False
@@ -68,7 +69,7 @@ class Folders:
         """Make some ahead. For the background: another thread may take them meanwhile."""
         if not self._has_swept:
             self._has_swept = True
-            self._sweep()
+            self.sweep()
         while self._has_room and len(self._spares) < SPARES:
             self._spares.append(self._make())
 
@@ -78,7 +79,7 @@ class Folders:
             _discard(*self._spares.popleft())
         while self._empty:
             shutil.rmtree(self._empty.popleft())
-        self._sweep()
+        self.sweep()
 
     def _make(self) -> tuple[str, socket.socket]:
         try:
@@ -108,16 +109,17 @@ class Folders:
     def _new_path(self) -> str:
         return f"{self._root}/{self._spare}{next(self._number)}"
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
+        """Remove what processes that are no more had made ahead."""
         for path in self._root.glob("spare.*"):
-            if not os.path.isdir(f"/proc/{path.name.split('.')[1]}"):
+            if not owners.runs(path.name.split(".")[1]):
                 shutil.rmtree(path, ignore_errors=True)  # another one may sweep, too
 
 
 def _listening(path: str) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX)
     try:
-        listener.bind(path)
+        bind(listener, path)
         listener.listen(_BACKLOG)
     except BaseException:
         listener.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
+import hashlib
 import os
 import shutil
 import stat
@@ -16,15 +16,15 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from ...addresses import Origin
-from ...cgroups import Cgroups, Group
-from ...errors import StartFailed, Unsupported
-from ...sandbox.places import LOG, WORKSPACE
-from .. import commands, proc
+from ...base.addresses import Origin
+from ...base.errors import StartFailed, Unsupported
+from ...isolation.cgroups import Cgroups, Group
+from ...isolation.sandbox import protocol
+from ...isolation.sandbox.places import LOG, WORKSPACE
+from .. import proc
 from ..base import Address, InstanceSpec, Limits, Output
-from ..commands import Command
+from ..commands import Command, Commands
 from ..descriptors import readable
 from ..folder import InstanceFolder
 from . import bundles
@@ -32,7 +32,7 @@ from .blanks import Recipe
 
 NAME = "gvisor"
 ISOLATION = ("gVisor (runsc)",)
-_MAX_SAID = 16 << 20
+_MAX_SAID = protocol.MAX_READY_BYTES
 
 
 class Gvisor:
@@ -40,56 +40,61 @@ class Gvisor:
 
     def __init__(self, home: Path, cgroups: Cgroups) -> None:
         self._state = home / "run" / "runsc"
+        self._bundles = home / "run" / "bundles"
         self._cgroups = cgroups
+        self._commands = Commands()
 
     async def start(
         self, spec: InstanceSpec, recipe: Recipe, folder: InstanceFolder, variables: Mapping[str, str]
     ) -> Address:
         """Return once the instance serves. Whatever happens, whoever ends it finds all of it by its folder."""
         runsc = self._runsc(spec)
-        bundle = bundles.write(spec, recipe, folder, variables)
+        name, bundle = _name(spec.id), self._bundle(spec.id)
+        bundles.write(spec, recipe, bundle, variables)
         limits = recipe.limits
-        group = self._cgroups.make(spec.id, cpus=limits.cpus, memory_bytes=limits.memory_bytes, pids=limits.pids)
+        group = self._cgroups.make(name, cpus=limits.cpus, memory_bytes=limits.memory_bytes, pids=limits.pids)
         root = recipe.kind.root.name
-        folder.write_state(isolation=NAME, group=group.name, environment=spec.environment, root=root)
+        told = {"environment": spec.environment, "root": root, "runtime": bundles.runtime(spec.python)}
+        folder.write_state(isolation=NAME, group=group.name, **told)
         words = self._words(runsc, *_flags(spec.network.kind, limits))
-        words += ["run", f"--bundle={bundle}", "--detach", f"--pid-file={bundle / 'pid'}", spec.id]
+        words += ["run", f"--bundle={bundle}", "--detach", f"--pid-file={bundle / 'pid'}", name]
         said = await _launched(_start(bundle, words), group)
-        if not said.get("ready"):
-            raise StartFailed(
-                f"the instance of {spec.environment!r} failed to load: {said.get('error', '')}".strip()
-            )
+        if isinstance(said, protocol.NotReady):
+            raise StartFailed(f"the instance of {spec.environment!r} failed to load: {said.error}".strip())
         pid = int((bundle / "pid").read_text())
         folder.write_state(pid=pid, start_time=proc.start_time(pid))
         _take_socket(bundle / "shared" / "socket", folder.socket)
-        folder.write_state(tools=said["tools"])
-        return Address(Origin("localhost", socket=str(folder.socket)), pid, said["tools"], root, (), ISOLATION)
+        folder.write_state(tools=said.tools)
+        return Address(Origin("localhost", socket=str(folder.socket)), pid, said.tools, root, (), ISOLATION)
 
     def exec(
         self, id: str, command: Sequence[str], *, stdin: bytes = b"", timeout: float | None = None
     ) -> AsyncIterator[Output]:
         """Run a command in the workspace, with the variables of the instance."""
         Command(command, Path("/"), {}, b"", None)  # says what is wrong with it
-        words = self._words(_found(), "exec", f"--cwd={WORKSPACE}", id, *command)
-        return commands.run(Command(words, Path("/"), {}, stdin, timeout), check=lambda: None)
+        words = self._words(_found(), "exec", f"--cwd={WORKSPACE}", _name(id), *command)
+        return self._commands.run(id, Command(words, Path("/"), {}, stdin, timeout), check=lambda: None)
 
-    async def logs(self, id: str, *, follow: bool) -> AsyncIterator[bytes]:
+    async def logs(self, folder: InstanceFolder, *, follow: bool) -> AsyncIterator[bytes]:
         """What the instance has printed: it is asked, since the log lies in it."""
-        words = bundles.runtime("log", LOG, *(["follow"] if follow else []))
-        async for output in self.exec(id, words):
+        runtime = folder.read_state().get("runtime") or bundles.runtime(None)  # as the version before had it
+        async for output in self.exec(folder.id, [*runtime, "log", LOG, *(["follow"] if follow else [])]):
             if output.stream == "stdout":
                 yield output.data
 
     async def end(self, id: str) -> None:
         """End the instance, and have runsc forget it. Fine when there is none."""
-        runsc = shutil.which("runsc")
-        if runsc is None:  # removed since: its processes are ended with their group
-            return
-        words = self._words(runsc, "delete", "--force", id)
-        done = await asyncio.create_subprocess_exec(
-            *words, env={}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        await done.wait()
+        if runsc := shutil.which("runsc"):  # else its processes are ended with their group
+            for name in (_name(id), id):  # as the version before called it
+                words = self._words(runsc, "delete", "--force", name)
+                done = await asyncio.create_subprocess_exec(
+                    *words, env={}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                )
+                await done.wait()
+        await asyncio.to_thread(shutil.rmtree, self._bundle(id), ignore_errors=True)
+
+    def _bundle(self, id: str) -> Path:
+        return self._bundles / _name(id)
 
     def _words(self, runsc: str, *words: str) -> list[str]:
         return [runsc, f"--root={self._state}", *words]
@@ -117,6 +122,11 @@ def refuse(folder: InstanceFolder, what: str) -> None:
         raise Unsupported(f"the {what} of an instance in gVisor cannot be reached; run a command in it instead")
 
 
+def _name(id: str) -> str:
+    """What others on this host may see an instance called: its id would open it."""
+    return f"instance-{hashlib.blake2b(id.encode(), digest_size=10).hexdigest()}"
+
+
 def _found() -> str:
     runsc = shutil.which("runsc")
     if runsc is None:
@@ -136,7 +146,15 @@ def _flags(network: str, limits: Limits) -> list[str]:
 
 def _start(bundle: Path, words: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "aenv.sandbox.overlaid", str(bundle / "overlays.json"), "--", *words],
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "aenv.isolation.sandbox.overlaid",
+            str(bundle / "overlays.json"),
+            "--",
+            *words,
+        ],
         env={"PATH": os.defpath},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -147,7 +165,7 @@ def _start(bundle: Path, words: list[str]) -> subprocess.Popen[bytes]:
     )
 
 
-async def _launched(child: subprocess.Popen[bytes], group: Group) -> dict[str, Any]:
+async def _launched(child: subprocess.Popen[bytes], group: Group) -> protocol.Ready | protocol.NotReady:
     """Let it begin; what the runtime in it says when it is ready, or cannot be. StartFailed with runsc's words."""
     assert child.stdin
     assert child.stdout
@@ -163,10 +181,8 @@ async def _launched(child: subprocess.Popen[bytes], group: Group) -> dict[str, A
             child.wait()
         child.stdout.close()
         child.stderr.close()
-    with contextlib.suppress(ValueError):
-        said = json.loads(line)
-        if isinstance(said, dict) and isinstance(said.get("tools" if said.get("ready") else "error"), list | str):
-            return said
+    with contextlib.suppress(protocol.Broken):
+        return await asyncio.to_thread(protocol.ready, line)
     text = printed.decode(errors="replace").strip()
     what = f"runsc could not run it (exit code {code})" if code else "it ended before it was ready"
     raise StartFailed(f"{what}{f': {text}' if text else ' and printed nothing'}")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
 import os
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 
-from ... import cgroups
-from ...addresses import Origin
-from ...errors import InvalidRequest, NotFound
-from ...sandbox import interpreter, system
-from .. import commands, logfile, proc
-from ..base import FileEntry, Output
-from ..commands import Command
+from ...base.addresses import Origin
+from ...base.errors import InvalidRequest, NotFound, StartFailed
+from ...isolation import cgroups
+from ...isolation.sandbox import interpreter, system, volumes
+from .. import logfile, proc
+from ..base import MAX_ENTRIES, FileEntry, Output
+from ..commands import Command, Commands
 from ..folder import InstanceFolder
 from ..workspace import Workspace
 from . import gvisor, seconds
@@ -35,14 +37,15 @@ class Inside:
         self._root = root
         self._group_of = group_of
         self._relays = Relays()
+        self._commands = Commands()
 
     def logs(self, id: str, *, follow: bool = False) -> AsyncIterator[bytes]:
         """What the instance has printed so far; with `follow` also what comes, until it ends."""
         folder, leader = self._living(id)
         if gvisor.is_one(folder):
-            return self._gvisor.logs(id, follow=follow)
+            return self._gvisor.logs(folder, follow=follow)
         above, name = _LOG
-        place = logfile.Place(_files_of(leader), above, name)
+        place = logfile.Place(_files_of(leader), above, name, _acting_for(folder))
         return logfile.follow(place, id, leader) if follow else logfile.read(place, id)
 
     def exec(
@@ -54,13 +57,20 @@ class Inside:
             return self._gvisor.exec(id, command, stdin=stdin, timeout=timeout)
         Command(command, Path("/"), {}, b"", None)  # says what is wrong with it
         group = self._group_of(folder)
-        enter = [sys.executable, "-P", "-m", "aenv.sandbox.enter", str(leader.pid), str(leader.start_time)]
         state = folder.read_state()
-        enter += [str(state.get("open_files", 1024)), "1" if state.get("host_network") else "0"]
-        # Those that there are: the one for freezing is made when it is needed.
-        enter += [*filter(os.path.isdir, group.folders if group else ()), "--", *command]
-        wanted = Command(enter, Path("/"), interpreter.variables(), stdin, timeout)
-        return commands.run(wanted, check=lambda: self._living(id))
+        order = {
+            "pid": leader.pid,
+            "start_time": leader.start_time,
+            "open_files": state.get("open_files", 1024),
+            "shares_network": bool(state.get("host_network")),
+            # Those that there are: the one for freezing is made when it is needed.
+            "groups": [*filter(os.path.isdir, group.folders if group else ())],
+            "command": [*command],
+        }
+        enter = [sys.executable, "-P", "-m", "aenv.isolation.sandbox.enter"]
+        told = json.dumps(order).encode()
+        wanted = Command(enter, Path("/"), interpreter.variables(), stdin, timeout, told)
+        return self._commands.run(id, wanted, check=lambda: self._living(id))
 
     async def put(self, id: str, path: str, content: AsyncIterable[bytes]) -> int:
         """Write a file of the workspace, whole or not at all."""
@@ -70,13 +80,24 @@ class Inside:
         """The content of a file of the workspace."""
         return self._workspace(id).read(path)
 
-    async def list(self, id: str, path: str = "") -> Entries:
-        """What is in a folder of the workspace, by name."""
-        return await self._workspace(id).entries(path)
+    async def list(self, id: str, path: str = "", *, after: str = "", limit: int = MAX_ENTRIES) -> Entries:
+        """What is in a folder of the workspace, by name: the first `limit` of those after `after`."""
+        return await self._workspace(id).entries(path, after=after, limit=limit)
 
     async def remove(self, id: str, path: str) -> None:
         """Remove a file of the workspace, or a folder with all that is in it."""
         await self._workspace(id).remove(path)
+
+    def why_no_volumes(self) -> str:
+        """Why storage has no size here, and what to do about it; empty when it has."""
+        return volumes.why_not()
+
+    async def make_volume(self, place: Path, size_bytes: int) -> None:
+        """Make a file that can be the storage of an instance, and holds no more than this."""
+        try:
+            await asyncio.to_thread(volumes.make, place, size_bytes)
+        except OSError as error:
+            raise StartFailed(f"no storage of {size_bytes} bytes can be made: {error.strerror}") from error
 
     async def port(self, id: str, port: int) -> Origin:
         """Where a port of the instance can be reached: through a relay that stands in its network."""
@@ -103,8 +124,12 @@ class Inside:
     def _workspace(self, id: str) -> Workspace:
         folder, leader = self._living(id)
         gvisor.refuse(folder, "files")
-        owner = int(folder.read_state()["owner"])
-        return Workspace(_files_of(leader), id, ("workspace",), ("run",), acting=lambda: _acting_as(owner))
+        return Workspace(_files_of(leader), id, ("workspace",), ("run",), acting=_acting_for(folder))
+
+
+def _acting_for(folder: InstanceFolder) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    owner = int(folder.read_state()["owner"])
+    return lambda: _acting_as(owner)
 
 
 def _files_of(leader: proc.Process) -> str:

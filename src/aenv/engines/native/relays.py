@@ -1,8 +1,8 @@
 """Relays: how the host reaches servers in an instance that has a network of its own, and how such an instance gets
 its way out back after a restart of the gateway.
 
-The programs that do it are `aenv.sandbox.relay` and `aenv.sandbox.listen`. What they are given is a listener and a
-pidfd, so that there is no moment in which a number could mean another process.
+The programs that do it are `relay` and `listen` of `aenv.isolation.sandbox`. What they are given is a listener and
+a pidfd, so that there is no moment in which a number could mean another process.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import SystemRandom
 
-from ...addresses import Origin
-from ...egress import PORT as EGRESS_PORT
-from ...egress import Egress, Policy
-from ...errors import AEnvError, NotFound, TooManyRequests
-from ...sandbox import interpreter
+from ...base.addresses import Origin
+from ...base.errors import AEnvError, NotFound, TooManyRequests
+from ...isolation.egress import PORT as EGRESS_PORT
+from ...isolation.egress import Egress, Policy
+from ...isolation.sandbox import interpreter
 from .. import ports, proc
 from ..descriptors import readable
-from ..folder import InstanceFolder
+from ..folder import InstanceFolder, bind
 
 logger = logging.getLogger("aenv.engines.native")
 
@@ -105,7 +105,7 @@ class Relays:
                 with theirs, leader.opened() as process:
                     if process is None:
                         raise NotFound(f"no process {leader.pid} to listen for: it has ended")
-                    child = _spawn("aenv.sandbox.listen", theirs.fileno(), process, port)
+                    child = _spawn("aenv.isolation.sandbox.listen", theirs.fileno(), process, port)
                 try:
                     await readable(ours.fileno())
                     answer, handed, _, _ = socket.recv_fds(ours, 16, 1)
@@ -161,7 +161,7 @@ class _Relay:
         # As long as the name of the instance's own socket, which was found to fit, and never that name.
         self.path = place / "".join(_random.choices(string.ascii_uppercase, k=len("socket")))
         try:
-            self._listener.bind(str(self.path))
+            bind(self._listener, self.path)
             self._listener.listen(_QUEUE)
             self._child = self._spawn()
         except BaseException:
@@ -182,7 +182,7 @@ class _Relay:
         with self._leader.opened() as process:
             if process is None:
                 raise NotFound(f"port {self._port} not found: its instance has ended")
-            return _spawn("aenv.sandbox.relay", self._listener.fileno(), process, self._port, self._idle)
+            return _spawn("aenv.isolation.sandbox.relay", self._listener.fileno(), process, self._port, self._idle)
 
     async def _run(self) -> None:
         try:
@@ -246,9 +246,6 @@ async def _finished(child: subprocess.Popen[bytes]) -> str:
 def _look(folder: InstanceFolder, leader: proc.Process, port: int) -> Origin | Path | None:
     """Where the port is, when it is on the host; else the place for a socket. None when nothing listens."""
     state = folder.read_state()
-    place = state.get("socket")
-    if place is None:
-        return None
     try:
         if _namespace(leader.pid, "net") == _namespace(os.getpid(), "net"):
             return ports.find(port, _members(leader))
@@ -256,7 +253,8 @@ def _look(folder: InstanceFolder, leader: proc.Process, port: int) -> Origin | P
         return None
     if state.get("egress") is not None and port == EGRESS_PORT:
         return None  # the engine's own
-    return Path(place).parent if ports.answers(port, leader.pid) else None
+    # Beside the instance's own socket: in its folder, or elsewhere where the path of that is too long.
+    return folder.socket.parent if ports.answers(port, leader.pid) else None
 
 
 def _members(leader: proc.Process) -> list[int]:

@@ -17,16 +17,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...egress import VARIABLES as PROXY_VARIABLES
-from ...egress import Egress, Policy
-from ...errors import StartFailed, Unsupported
-from ...sandbox.root import Root
+from ...base.errors import StartFailed, Unsupported
+from ...isolation.egress import VARIABLES as PROXY_VARIABLES
+from ...isolation.egress import Egress, Policy
+from ...isolation.sandbox import protocol
+from ...isolation.sandbox.root import Root
 from .. import proc
 from ..base import InstanceSpec, Later
 from ..descriptors import readable
 from ..folder import InstanceFolder
 from .blanks import Blank, Blanks, Recipe
-from .first_use import FirstUses
+from .first_use import DestroyedMeanwhile, FirstUses
 from .zygotes import Kind
 
 SecondRoot = Callable[[str], Awaitable[Root]]
@@ -71,10 +72,7 @@ class Seconds:
 
         `like` is the recipe of the first part.
         """
-        try:
-            listener = await first.second_listener()
-        except EOFError:
-            return  # the first part has ended, and has more to say about it
+        listener = first.listener("second")
         if recipe:
             with listener:
                 await self._start(spec, recipe, first, folder, listener)
@@ -89,8 +87,11 @@ class Seconds:
             project=_PROJECT,
             root=root,
             layers=(("/", root.layers), *root.system.items()),
+            layer=root.packages,
             preload=_PRELOAD,
             host_network=first.kind.host_network,
+            has_rights=True,
+            tenant=first.kind.tenant,
         )
         return Recipe(kind, first.limits, first.egress, keep_history=False, is_second=True)
 
@@ -125,20 +126,21 @@ class Seconds:
         """Make it, in the group of the first; return when it serves. Whoever ends the instance ends it too."""
         what = f"the second part of {spec.environment!r}, {recipe.kind.root.name!r},"
         try:
-            second = await self._blanks.make(recipe, spec.id, within=first.group)
+            second = await self._blanks.make(recipe, within=first.group)
         except OSError as error:  # its group is gone
-            raise StartFailed(f"{what} was destroyed while it started: {error}") from error
+            raise DestroyedMeanwhile(f"{what} was destroyed while it started: {error}") from error
         self._made[spec.id] = second
         first.fork.then(second.fork.kill)
         if first.is_over:
             await self._drop(spec.id)
-            raise StartFailed(f"{what} was destroyed while it started")
+            raise DestroyedMeanwhile(f"{what} was destroyed while it started")
         # Before it runs anything: an engine that comes later must find it.
         folder.write_state(second={"pid": second.fork.pid, "start_time": proc.start_time(second.fork.pid)})
+        second.fork.keep()
         try:
             await second.assign(listener, _assignment(spec, recipe.kind.root))
             if recipe.egress:
-                self._egress.serve(key(spec.id), await second.egress(), Policy.parse(spec.network.hosts))
+                self._egress.serve(key(spec.id), second.listener("egress"), Policy.parse(spec.network.hosts))
             said = await second.until_ready()
         except EOFError:
             if first.fork.is_over:
@@ -146,8 +148,8 @@ class Seconds:
             printed = second.printed(_TAIL_BYTES).decode(errors="replace").strip()
             last = f"; it printed last:\n{printed}" if printed else ""
             raise StartFailed(f"{what} ended before it was ready{last}") from None
-        if not said["ready"]:
-            raise StartFailed(f"{what} failed to start: {said['error'].strip()}")
+        if isinstance(said, protocol.NotReady):
+            raise StartFailed(f"{what} failed to start: {said.error.strip()}")
         second.let_go()
         self._tie(spec.id, first, second)
 

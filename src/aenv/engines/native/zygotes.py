@@ -1,4 +1,7 @@
-"""Zygotes as the engine sees them: started when first needed, asked to fork, and let go when nobody needs them."""
+"""Zygotes as the engine sees them: started when first needed, asked to fork, and let go when they are not needed.
+
+The engine speaks with the stager, which starts the zygote and is believed; never with the zygote itself.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +10,46 @@ import contextlib
 import json
 import logging
 import os
-import select
-import signal
+import re
+import secrets
 import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...errors import StartFailed
-from ...sandbox import interpreter
-from ...sandbox.mounts import Bind
-from ...sandbox.root import Root
-from .. import proc
-from ..base import DATA_PLACE
+from ...artifacts.pythons.runtimes import Python
+from ...base import sockets
+from ...base.errors import AEnvError, StartFailed, Unavailable
+from ...base.limits import shortage
+from ...isolation.cgroups import Cgroups, Group, owners
+from ...isolation.sandbox import interpreter, protocol
+from ...isolation.sandbox.mounts import Bind
+from ...isolation.sandbox.root import Root
+from ..base import DATA_PLACE, STORAGE_PLACE
+from .forks import Fork, Handed, pid_of
+from .unused import UNUSED, Candidate, to_let_go
 
 logger = logging.getLogger("aenv.engines.native")
 
-_MAX_MESSAGE = 64 << 10
+_MAX_DESCRIPTORS = 4
 _START_TIMEOUT = 30.0
-_MAX_ZYGOTES = 64
 _LEAVE = 1.0  # seconds; one without instances takes some milliseconds
-_UNUSED = 600.0  # seconds after which one that nobody needs is let go
+_TOLD = 5.0  # seconds after an end in which it is told how it was
+_CLEARED = 5.0  # seconds in which what was killed has ended, also on a busy host
+_GROUP = "zygote"
+_OWNED = re.compile(r"(?:zygote|instance)-(\d+-\d+)-[0-9a-f]+\Z")
+_OWN_CPUS = 1.0  # of a zygote and the instances that it is forking: one process at a time works there
+_OWN_PIDS = 64
+_ROOM_STEP = 64  # instances
+_FORK_BYTES = 1 << 20  # what the kernel keeps for an instance in the group of its zygote: a third of that was seen
+_FROM_STAGER = (
+    *(protocol.Launched, protocol.Started, protocol.NotStarted),
+    *(protocol.Prepared, protocol.NotForked, protocol.Ended),
+)
 
 
 @dataclass(frozen=True)
@@ -43,83 +60,58 @@ class Kind:
     root: Root = field(compare=False)
     layers: tuple[tuple[str, tuple[Path, ...]], ...]
     """Of the root; it can be compared."""
+    python: Python | None = None
+    """What all of it runs on, from the launcher to the instances; None for our own."""
     layer: Path | None = None
     preload: tuple[str, ...] = ()
     stamp: str = ""
     """Changes with the project's code, where some of it is loaded ahead."""
     host_network: bool = False
+    has_rights: bool = False
+    """Whether root inside has what root of a container has, where it is not the only user."""
     data: Path | None = None
     folders: tuple[tuple[str, Path], ...] = ()
     storage: Path | None = None
-
-
-class Fork:
-    """A process that a zygote has forked: a blank instance, isolated or about to be."""
-
-    def __init__(self, pidfd: int, owner: int, channel: socket.socket, ended: asyncio.Future[int | None]) -> None:
-        self.pid = _pid_of(pidfd)
-        self.owner = owner
-        """Who is root inside, on the host."""
-        self.channel = channel
-        self.status = ended
-        """How it ended, as wait(2) tells; None when nobody can."""
-        loop = asyncio.get_running_loop()
-        self._over: asyncio.Future[None] = loop.create_future()
-        self._pidfd = pidfd
-        # One reader for all who want to know: a second one would take the place of the first.
-        loop.add_reader(pidfd, self._close)
-
-    @cached_property
-    def start_time(self) -> int | None:
-        """With its pid, this tells it from every other process; None when it has ended."""
-        return proc.start_time(self.pid)
-
-    @property
-    def is_over(self) -> bool:
-        """Also when nobody has been told yet."""
-        if self._over.done():
-            return True
-        poll = select.poll()
-        poll.register(self._pidfd, select.POLLIN)
-        return bool(poll.poll(0))
-
-    async def over(self) -> None:
-        """Return when the process, and with it every other of its pid namespace, has ended."""
-        await asyncio.shield(self._over)
-
-    def then(self, call: Callable[[], None]) -> None:
-        """Call this when it is over."""
-        self._over.add_done_callback(lambda _: call())
-
-    def kill(self) -> None:
-        if not self._over.done():
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-
-    def _close(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._pidfd)
-        os.close(self._pidfd)
-        self._over.set_result(None)
+    storage_place: str = STORAGE_PLACE
+    tenant: str = ""
+    """Whose instances they are. No two tenants share a zygote: each has user ids of its own, and what the kernel
+    counts for a user; and nothing of one is in the memory that instances of another are forked from."""
 
 
 class Zygote:
-    """One zygote."""
+    """One zygote, by way of its stager."""
 
-    def __init__(self, launcher: int, control: socket.socket, log: Path) -> None:
+    def __init__(self, launcher: int, control: socket.socket, log: Path, group: Group, memory_bytes: int) -> None:
+        self._own_memory_bytes = memory_bytes
         self._launcher = launcher
         self._control = control
         self._log = log
+        self._group = group
         self._loop = asyncio.get_running_loop()
         self._number = 0
         self._started: asyncio.Future[None] = self._loop.create_future()
-        self._forking: dict[int, asyncio.Future[int]] = {}
+        self._forking: dict[int, asyncio.Future[Handed]] = {}
         self._ended: dict[int, asyncio.Future[int | None]] = {}
-        self._unsent: deque[tuple[bytes, socket.socket]] = deque()
+        self._living: set[int] = set()
+        """Of those that were asked for; whether their end is told is the author's affair."""
+        self._blank: set[int] = set()
+        """Those of them that are not written down: they end with the stager."""
+        self._unsent: deque[tuple[bytes, socket.socket | None]] = deque()
+        self._room = 0
+        """For how many instances its group has room."""
+        self._reason = ""
+        """Why it is over."""
         self.gone = self._loop.create_future()
         """Done when none of its processes is left, nor any instance that it has forked."""
+        self.cleared: asyncio.Future[None] | None = None
+        """Done when nothing is left of it but its instances."""
         self.is_over = False
+        self.is_failing = False
+        """Whether a fork has failed for a reason that may be its own: another one is to take its place."""
+        self.is_loaded = False
+        """Whether it has loaded the environment."""
         self.owner = 0
-        """Who is root in its instances, on the host."""
+        """The id on the host of the user who is root in its instances."""
         self._loop.add_reader(control.fileno(), self._read)
         self._pidfd = os.pidfd_open(launcher)
         self._loop.add_reader(self._pidfd, self._wait)
@@ -133,44 +125,73 @@ class Zygote:
         async with asyncio.timeout(_START_TIMEOUT):
             await asyncio.shield(self._started)
 
-    def fork(self, request: Mapping[str, Any]) -> asyncio.Task[Fork]:
-        """A new blank instance; it is asked for at once."""
+    def fork(self, request: protocol.Fork) -> asyncio.Task[Fork]:
+        """A new blank instance; it is asked for at once. StartFailed when it can fork no more."""
+        if self.is_over:  # since it was found
+            raise StartFailed(self._reason)
         self._number += 1
         number = self._number
+        self._living.add(number)
+        self._blank.add(number)
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
+        sockets.refuse_descriptors(ours)  # the environment's code may write to the other end
         ended = self._ended[number] = self._loop.create_future()
         forked = self._forking[number] = self._loop.create_future()
-        message = json.dumps({**request, "fork": number}).encode()
-        # In the order in which they were asked for: who comes while others wait for room waits, too.
-        is_sent = not self._unsent and self._sent(message, theirs)
-        if not is_sent:
-            self._unsent.append((message, theirs))
-            if len(self._unsent) == 1:
-                self._loop.add_writer(self._control.fileno(), self._send_rest)
+        self._make_room()
+        self._send(replace(request, number=number), theirs)
         return self._loop.create_task(self._fork(number, forked, ours, ended))
 
     async def _fork(
-        self, number: int, forked: asyncio.Future[int], ours: socket.socket, ended: asyncio.Future[int | None]
+        self, number: int, forked: asyncio.Future[Handed], ours: socket.socket, ended: asyncio.Future[int | None]
     ) -> Fork:
         try:
-            return Fork(await forked, self.owner, ours, ended)
+            fork = Fork(await forked, self, number, ours, ended)
         except BaseException:
             # It may be forked all the same: without its channel it goes away by itself.
             ours.close()
-            self._ended.pop(number, None)
+            self._forget(number)
             raise
         finally:
             self._forking.pop(number, None)
+        fork.then(lambda: self._forget_soon(number))
+        return fork
 
-    def _sent(self, message: bytes, theirs: socket.socket) -> bool:
+    def _forget_soon(self, number: int) -> None:
+        self._living.discard(number)
+        self._kept_or_gone(number)
+        self._loop.call_later(_TOLD, self._forget, number)
+
+    def _forget(self, number: int) -> None:
+        self._living.discard(number)
+        self._kept_or_gone(number)
+        ended = self._ended.pop(number, None)
+        if ended and not ended.done():
+            ended.set_result(None)
+
+    def keep(self, number: int) -> None:
+        """Say that an instance is written down: it lives on when this process is no more."""
+        if not self.is_over:
+            self._send(protocol.Keep(number), None)
+            self._kept_or_gone(number)
+
+    def _send(self, message: object, theirs: socket.socket | None) -> None:
+        """In the order in which they were asked for: what comes while others wait for room waits, too."""
+        packet = protocol.encode(message)
+        if self._unsent or not self._sent(packet, theirs):
+            self._unsent.append((packet, theirs))
+            if len(self._unsent) == 1:
+                self._loop.add_writer(self._control.fileno(), self._send_rest)
+
+    def _sent(self, packet: bytes, theirs: socket.socket | None) -> bool:
         try:
-            socket.send_fds(self._control, [message], [theirs.fileno()])
+            socket.send_fds(self._control, [packet], [theirs.fileno()] if theirs else [])
         except BlockingIOError:
             return False
         except OSError as error:
-            logger.debug("a zygote cannot be asked: %s", error)  # it has ended, and so do its promises
-        theirs.close()
+            logger.debug("a stager cannot be asked: %s", error)  # it has ended, and so do its promises
+        if theirs:
+            theirs.close()
         return True
 
     def _send_rest(self) -> None:
@@ -184,40 +205,78 @@ class Zygote:
         if not self.is_over:
             self._over("it was closed")
 
+    def _kept_or_gone(self, number: int) -> None:
+        """One fewer that ends when this zygote is let go."""
+        self._blank.discard(number)
+        if self.is_failing and not self._blank and not self._unsent:
+            self.close()
+
+    def _make_room(self) -> None:
+        """What the kernel keeps of a fork, while it lives, counts for the group of the process that forked."""
+        if len(self._living) > self._room:
+            self._room += _ROOM_STEP
+            self._group.allow(
+                memory_bytes=self._own_memory_bytes + self._room * _FORK_BYTES, pids=_OWN_PIDS + self._room
+            )
+
     def _read(self) -> None:
         try:
-            message, handles, _, _ = socket.recv_fds(self._control, _MAX_MESSAGE, 2)
+            packet, handles, _, _ = socket.recv_fds(self._control, protocol.MAX_BYTES, _MAX_DESCRIPTORS)
             close_on_exec(handles)
         except BlockingIOError:
             return
         except OSError as error:
-            message, handles = b"", []
-            logger.debug("a zygote's socket broke: %s", error)
-        if not message:
-            self._over(f"the zygote ended{_tail(self._log)}")
+            packet, handles = b"", []
+            logger.debug("a stager's socket broke: %s", error)
+        if not packet:
+            self._over(f"the stager ended{_tail(self._log)}")
             return
-        match json.loads(message):
-            case {"forked": int(number)} if len(handles) == 1:
+        left = self._obey(protocol.decode(packet, *_FROM_STAGER), handles)
+        for handle in left:
+            os.close(handle)
+
+    def _obey(self, message: object, handles: list[int]) -> list[int]:
+        """Do what follows from a message; returns the descriptors that are not needed."""
+        match message:
+            case protocol.Launched(owner):
+                self.owner = owner
+                with contextlib.suppress(OSError):  # it has ended, which the stager will tell
+                    self._group.attach(pid_of(handles[0]))
+                    self._control.send(protocol.encode(protocol.Go()))
+            case protocol.Started(is_loaded):
+                self.is_loaded = is_loaded
+                self._settle(None)
+            case protocol.NotStarted(reason):
+                with contextlib.suppress(OSError):
+                    if self._group.oom_kills():
+                        reason = f"it used more memory than its limit while it was loaded; {reason}"
+                self._over(reason)
+            case protocol.Prepared(number, names):
+                pidfd, log, *sockets = handles
+                listeners = zip(names, (socket.socket(fileno=handle) for handle in sockets), strict=True)
+                handed = Handed(pidfd, log, dict(listeners))
                 forked = self._forking.get(number)
                 if forked and not forked.done():
-                    forked.set_result(handles[0])
-                    return
-            case {"failed": int(number), "error": str(reason)}:
+                    forked.set_result(handed)
+                else:  # not waited for any more; without its channel it goes away by itself
+                    handed.close()
+                return []
+            case protocol.NotForked(number, reason, code):
                 forked = self._forking.get(number)
                 if forked and not forked.done():
-                    forked.set_exception(StartFailed(f"the zygote cannot fork: {reason}"))
-            case {"ended": int(number), "status": int(status)}:
+                    forked.set_exception(self._refusal(reason, code))
+            case protocol.Ended(number, status):
                 ended = self._ended.pop(number, None)
                 if ended and not ended.done():
                     ended.set_result(status)
-            case {"launched": True, "owner": int(owner)}:
-                self.owner = owner
-            case {"started": True}:
-                self._settle(None)
-            case {"started": False, "error": str(reason)}:
-                self._settle(StartFailed(f"no isolation here: {reason}; 'aenv doctor' says what is missing"))
-        for handle in handles:  # of a fork that nobody waits for
-            os.close(handle)
+        return handles
+
+    def _refusal(self, reason: str, code: int) -> AEnvError:
+        """Why there is no fork. What the host is short of, another zygote would not have either."""
+        if short := shortage(code):
+            return Unavailable(f"the host has no more {short} for another instance: {reason}", retry_after=5)
+        self.is_failing = True
+        return StartFailed(f"the instance could not be forked: {reason}")
 
     def _settle(self, error: Exception | None) -> None:
         if self._started.done():
@@ -230,11 +289,16 @@ class Zygote:
 
     def _over(self, reason: str) -> None:
         self.is_over = True
+        self._reason = reason
         self._loop.remove_reader(self._control.fileno())
         self._loop.remove_writer(self._control.fileno())
         self._control.close()
-        while self._unsent:
-            self._unsent.popleft()[1].close()
+        for _, theirs in self._unsent:
+            if theirs:
+                theirs.close()
+        self._unsent.clear()
+        # What the author's code has started there, too: only instances have groups of their own.
+        self.cleared = self._loop.run_in_executor(None, _clear, self._group)
         self._settle(StartFailed(reason))
         for forked in self._forking.values():
             if not forked.done():
@@ -254,20 +318,38 @@ class Zygote:
 class Zygotes:
     """The zygotes of an engine."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, cgroups: Cgroups) -> None:
         self._log = log
+        self._cgroups = cgroups
         self._by_kind: dict[Kind, Zygote] = {}
+        self._failing: list[Zygote] = []
+        """Those that another one has replaced, and that have forked what is not written down yet."""
         self._used_at: dict[Kind, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    async def get(self, kind: Kind) -> Zygote:
-        """One that can fork. StartFailed when none can be started."""
+    async def get(self, kind: Kind, memory_bytes: int) -> Zygote:
+        """One that can fork; a new one may use so much memory itself. StartFailed when none can be started."""
         zygote = self._by_kind.get(kind)
-        if zygote is None or zygote.is_over:
+        if zygote and zygote.is_failing and not zygote.is_over:
+            self._failing = [*(one for one in self._failing if not one.is_over), zygote]
+        if zygote and (zygote.is_over or zygote.is_failing):
+            zygote = None
+        is_new = zygote is None
+        if zygote is None:
             self._log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            zygote = self._by_kind[kind] = start(kind, self._log)
+            group = self._cgroups.make(
+                f"{_GROUP}-{owners.own()}-{secrets.token_hex(8)}",
+                cpus=_OWN_CPUS,
+                memory_bytes=memory_bytes,
+                pids=_OWN_PIDS,
+            )
+            try:
+                zygote = self._by_kind[kind] = start(kind, self._log, group, memory_bytes)
+            except BaseException:
+                group.remove()
+                raise
         self._used_at[kind] = time.monotonic()
-        if self._timer is None or len(self._by_kind) > _MAX_ZYGOTES:
+        if self._timer is None or is_new:
             self._close_unused()
         if zygote.has_started:
             return zygote
@@ -282,35 +364,50 @@ class Zygotes:
         """Let all go, and return when they are gone, but for those whose instances live on."""
         if self._timer:
             self._timer.cancel()
-        zygotes = [*self._by_kind.values()]
+        zygotes = [*self._by_kind.values(), *self._failing]
         self._by_kind.clear()
         for zygote in zygotes:
             zygote.close()
         if zygotes:
+            await asyncio.gather(*(zygote.cleared for zygote in zygotes if zygote.cleared))
             await asyncio.wait([zygote.gone for zygote in zygotes], timeout=_LEAVE)
 
     def _close_unused(self) -> None:
-        """Let go of those that were not used for long, and of the longest unused where there are too many."""
         if self._timer:
             self._timer.cancel()
-        oldest_first = sorted(self._by_kind, key=lambda kind: self._used_at[kind])
-        too_many = len(oldest_first) - _MAX_ZYGOTES
-        limit = time.monotonic() - _UNUSED
-        for place, kind in enumerate(oldest_first):
-            if place < too_many or self._used_at[kind] < limit:
-                self._by_kind.pop(kind).close()
-                del self._used_at[kind]
-        self._timer = asyncio.get_running_loop().call_later(_UNUSED, self._close_unused) if self._by_kind else None
+        candidates = [
+            Candidate(kind, kind.tenant, self._used_at[kind], not (zygote.has_started or zygote.is_over))
+            for kind, zygote in self._by_kind.items()
+        ]
+        for kind in to_let_go(candidates, time.monotonic()):
+            self._by_kind.pop(kind).close()
+            del self._used_at[kind]
+        self._timer = asyncio.get_running_loop().call_later(UNUSED, self._close_unused) if self._by_kind else None
 
 
-def start(kind: Kind, log: Path) -> Zygote:
+def is_in_use(group: str) -> bool:
+    """Whether a control group of this name was made by an engine that lives."""
+    owner = owner_of(group)
+    return owner is not None and owners.runs(owner)
+
+
+def owner_of(group: str) -> str | None:
+    """The process that made the control group of a zygote or a blank instance; None for any other group."""
+    found = _OWNED.match(group)
+    return found[1] if found else None
+
+
+def start(kind: Kind, log: Path, group: Group, memory_bytes: int) -> Zygote:
     """Start a zygote; it can be asked to fork at once, and does so when it is ready."""
+    told = json.dumps(order(kind)).encode()  # first: it may refuse
+    python = str(kind.python.executable) if kind.python else sys.executable
+    packages = {"PYTHONPATH": str(kind.python.packages)} if kind.python else {}
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs, log.open("ab") as output:
         launcher = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-P", "-m", "aenv.sandbox.launch", "3"],
-            interpreter.variables(),
+            python,
+            [python, "-P", "-m", "aenv.isolation.sandbox.launch", "3"],
+            interpreter.variables() | packages,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, output.fileno(), 1),
@@ -320,13 +417,14 @@ def start(kind: Kind, log: Path) -> Zygote:
             setsid=True,
         )
     ours.setblocking(False)
-    ours.send(json.dumps(order(kind)).encode())
-    return Zygote(launcher, ours, log)
+    ours.send(told)
+    return Zygote(launcher, ours, log, group, memory_bytes)
 
 
 def order(kind: Kind) -> dict[str, Any]:
     """What a zygote is told first."""
-    binds = [Bind(path, path, is_ours=False) for path in interpreter.folders()]
+    folders = map(str, kind.python.folders) if kind.python else interpreter.folders()
+    binds = [Bind(path, path, is_ours=False) for path in folders]
     binds.append(Bind(str(kind.project), "/environment"))
     if kind.layer:
         binds.append(Bind(str(kind.layer), str(kind.layer)))
@@ -334,7 +432,14 @@ def order(kind: Kind) -> dict[str, Any]:
         binds.append(Bind(str(kind.data), DATA_PLACE))
     binds += [Bind(str(folder), folder_place(variable)) for variable, folder in kind.folders]
     if kind.storage:
-        binds.append(Bind(str(kind.storage), "/storage", is_writable=True))
+        # Neither over what is needed nor within it: code of ours that has rights is loaded from there, and the
+        # environment may write to its storage.
+        places = [bind.target for bind in binds]
+        if overlapping := [place for place in places if _overlap(place, kind.storage_place)]:
+            raise StartFailed(
+                f"storage cannot be mounted at {kind.storage_place!r}: the instance needs {overlapping[0]!r}"
+            )
+        binds.append(Bind(str(kind.storage), kind.storage_place, is_writable=True, is_kept=True))
     source = "/environment/src" if (kind.project / "src").is_dir() else "/environment"
     return {
         "layers": [str(path) for path in kind.root.layers],
@@ -344,9 +449,16 @@ def order(kind: Kind) -> dict[str, Any]:
         "source": source,
         "preload": kind.preload,
         "host_network": kind.host_network,
-        "masked": [interpreter.built_in_environments()],
-        "program": "aenv.boot.zygote",
+        "has_rights": kind.has_rights,
+        "masked": [] if kind.python else [interpreter.built_in_environments()],
+        "program": "aenv.inside.zygote.stager",
+        "leads": True,
     }
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether a folder is the other one, or either lies in the other."""
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
 def folder_place(variable: str) -> str:
@@ -354,16 +466,18 @@ def folder_place(variable: str) -> str:
     return f"/folders/{variable.lower()}"
 
 
+def _clear(group: Group) -> None:
+    try:
+        group.kill()
+        group.remove(timeout=_CLEARED)
+    except OSError as error:  # the next engine on this home finds it
+        logger.warning("a control group could not be removed: %s", error)
+
+
 def close_on_exec(descriptors: Iterable[int]) -> None:
     """What was received is inherited by the next program that is started, unless it is told otherwise."""
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
-
-
-def _pid_of(pidfd: int) -> int:
-    """The number of a process in our own pid namespace; -1 when it has ended."""
-    with open(f"/proc/self/fdinfo/{pidfd}") as lines:
-        return next((int(line.split()[1]) for line in lines if line.startswith("Pid:")), -1)
 
 
 def _tail(log: Path) -> str:

@@ -21,7 +21,23 @@ from typing import Any
 
 from aenv import Environment
 
+RUNNER = """\
+import importlib
+import sys
+
+for file in sys.argv[1:]:
+    if file[0] != "-":
+        sys.path.insert(0, "")
+        module = importlib.import_module(file[:-3].replace("/", "."))
+        for name in [name for name in vars(module) if name.startswith("test_")]:
+            try:
+                vars(module)[name]()
+                print(name, "ok")
+            except AssertionError:
+                print(name, "F")
+"""
 FILES = {
+    "bin/test": RUNNER,
     "clock/__init__.py": "",
     "clock/times.py": "def minutes(text):\n    hours, rest = text.split(':')\n"
     "    return int(hours) * 60 + int(hours)\n",
@@ -32,7 +48,7 @@ RECORD = {
     "instance_id": "demo__clock-1",
     "repo": "demo/clock",
     "sdist": "clock-1.0",
-    "runner": "sympy",  # plain functions: the demonstration needs no pytest
+    "runner": "sympy",  # it has a bin/test of its own: the demonstration needs no pytest
     "problem_statement": "minutes('1:30') should be 90, and is 61.",
     "patch": "--- a/clock/times.py\n+++ b/clock/times.py\n@@ -1,3 +1,3 @@\n def minutes(text):\n"
     "     hours, rest = text.split(':')\n-    return int(hours) * 60 + int(hours)\n"

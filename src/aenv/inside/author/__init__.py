@@ -15,6 +15,7 @@ from .decorators import (
     register_reset,
     register_resource,
     register_reward,
+    register_start,
     register_tool,
 )
 from .inject import Context, Depends, replaced
@@ -40,6 +41,7 @@ __all__ = [
     "register_reset",
     "register_resource",
     "register_reward",
+    "register_start",
     "register_tool",
     "replaced",
 ]

@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
-from ..errors import RegistrationError
+from ...base.errors import RegistrationError
+from .inject import not_injected
 from .registry import (
     FunctionDefinition,
     PromptDefinition,
@@ -159,6 +160,30 @@ def register_reset(func: F | None = None, /) -> F | Callable[[F], F]:
 
     def register(function: F) -> F:
         active_registry().set_reset(_at("/task/reset", "POST", function))
+        return function
+
+    return register(func) if func else register
+
+
+@overload
+def register_start(func: F, /) -> F: ...
+@overload
+def register_start(func: None = None, /) -> Callable[[F], F]: ...
+def register_start(func: F | None = None, /) -> F | Callable[[F], F]:
+    """Call a function when the instance starts, in the background, while its creator is told that it is ready.
+
+    It is the maker of a resource, and takes what makers take: `Depends(function)` waits for it and gets what it
+    returned or yielded, or fails as it has failed.
+    """
+
+    def register(function: F) -> F:
+        name = getattr(function, "__name__", repr(function))
+        if wrong := not_injected(function):
+            raise RegistrationError(
+                f"nobody gives {', '.join(map(repr, wrong))} to the start function {name!r}; "
+                "it takes Context, SecondPart, SyncSecondPart and Depends, and what has a default"
+            )
+        active_registry().add_start(name, function)
         return function
 
     return register(func) if func else register

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from ..errors import Unsupported
+from ...base.errors import Unsupported
 from .second import SecondPart, SyncSecondPart
 
 T = TypeVar("T")
@@ -96,6 +96,17 @@ def injections(function: Callable[..., Any], hints: Mapping[str, Any]) -> dict[s
     return found
 
 
+def not_injected(make: Callable[..., Any]) -> list[str]:
+    """The parameters that a maker must be given and that are not injected."""
+    known = injections(make, _readable_hints(make))
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [
+        name
+        for name, parameter in inspect.signature(make).parameters.items()
+        if name not in known and parameter.default is parameter.empty and parameter.kind not in optional
+    ]
+
+
 class Resources:
     """The resources of one instance; `async with` closes them, last made first closed."""
 
@@ -103,13 +114,27 @@ class Resources:
         self._run_sync = run_sync
         self._stack = AsyncExitStack()
         self._made: dict[Callable[..., Any], asyncio.Future[Any]] = {}
+        self._failures: dict[Callable[..., Any], BaseException] = {}
 
     async def __aenter__(self) -> Resources:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        making = [made for made in self._made.values() if not made.done()]
         self._made.clear()
+        for made in making:
+            made.cancel()
+        await asyncio.gather(*making, return_exceptions=True)
         await self._stack.aclose()
+
+    async def make(self, make: Callable[..., Any], context: Context) -> None:
+        """Make a resource of the instance before a call needs it; or wait until another has made it."""
+        async with AsyncExitStack() as call:
+            await self._value(Depends(make), context, call)
+
+    def failure(self, make: Callable[..., Any]) -> BaseException | None:
+        """What the last attempt to make a resource of the instance has raised; None where it went well."""
+        return self._failures.get(_replacements.get(make, make))
 
     @asynccontextmanager
     async def injected(self, wanted: Mapping[str, Any], context: Context) -> AsyncIterator[dict[str, Any]]:
@@ -128,13 +153,26 @@ class Resources:
         made = self._made.get(make)
         if made is None:
             # Concurrent first calls must share one resource, and a failed attempt must not stick.
-            made = self._made[make] = asyncio.ensure_future(self._make(make, context, self._stack, call))
+            made = self._made[make] = asyncio.ensure_future(self._made_or_failed(make, context, call))
             made.add_done_callback(lambda done: self._forget_failure(make, done))
         return await asyncio.shield(made)
 
     def _forget_failure(self, make: Callable[..., Any], done: asyncio.Future[Any]) -> None:
         if done.cancelled() or done.exception():
             self._made.pop(make, None)
+
+    async def _made_or_failed(self, make: Callable[..., Any], context: Context, call: AsyncExitStack) -> Any:
+        try:
+            made = await self._make(make, context, self._stack, call)
+        except (KeyboardInterrupt, SystemExit) as error:
+            # From a task either would end the whole server.
+            self._failures[make] = RuntimeError(f"{getattr(make, '__name__', make)!r} raised {error!r}")
+            raise self._failures[make] from error
+        except BaseException as error:
+            self._failures[make] = error
+            raise
+        self._failures.pop(make, None)
+        return made
 
     async def _make(
         self, make: Callable[..., Any], context: Context, owner: AsyncExitStack, call: AsyncExitStack

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from ..errors import AEnvError
+from ...base.errors import AEnvError
 from .decorators import register_function, register_tool
 from .registry import FunctionDefinition, Registry, ToolDefinition, active_registry, collecting
 

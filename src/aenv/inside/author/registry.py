@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ..errors import RegistrationError
+from ...base.errors import RegistrationError
 from .signature import Signature
 
 
@@ -87,6 +87,8 @@ class Registry:
     reset: FunctionDefinition | None = None
     resources: dict[str, ResourceDefinition] = field(default_factory=dict)
     prompts: dict[str, PromptDefinition] = field(default_factory=dict)
+    starts: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    """Makers of resources, which are made when the instance starts."""
 
     def add_tool(self, tool: ToolDefinition) -> None:
         self._add("tool", self.tools, tool.name, tool)
@@ -108,6 +110,14 @@ class Registry:
 
     def add_prompt(self, prompt: PromptDefinition) -> None:
         self._add("prompt", self.prompts, prompt.name, prompt)
+
+    def add_start(self, name: str, function: Callable[..., Any]) -> None:
+        if name in self.starts:
+            where = _place(self.starts[name])
+            raise RegistrationError(
+                f"start function {name!r} is registered already, by {where}; give it another name"
+            )
+        self.starts[name] = function
 
     def set_health(self, health: FunctionDefinition) -> None:
         if self.health:

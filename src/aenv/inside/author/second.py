@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..errors import InvalidRequest, NetworkError
+from ...base.errors import InvalidRequest, NetworkError
 
 T = TypeVar("T")
 Call = Callable[[str, Mapping[str, Any]], Awaitable[Any]]

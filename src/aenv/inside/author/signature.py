@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic_core import ValidationError, to_jsonable_python
 
-from ..errors import InvalidRequest, RegistrationError
+from ...base.errors import InvalidRequest, RegistrationError
 from . import docstrings, shapes
 from .content import Audio, Blob, Image, Text, UnserialisableResult, to_jsonable
 from .inject import injections

@@ -11,11 +11,12 @@ from urllib.parse import parse_qsl, unquote
 
 from pydantic_core import PydanticSerializationError
 
-from .. import mcp, origins
+from ...base import mcp, origins
+from ...base.errors import AEnvError, InvalidRequest, MethodNotAllowed, NotFound, NotJudged
+from ...base.limits import MAX_BODY_BYTES
+from ...base.outcomes import Outcome
 from ..author.content import UnserialisableResult, to_jsonable
 from ..author.registry import FunctionDefinition, Registry
-from ..errors import AEnvError, InvalidRequest, MethodNotAllowed, NotFound
-from ..limits import MAX_BODY_BYTES
 from .calls import CallFailed, Calls
 from .history import History
 from .mcp_http import McpEndpoint
@@ -60,9 +61,18 @@ class App:
             named.setdefault("POST", self._function_route(function))
 
     async def handle(self, request: Request, stream: Stream) -> Reply | None:
-        refusal = origins.refusal(
-            request.headers.get("host"), request.headers.get("origin"), loopback_only=self._loopback_only
-        )
+        masks = self._calls.masks
+        if not masks:
+            return await self._handle(request, stream)
+        stream.masks = masks
+        reply = await self._handle(request, stream)
+        if reply:
+            is_json = reply.content_type == "application/json"
+            reply.body = masks.json(reply.body) if is_json else masks.events(reply.body)
+        return reply
+
+    async def _handle(self, request: Request, stream: Stream) -> Reply | None:
+        refusal = origins.check(request.method, request.headers, loopback_only=self._loopback_only)
         if refusal:
             return refuse(403, refusal)
         path = _within_instance(request.path)
@@ -75,6 +85,9 @@ class App:
             return reply if size <= MAX_BODY_BYTES else refuse(413, too_large(size))
         except MethodNotAllowed as error:
             return refuse(405, error.message, (("allow", ", ".join(error.allowed)),))
+        except NotJudged as error:
+            said = {"success": False, "error": error.reason, "outcome": error.outcome}
+            return json_reply({**said, "details": to_jsonable(error.details)} if error.details else said)
         except AEnvError as error:
             return refuse(error.status, error.message)
         except (UnserialisableResult, UnicodeEncodeError, PydanticSerializationError) as error:
@@ -94,6 +107,10 @@ class App:
 
     async def _health(self, request: Request) -> Any:
         custom = self._registry.health
+        failed = self._calls.failed_starts
+        if custom is None and failed:
+            words = "; ".join(f"the start function {name!r} failed: {said}" for name, said in failed.items())
+            return {"status": "error", "message": words, "last_active": self._calls.last_active}
         if custom is None:
             return {
                 "status": "success",
@@ -129,6 +146,9 @@ class App:
     ) -> Reply:
         with self._history.call(kind, function.name, arguments) as call:
             value = await self._calls.run(function, arguments, timeout=function.timeout)
+            if kind == "reward" and isinstance(value, dict) and value.get("invalid"):
+                # An older way to say it, with a number beside it that must not be counted.
+                raise NotJudged(Outcome.INVALID, str(value["invalid"]), value)
             data = mcp.dumps(to_jsonable(value))
             call.result_bytes = len(data)
         return Reply(body=b'{"success":true,"data":%b}' % data)

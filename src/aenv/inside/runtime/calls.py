@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ...base import masks
+from ...base.errors import AEnvError, ToolTimeoutError
 from ..author.inject import Context, Resources
 from ..author.registry import Definition
-from ..errors import AEnvError, ToolTimeoutError
 from .threads import Threads
 
-logger = logging.getLogger("aenv.runtime.calls")
+logger = logging.getLogger("aenv.inside.runtime.calls")
 
 Report = Callable[[float, float | None, str | None], None]
 DEFAULT_TIMEOUT = 3600.0
@@ -50,18 +51,45 @@ class Calls:
 
     def __init__(self, context: Context, *, timeout: float | None = None, threads: int = 32) -> None:
         self.context = context
+        self.masks = masks.of(context.variables)
+        """What hides the values of secret variables in answers, and in the history."""
         self.last_active = time.time()
         self._timeout = timeout or DEFAULT_TIMEOUT
         self._threads = Threads(threads)
         # Health checks have threads of their own: tools that use up all of theirs must not make it silent.
         self._health_threads = Threads(2)
         self._resources = Resources(self._threads.run)
+        self._starting: set[asyncio.Task[None]] = set()
+        self._starts: Mapping[str, Callable[..., Any]] = {}
+        self.after: Callable[[], None] = _nothing
+        """Called when a call has ended."""
 
     def begin(self, context: Context, timeout: float | None) -> None:
         """Whose calls they are, where that was not known before."""
         self.context = context
+        self.masks = masks.of(context.variables)
         self.last_active = time.time()
         self._timeout = timeout or DEFAULT_TIMEOUT
+
+    def start(self, functions: Mapping[str, Callable[..., Any]]) -> None:
+        """Begin the start functions of the environment, and go on."""
+        self._starts = functions
+        for name, function in functions.items():
+            task = asyncio.create_task(self._start(name, function))
+            self._starting.add(task)
+            task.add_done_callback(self._starting.discard)
+
+    async def _start(self, name: str, function: Callable[..., Any]) -> None:
+        try:
+            await self._resources.make(function, self.context)
+        except Exception as error:  # boundary: author's code
+            logger.warning("start function %s failed: %s", name, _said(error), exc_info=True)
+
+    @property
+    def failed_starts(self) -> dict[str, str]:
+        """Why start functions have failed, by their names; without those that a call has made good since."""
+        errors = {name: self._resources.failure(function) for name, function in self._starts.items()}
+        return {name: _said(error) for name, error in errors.items() if error}
 
     async def rehearse(self) -> None:
         """Have a worker thread ready."""
@@ -71,6 +99,9 @@ class Calls:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        for task in self._starting:
+            task.cancel()
+        await asyncio.gather(*self._starting, return_exceptions=True)
         await self._resources.__aexit__(*exc)
 
     async def run(
@@ -105,6 +136,8 @@ class Calls:
             raise ToolTimeoutError(
                 f"{definition.name!r} did not finish within {timeout:g} s", definition.name, timeout
             ) from None
+        finally:
+            self.after()
 
     async def _call(
         self, definition: Definition, valid: dict[str, Any], threads: Threads, report: Report | None
@@ -113,8 +146,19 @@ class Calls:
         if not signature.injected:
             return await self._invoke(definition, valid, threads)
         context = replace(self.context, report=report) if report else self.context
-        async with self._resources.injected(signature.injected, context) as injected:
-            return await self._invoke(definition, {**valid, **injected}, threads)
+        try:
+            async with self._resources.injected(signature.injected, context) as injected:
+                return await self._invoke(definition, {**valid, **injected}, threads)
+        except AEnvError:
+            raise
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task and task.cancelling():
+                raise
+            raise CallFailed(f"what {definition.name!r} depends on was cancelled") from None
+        except Exception as error:  # boundary: author's code, which makes and closes resources
+            logger.debug("a resource of %s raised", definition.name, exc_info=True)
+            raise CallFailed(f"cannot make what {definition.name!r} depends on: {_said(error)}") from error
 
     async def _invoke(self, definition: Definition, arguments: dict[str, Any], threads: Threads) -> Any:
         function = definition.function

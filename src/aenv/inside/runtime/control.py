@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from .. import mcp, origins, refs, wire
-from ..errors import AEnvError, InvalidRequest, MethodNotAllowed, NotFound
-from ..models import EnvInstance
+from ...base import mcp, origins, refs, wire
+from ...base.errors import AEnvError, InvalidRequest, MethodNotAllowed, NotFound
+from ...base.models import EnvInstance
 from .messages import Reply, Request, Stream, json_reply
 
-logger = logging.getLogger("aenv.runtime.control")
+logger = logging.getLogger("aenv.inside.runtime.control")
 
 
 class ControlApp:
@@ -30,9 +30,7 @@ class ControlApp:
         self._since = wire.timestamp()
 
     async def handle(self, request: Request, stream: Stream) -> Reply | None:
-        refusal = origins.refusal(
-            request.headers.get("host"), request.headers.get("origin"), loopback_only=self._loopback_only
-        )
+        refusal = origins.check(request.method, request.headers, loopback_only=self._loopback_only)
         if refusal:
             return _envelope(403, "forbidden", refusal)
         try:

@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack, suppress
 from types import ModuleType
 from typing import Any
 
-from .. import mcp
-from ..errors import StartFailed
+from ...base import mcp
+from ...base.errors import StartFailed
 from .calls import Report
 from .surface import RegistrySurface
 
@@ -44,7 +44,7 @@ class FastMcpSurface:
         except ImportError as error:
             raise StartFailed(
                 "the environment holds a FastMCP server, and fastmcp is not installed; "
-                "install it with: pip install 'aenvironment[fastmcp]'"
+                "install it with: pip install 'fastmcp>=2.14'"
             ) from error
         self._client = await self._stack.enter_async_context(Client(self._server))
         return self

@@ -10,10 +10,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, Self
 
-from .. import mcp, wire
+from ...base import masks, mcp, wire
 from .calls import Report
 
-REMEMBERED = 256
+REMEMBERED = wire.MAX_HISTORY_CALLS
+_ENVELOPE = 1024  # bytes of a reply around its calls
 _MAX_TEXT = 2048  # bytes of arguments, or of an error
 _MAX_NAME = 128  # characters: callers may call what does not exist, under any name
 _PART = 8  # characters that a part of a list or an object counts for
@@ -28,10 +29,12 @@ class History:
     def __init__(self, limit: int = REMEMBERED) -> None:
         self._calls: deque[Call] = deque(maxlen=limit)
         self.is_kept = limit > 0
+        self.masks = masks.NONE
+        """What hides the secrets of the instance, before texts are cut: a part of one would not be found."""
 
     def call(self, kind: Literal["tool", "function", "reward"], name: str, arguments: Mapping[str, Any]) -> Call:
         """`with history.call(…) as call:` remembers it when it is over; an exception makes it a failed one."""
-        return Call(self._calls, kind, name, arguments)
+        return Call(self._calls, kind, name, arguments, self.masks)
 
     def of_tools(self, call_tool: CallTool) -> CallTool:
         """`call_tool`, remembered."""
@@ -39,7 +42,7 @@ class History:
             return call_tool
 
         async def remembered(name: str, arguments: Mapping[str, Any], report: Report | None) -> dict[str, Any]:
-            with Call(self._calls, "tool", name, arguments) as call:
+            with Call(self._calls, "tool", name, arguments, self.masks) as call:
                 result = await call_tool(name, arguments, report)
                 call.gave(result)
                 return result
@@ -47,8 +50,16 @@ class History:
         return remembered
 
     def as_list(self) -> list[dict[str, Any]]:
-        """The calls, the newest last."""
-        return [call.described() for call in self._calls]
+        """The calls, the newest last: as many of the newest as a reply may hold."""
+        described: deque[dict[str, Any]] = deque()
+        room = wire.MAX_HISTORY_BYTES - _ENVELOPE
+        for call in reversed(self._calls):
+            one = call.described()
+            room -= len(mcp.dumps(one)) + 1
+            if room < 0:
+                break
+            described.appendleft(one)
+        return [*described]
 
 
 class Call:
@@ -60,14 +71,20 @@ class Call:
         "_calls",
         "_error",
         "_kind",
+        "_masks",
         "_name",
         "_seconds",
         "_started",
         "result_bytes",
     )
 
-    def __init__(self, calls: deque[Call], kind: str, name: str, arguments: Mapping[str, Any]) -> None:
+    def __init__(
+        self, calls: deque[Call], kind: str, name: str, arguments: Mapping[str, Any], hidden: masks.Masks
+    ) -> None:
+        if hidden:
+            name, arguments = hidden.text(name), hidden.value(arguments)
         self._calls = calls
+        self._masks = hidden
         self._kind = kind
         self._name = name[:_MAX_NAME]
         self._arguments = _short(arguments, [_MAX_TEXT])
@@ -82,7 +99,7 @@ class Call:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._seconds = time.perf_counter() - self._began
         if error is not None:
-            self._error = (str(error) or type(error).__name__)[:_MAX_TEXT]
+            self._error = self._masks.text(str(error) or type(error).__name__)[:_MAX_TEXT]
         self._calls.append(self)
 
     def gave(self, result: Mapping[str, Any]) -> None:
@@ -92,7 +109,7 @@ class Call:
             text = part.get("text") or part.get("data") or part.get("resource", {}).get("blob") or ""
             self.result_bytes += len(text) if text.isascii() else len(text.encode(errors="replace"))
         if result.get("isError"):
-            self._error = (parts[0].get("text", "") if parts else "")[:_MAX_TEXT]
+            self._error = self._masks.text(parts[0].get("text", "") if parts else "")[:_MAX_TEXT]
 
     def described(self) -> dict[str, Any]:
         described = {

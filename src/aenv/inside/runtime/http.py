@@ -16,10 +16,10 @@ from typing import cast
 
 import httptools
 
-from ..limits import spell_bytes
+from ...base.limits import spell_bytes
 from .messages import Handler, Reply, Request, Stream, refuse
 
-logger = logging.getLogger("aenv.runtime.http")
+logger = logging.getLogger("aenv.inside.runtime.http")
 
 MAX_HEAD_BYTES = 64 << 10
 HEAD_TIMEOUT = 15.0

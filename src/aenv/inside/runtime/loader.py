@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+from ...base.errors import StartFailed, ToolError
 from ..author.registry import Registry, collecting
-from ..errors import StartFailed, ToolError
 
-logger = logging.getLogger("aenv.runtime.loader")
+logger = logging.getLogger("aenv.inside.runtime.loader")
 
 _SKIPPED_FOLDERS = {"tests", "test", "node_modules", "site-packages", "venv", "build", "dist"}
 

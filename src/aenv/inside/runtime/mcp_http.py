@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from .. import mcp
+from ...base import mcp
 from .calls import Report, on_loop
 from .mcp_methods import Methods, encode_result
 from .messages import Reply, Request, Stream, json_reply, refuse

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from .. import mcp
+from ...base import mcp
+from ...base.errors import AEnvError
+from ...base.limits import MAX_BODY_BYTES
 from ..author.content import failure
-from ..errors import AEnvError
-from ..limits import MAX_BODY_BYTES
 from .calls import Report
 from .history import History
 from .messages import too_large

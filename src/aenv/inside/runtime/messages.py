@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from .. import mcp
-from ..limits import MAX_BODY_BYTES, spell_bytes
+from ...base import masks, mcp
+from ...base.limits import MAX_BODY_BYTES, spell_bytes
 
 
 @dataclass(slots=True)
@@ -64,6 +64,8 @@ class Stream:
         self._request = request
         self.started = False
         self.answered = False
+        self.masks = masks.NONE
+        """What hides the secrets of the instance in what is sent."""
 
     def send(self, chunk: bytes) -> None:
         """Send now, without waiting: dropped when the client reads too slowly, or has its answer already."""
@@ -72,10 +74,10 @@ class Stream:
         if not self.started:
             self.started = True
             self._connection.begin_stream(self._request, "text/event-stream")
-        self._connection.write_chunk(chunk, droppable=True)
+        self._connection.write_chunk(self.masks.events(chunk), droppable=True)
 
     def finish(self, chunk: bytes) -> None:
-        self._connection.write_chunk(chunk)
+        self._connection.write_chunk(self.masks.events(chunk))
         self._connection.end_stream()
 
 

@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .. import logs, mcp, settings
+from ...base import logs, masks, mcp, settings
+from ...base.errors import AEnvError, InvalidRequest
 from ..author.inject import Context
-from ..errors import AEnvError, InvalidRequest
-from . import second
+from . import orphans, second
 from .history import REMEMBERED
 from .loader import add_layer, load
-from .serving import bind, offered, served
+from .serving import Offer, bind, offered, served
 from .stdio import Stdio, take_stdout
 
-logger = logging.getLogger("aenv.runtime")
+logger = logging.getLogger("aenv.inside.runtime")
 
 
 @dataclass
@@ -139,22 +139,26 @@ async def _run(options: Options) -> None:
         registry, modules, context, timeout=timeout, name=options.name, remembered=remembered
     ) as offer:
         if out is not None:
+            offer.calls.start(registry.starts)
             await _first(stop.wait(), Stdio(offer.methods, out).serve())
             return
         data = _listening_socket(options)
         control = None
         if options.control_port is not None:
             control = bind(options.host, options.control_port, "--control-port")
+        offer.calls.after = orphans.begin()
         async with served(offer, data, control):
             count = len(offer.tools)
             logger.info("serving %d %s at %s", count, "tool" if count == 1 else "tools", _spell(data))
-            announce(options, data, offer.tools)
+            announce(options, data, offer)
+            offer.calls.start(registry.starts)
             await stop.wait()
 
 
 def situation(options: Options) -> tuple[Context, float | None]:
     """What authors can ask about their instance, and how long a call of it may take."""
     known = settings.runtime_settings()
+    logs.masks = masks.of(settings.variables())
     context = Context(
         id=known.instance_id,
         environment=known.environment or "",
@@ -208,9 +212,15 @@ def _spell(sock: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def announce(options: Options, data: socket.socket, tools: list[dict[str, Any]]) -> None:
-    """Tell whoever waits for it that requests are answered now."""
-    line = {"ready": True, "pid": os.getpid(), "name": options.name, "address": _spell(data), "tools": tools}
+def announce(options: Options, data: socket.socket, offer: Offer) -> None:
+    """Tell the program that waits for it that requests are answered now, and what there is to call."""
+    if options.ready_fd is None:
+        return
+    address = _spell(data)
+    line: dict[str, Any] = {"ready": True, "pid": os.getpid(), "name": options.name, "address": address}
+    line["tools"] = offer.tools
+    for kind, known in (("functions", offer.registry.functions), ("rewards", offer.registry.rewards)):
+        line[kind] = [{"name": each.name, "description": each.description} for each in known.values()]
     _say(options.ready_fd, line)
 
 

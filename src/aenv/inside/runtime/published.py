@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from types import ModuleType
 
-from .. import settings
+from ...base import settings
 from ..author.inject import Context
 from ..author.registry import Registry, active_registry
 from .loader import load

@@ -10,10 +10,11 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from .. import mcp
+from ...base import mcp
+from ...base.errors import NetworkError, NotJudged, TooLarge, from_code
+from ...base.limits import MAX_BODY_BYTES, spell_bytes
+from ...base.outcomes import Outcome
 from ..author.second import SecondPart
-from ..errors import NetworkError, TooLarge, from_code
-from ..limits import MAX_BODY_BYTES, spell_bytes
 
 _MAX_HEAD_BYTES = 16 << 10
 _PIECE_BYTES = 1 << 18
@@ -64,6 +65,8 @@ def _result(status: int, answer: bytes) -> Any:
         match mcp.loads(answer):
             case {"success": True, "data": data}:
                 return data
+            case {"success": False, "error": str(message), "outcome": Outcome.NOT_READY}:
+                raise NotJudged(Outcome.NOT_READY, message)
             case {"success": False, "error": str(message)}:
                 raise from_code("", message, status=status)
     raise NetworkError("the second part answered with something that makes no sense")

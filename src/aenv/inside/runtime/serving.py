@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from .. import __version__, origins
+from ... import __version__
+from ...base import origins
+from ...base.errors import InvalidRequest
+from ...base.limits import MAX_BODY_BYTES
 from ..author.inject import Context
 from ..author.registry import Registry
-from ..errors import InvalidRequest
-from ..limits import MAX_BODY_BYTES
 from .app import App
 from .calls import Calls
 from .fastmcp import FastMcpSurface, find_server
@@ -37,6 +38,11 @@ class Offer:
     methods: Methods
     tools: list[dict[str, Any]]
 
+    def begin(self, context: Context, timeout: float | None) -> None:
+        """Whose it is, where that was not known before."""
+        self.calls.begin(context, timeout)
+        self.history.masks = self.calls.masks
+
 
 @asynccontextmanager
 async def offered(
@@ -52,6 +58,7 @@ async def offered(
     history = History(remembered)
     async with AsyncExitStack() as stack:
         calls = await stack.enter_async_context(Calls(context, timeout=timeout))
+        history.masks = calls.masks
         own = RegistrySurface(registry, calls)
         surface: Surface = own
         server = find_server(modules)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from .. import mcp
+from ...base import mcp
 from .calls import Report, on_loop
 from .mcp_methods import Methods, encode_result
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import unquote
 
-from .. import mcp
+from ...base import mcp
+from ...base.errors import AEnvError
 from ..author.content import Output, UnserialisableResult, as_parts, failure, to_jsonable, to_output
 from ..author.registry import Registry, ResourceDefinition
-from ..errors import AEnvError
 from .calls import CallFailed, Calls, Report
 
 

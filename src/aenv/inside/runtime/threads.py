@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ..errors import Unavailable
+from ...base.errors import Unavailable
 
 MAX_ABANDONED = 256
 

@@ -20,7 +20,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .. import logs
+from ...base import logs
 from ..runtime import program
 
 _IN_MODIFY = 2

@@ -15,10 +15,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ...base.limits import MAX_BODY_BYTES
 from ..author.inject import Context
 from ..author.registry import Registry
-from ..limits import MAX_BODY_BYTES
-from ..runtime import program
+from ..runtime import orphans, program
 from ..runtime.app import App
 from ..runtime.fastmcp import find_server
 from ..runtime.history import REMEMBERED
@@ -97,10 +97,12 @@ class Waiting:
                 # until what is left has been done.
                 self.announce(offer.tools)
                 options, has_time = self.tell()
-                offer.calls.begin(*program.situation(options))
+                offer.begin(*program.situation(options))
+                offer.calls.after = orphans.begin()
                 data = socket.socket(fileno=options.fd)
                 await listener.listen(data)
-                program.announce(options, data, offer.tools)
+                program.announce(options, data, offer)
+                offer.calls.start(offer.registry.starts)
                 if has_time and not is_ahead:
                     await _rehearse_meanwhile(offer, listener)
                 await asyncio.Event().wait()

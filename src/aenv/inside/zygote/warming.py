@@ -6,7 +6,7 @@ import asyncio
 import socket
 from pathlib import Path
 
-from .. import mcp
+from ...base import mcp
 from ..author.decorators import register_tool
 from ..author.inject import Context
 from ..author.registry import Registry, collecting

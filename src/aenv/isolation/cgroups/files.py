@@ -9,6 +9,9 @@ import select
 PERIOD_US = 100_000
 SETTLE = 1.0  # seconds for what the kernel finishes soon: the end of dying processes, the last step of freezing
 
+_CHARGED_AT_ONCE = 64 * os.sysconf("SC_PAGE_SIZE")  # what the kernel takes ahead for a processor
+_SOCKETS_PART = 4  # of the memory; above it each socket still has a few pages, and there may be many
+
 Limits = tuple[float | None, int | None, int | None]
 """Cpus, bytes of memory, processes; None is no limit."""
 
@@ -51,6 +54,8 @@ class Hierarchy:
             if self.version == 1:  # in this order: memory with swap is never less than memory
                 files = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
                 settings += [(file, str(memory_bytes)) for file in files]
+                # What waits in TCP and UDP sockets is not in the others, as it is in version 2.
+                settings.append(("memory.kmem.tcp.limit_in_bytes", str(memory_bytes // _SOCKETS_PART)))
             else:
                 settings += [
                     ("memory.max", str(memory_bytes)),
@@ -60,6 +65,32 @@ class Hierarchy:
         if pids is not None and "pids" in self.controllers:
             settings.append(("pids.max", str(pids)))
         return [(file, value) for file, value in settings if file in self._files]
+
+    def allow(self, folder: str, memory_bytes: int, pids: int) -> None:
+        """Raise what a group may use."""
+        for file, value in reversed(self._settings((None, memory_bytes, pids))):  # memory with swap before memory
+            write(f"{folder}/{file}", value)
+
+    def has_denied_pids(self, folder: str) -> bool:
+        """Whether a group above has refused a process to this one, which was below its own limit."""
+        if self.version == 1:
+            most = read(f"{folder}/pids.max").strip()
+            is_full = most != "max" and int(read(f"{folder}/pids.peak")) >= int(most)
+            return not is_full and field(read(f"{folder}/pids.events"), "max") > 0
+        above = os.path.dirname(folder.rstrip("/"))
+        while os.path.exists(f"{above}/pids.max"):
+            if int(read(f"{above}/pids.current")) >= float(read(f"{above}/pids.max").replace("max", "inf")):
+                return True
+            above = os.path.dirname(above)
+        return False
+
+    def has_filled(self, folder: str) -> bool:
+        """Whether the memory limit of the group itself was ever reached."""
+        if self.version == 1:
+            # Not memory.failcnt: newer kernels (seen with 6.18) do not count there what the limit has refused.
+            most = int(read(f"{folder}/memory.limit_in_bytes"))
+            return int(read(f"{folder}/memory.max_usage_in_bytes")) + _CHARGED_AT_ONCE >= most
+        return field(read(f"{folder}/memory.events"), "oom") > 0
 
     def is_frozen(self, folder: str) -> bool:
         if self.version == 1:

@@ -16,10 +16,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import Conflict, InvalidRequest, NotFound
+from ...base.errors import Conflict, InvalidRequest, NotFound
+from . import owners
 from .files import Hierarchy, Limits
 from .groups import Group, Used, used_by
-from .hierarchies import WANTED, Place, dismantle, look, prepare, search
+from .hierarchies import WANTED, Place, dismantle, look, prepare, search, thaw_old
 
 __all__ = ["Cgroups", "Group", "Used", "find", "used_by"]
 
@@ -47,6 +48,8 @@ def find(name: str = "aenv", *, proc: Path = Path("/proc/self")) -> Cgroups:
             freezer, missing["freezer"] = None, why
     found = Cgroups(name, enforcing, freezer, missing)
     found.sweep()
+    with suppress(OSError):  # not ours to change, or another one does it, too
+        thaw_old(name, proc=proc)
     return found
 
 
@@ -64,7 +67,7 @@ class Cgroups:
         self._enforcing = [_hierarchy(place, name) for place in enforcing]
         self._freezer = _hierarchy(freezer, name) if freezer else None
         self._spares: dict[Limits, deque[str]] = {}
-        self._spare = f"spare.{os.getpid()}.{secrets.token_hex(4)}."
+        self._spare = f"spare.{owners.own()}.{secrets.token_hex(4)}."
         self._made = 0
         self._changing = threading.Lock()
 
@@ -147,7 +150,7 @@ class Cgroups:
     def sweep(self) -> int:
         """Remove what processes that are no more had made ahead; returns how many."""
         spares = [name for name in self._listed() if name.startswith("spare.")]
-        dead = [name for name in spares if not os.path.isdir(f"/proc/{name.split('.')[1]}")]
+        dead = [name for name in spares if not owners.runs(name.split(".")[1])]
         for name in dead:
             self._discard(name)
         return len(dead)

@@ -65,6 +65,11 @@ class Group:
             os.makedirs(self._frozen_in, exist_ok=True)
             write(f"{self._frozen_in}/cgroup.procs", str(pid))
 
+    def allow(self, *, memory_bytes: int, pids: int) -> None:
+        """Raise its limits to these."""
+        for hierarchy, folder in zip(self._enforcing, self._folders, strict=True):
+            hierarchy.allow(folder, memory_bytes, pids)
+
     def open(self) -> int | None:
         """A descriptor for `clone3` with CLONE_INTO_CGROUP, to be closed by the caller; None on version 1."""
         for hierarchy, folder in zip(self._enforcing, self._folders, strict=True):
@@ -127,6 +132,16 @@ class Group:
                 file = "memory.oom_control" if hierarchy.version == 1 else "memory.events"
                 return field(read(f"{folder}/{file}"), "oom_kill")
         return 0
+
+    def denied(self) -> str | None:
+        """What a limit above the group's own has refused to it: "processes" or "memory"; None when nothing."""
+        for hierarchy, folder in zip(self._enforcing, self._folders, strict=True):
+            with suppress(OSError):  # removed, or an older kernel
+                if "pids" in hierarchy.controllers and hierarchy.has_denied_pids(folder):
+                    return "processes"
+                if "memory" in hierarchy.controllers and self.oom_kills() and not hierarchy.has_filled(folder):
+                    return "memory"
+        return None
 
     def kill(self) -> None:
         """End every process of the group, frozen or not; `remove` waits for them.

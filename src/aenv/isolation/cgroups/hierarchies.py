@@ -99,10 +99,27 @@ def look(name: str, *, proc: Path = Path("/proc/self")) -> Places:
     if unified is not None and wanted:
         unified = replace(unified, controllers=tuple(wanted))
         enforcing.append(unified)
-    freezer = _freezer(mounts, own, unified)
-    if freezer is None:
-        missing["freezer"] = f"no cgroup here can freeze processes; {_UNIT if mounts else _MOUNT}"
-    return Places(tuple(enforcing), freezer, missing)
+    # Not that of version 1: whatever it holds cannot be killed, so that neither a gateway's end nor the end of the
+    # container that it runs in could end a frozen instance.
+    if unified is None:
+        missing["freezer"] = f"no cgroup here can freeze processes; {_UNIT if second else _MOUNT}"
+    return Places(tuple(enforcing), unified, missing)
+
+
+def thaw_old(name: str, *, proc: Path = Path("/proc/self")) -> None:
+    """Let go on what an earlier version froze by version 1, and take its groups there away."""
+    old = next((mount for mount in read_mounts(proc) if "freezer" in mount.controllers), None)
+    base = old.folder(_own(proc).get("freezer", "/")) if old else ""
+    if not base or not os.path.isdir(parent := f"{base.rstrip('/')}/{name}"):
+        return
+    is_alone = not set(old.controllers) & set(WANTED) if old else False  # or the groups there limit what runs
+    for group in [entry.path for entry in os.scandir(parent) if entry.is_dir()]:
+        write(f"{group}/freezer.state", "THAWED")
+        if is_alone:
+            _move_all(group, base)
+            os.rmdir(group)
+    if is_alone:
+        os.rmdir(parent)
 
 
 def prepare(place: Place, name: str) -> dict[str, str]:
@@ -204,15 +221,6 @@ def _is_delegated(folder: str) -> bool:
         except OSError:
             continue  # not set, or no such attributes here: not delegated
     return False
-
-
-def _freezer(mounts: list[Mount], own: Mapping[str, str], unified: Place | None) -> Place | None:
-    if unified is not None and unified.controllers:
-        return unified  # the group is there anyway
-    old = next((mount for mount in mounts if "freezer" in mount.controllers), None)
-    if old is not None and is_writable(base := old.folder(own.get("freezer", "/"))):
-        return Place(1, (), base, old.point)
-    return unified
 
 
 def _why_not(controller: str, mount: Mount | None, place: Place | None) -> str:

@@ -21,7 +21,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..errors import Forbidden, InvalidRequest
+from ...base.errors import Forbidden, InvalidRequest
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -19,10 +19,12 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .. import logs
-from ..errors import Conflict, Forbidden, InvalidRequest
+from ...base import logs
+from ...base.errors import Conflict, Forbidden, InvalidRequest
+from ...base.supervision import Tasks
 from .destinations import Address, Destination, Policy, is_own, unmapped
 from .exchanges import Refusal, Relay, Request, parse_request, read_head, refuse
+from .lookups import Lookups
 
 logger = logging.getLogger(__name__)
 
@@ -49,17 +51,11 @@ class Bounds:
     idle_timeout: float = 600.0
 
 
-async def look_up(host: str, port: int) -> Sequence[str]:
-    """The addresses of a name, as the host's resolver has them."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(place[0]) for *_, place in found]
-
-
 class Egress:
     """The proxies of all instances; an `async with` that ends them all."""
 
-    def __init__(self, *, resolve: Resolve = look_up, bounds: Bounds | None = None) -> None:
-        self._resolve = resolve
+    def __init__(self, *, resolve: Resolve | None = None, bounds: Bounds | None = None) -> None:
+        self._resolve = resolve or Lookups()
         self._bounds = bounds or Bounds()
         self._served: dict[str, _Instance] = {}
         # Two descriptors a connection, and half of all: the gateway must be able to go on with its own work.
@@ -129,7 +125,7 @@ class _Instance:
         self._bounds = bounds
         self._share = share
         self._open = 0
-        # Lookups run in the few threads that all instances share, and a bad server can hold one for a minute.
+        # Each is a thread, which a bad server can hold for a minute. Those of an instance wait for its own only.
         self._lookups = asyncio.Semaphore(_LOOKUPS)
         self.room = asyncio.Event()
         self.task = asyncio.create_task(self._run())
@@ -139,7 +135,7 @@ class _Instance:
     async def _run(self) -> None:
         logs.instance_id.set(self._id)
         try:
-            async with asyncio.TaskGroup() as self._tasks:
+            async with Tasks() as self._tasks:
                 while True:
                     # Above the limit they wait in the listener's queue, and nothing is spent on them.
                     while self._open >= self._share():
@@ -147,8 +143,8 @@ class _Instance:
                         await self.room.wait()
                     await _readable(self._listener.fileno())
                     await self._accept()
-        except* OSError as errors:
-            logger.warning("egress ended: %s", errors.exceptions[0])
+        except OSError as error:
+            logger.warning("egress ended: %s", error)
 
     async def _accept(self) -> None:
         try:

@@ -16,21 +16,33 @@ from .copying import Item, Owner, chosen, items
 from .dockerfile import Dockerfile, Instruction, Stage, parse
 from .images import OnLine
 from .references import architecture
+from .runtime_package import FOLDER, INSTALL
 from .steps import State, Steps
 from .view import View
 
 _WITHOUT_EFFECT = ("EXPOSE", "HEALTHCHECK", "ONBUILD", "STOPSIGNAL", "VOLUME")
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 
-FindBase = Callable[[str], Awaitable[State]]
-"""What FROM means. NotFound for an image that nobody knows."""
+FindBase = Callable[[str, OnLine], Awaitable[State]]
+"""What FROM means; told what it does meanwhile. NotFound for an image that nobody knows."""
 
 
 async def build(
-    text: str, context: Path, *, name: str, steps: Steps, find_base: FindBase, on_line: OnLine | None = None
+    text: str,
+    context: Path,
+    *,
+    name: str,
+    steps: Steps,
+    find_base: FindBase,
+    on_line: OnLine | None = None,
+    layered: bool = False,
 ) -> Root:
-    """The root that a Dockerfile's last stage describes. Errors name the line that failed."""
-    state = await _Build(parse(text), context, steps, find_base, on_line or (lambda line: None)).final()
+    """The root that a Dockerfile's last stage describes. Errors name the line that failed.
+
+    `layered`: whoever lives in it gets what the folder's requirements.txt asks for as a layer.
+    """
+    build = _Build(parse(text), context, steps, find_base, on_line or (lambda line: None), layered)
+    state = await build.final()
     notes = list(dict.fromkeys((*state.root.notes, *state.notes)))
     if state.user.partition(":")[0] not in ("", "root", "0"):
         notes.append(f"USER {state.user} is not kept: in an instance everything has the same few rights")
@@ -44,8 +56,15 @@ class _Build:
     """One Dockerfile being done."""
 
     def __init__(
-        self, file: Dockerfile, context: Path, steps: Steps, find_base: FindBase, on_line: OnLine
+        self,
+        file: Dockerfile,
+        context: Path,
+        steps: Steps,
+        find_base: FindBase,
+        on_line: OnLine,
+        layered: bool,
     ) -> None:
+        self._layered = layered
         self._file, self._steps, self._find_base, self._on_line = file, steps, find_base, on_line
         self._context = View(Root("context", (context,)))
         self._is_ignored = _ignored(self._context)
@@ -77,7 +96,7 @@ class _Build:
             return self._copied(await self._stage(below), notes)
         if not reference:
             raise stage.origin.error(f"FROM {stage.base} names nothing; give the ARG a default")
-        return self._copied(await self._find_base(reference), notes)
+        return self._copied(await self._find_base(reference, self._on_line), notes)
 
     def _copied(self, below: State, notes: list[str]) -> State:
         return replace(below, variables=dict(below.variables), arguments={}, notes=[*below.notes, *notes])
@@ -89,6 +108,8 @@ class _Build:
 
     async def _do(self, instruction: Instruction, state: State, number: int) -> None:
         match instruction.name:
+            case "RUN" if instruction.text == INSTALL and self._requirements_are_given(state):
+                state.notes.append(f"RUN {INSTALL} is left out: instances get these packages as a layer")
             case "RUN":
                 await self._steps.run(state, instruction, _command(instruction, state), self._on_line)
             case "COPY" | "ADD":
@@ -114,6 +135,14 @@ class _Build:
             case name if name in _WITHOUT_EFFECT:
                 state.notes.append(f"{name} has no effect in an instance")
 
+    def _requirements_are_given(self, state: State) -> bool:
+        """Whether the stage stands on the host root, and has the project's own requirements.txt."""
+        if not self._layered:
+            return False
+        view, name = View(state.root), "requirements.txt"
+        own = self._context.read(f"/{name}")
+        return view.is_folder(FOLDER) and own is not None and view.read(posixpath.join(state.folder, name)) == own
+
     async def _copy(self, origin: Instruction, state: State, number: int) -> None:
         flags = dict(origin.flags)
         if unknown := sorted(set(flags) - {"from", "chown", "chmod", "link"}):
@@ -138,6 +167,8 @@ class _Build:
             elif origin.name == "ADD" and re.match(r"\w+://|git@", source):
                 raise origin.error(f"cannot ADD from the network; write RUN curl -fsSL -o {into} {source}")
             elif not (paths := chosen(view, source, is_ignored)):
+                if len(sources) > 1 and any(char in source for char in "*?["):
+                    continue  # as docker does: `COPY requirements.txt .aenv/*.whl ./`
                 raise origin.error(f"{origin.name} finds no {source!r}; paths are those of the project's folder")
             else:
                 archives = [path for path in paths if origin.name == "ADD" and _is_archive(view, path)]
@@ -160,7 +191,11 @@ class _Build:
         stage = self._named(name, number)
         if stage is None and name.isdecimal() and int(name) < number:
             stage = int(name)
-        root = (await self._stage(stage)).root if stage is not None else (await self._find_base(name)).root
+        root = (
+            (await self._stage(stage)).root
+            if stage is not None
+            else (await self._find_base(name, self._on_line)).root
+        )
         view = View(root)
         return view, view.is_closed, Owner()
 

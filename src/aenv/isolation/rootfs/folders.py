@@ -7,6 +7,7 @@ are ours, lies in between.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterator
@@ -33,7 +34,8 @@ def _folders(top: str) -> Iterator[tuple[str, int]]:
     waiting = [""]
     while waiting:
         path = waiting.pop()
-        with os.scandir(f"{top}/{path}") as entries:
+        # The host's package manager may be at work.
+        with contextlib.suppress(FileNotFoundError), os.scandir(f"{top}/{path}") as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     mode = stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode)

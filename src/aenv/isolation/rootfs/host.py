@@ -79,13 +79,17 @@ def host_root(home: Path, host: Path = Path("/")) -> Root:
 
 def description(host: Path = Path("/")) -> str:
     """What the host's system calls itself, for people: "Debian GNU/Linux 12"."""
-    said = {}
+    said = os_release(host)
+    return " ".join(part for part in (said.get("NAME", "Linux"), said.get("VERSION_ID", "")) if part)
+
+
+def os_release(host: Path = Path("/")) -> dict[str, str]:
+    """What the file of that name says."""
     for path in (host / "etc/os-release", host / "usr/lib/os-release"):
         if path.is_file():
             lines = (line.partition("=") for line in path.read_text(errors="replace").splitlines())
-            said = {name: value.strip("\"'") for name, _, value in lines}
-            break
-    return " ".join(part for part in (said.get("NAME", "Linux"), said.get("VERSION_ID", "")) if part)
+            return {name: value.strip("\"'") for name, _, value in lines}
+    return {}
 
 
 def _skeleton(host: Path) -> Iterator[tuple[str, Entry]]:

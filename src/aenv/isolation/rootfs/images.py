@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from ..errors import Conflict, NotFound, StartFailed, Unsupported
+from ...base.errors import Conflict, NotFound, StartFailed, Unsupported
 from ..sandbox.root import Root
 from . import store
 from .layout import SavedImage, read_layout

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidRequest
+from ...base.errors import InvalidRequest
 from ..sandbox.root import Root
 from .references import architecture, canonical
 from .view import View

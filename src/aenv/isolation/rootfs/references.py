@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import re
 
-from ..errors import InvalidRequest
+from ...base.errors import InvalidRequest
 
 _REFERENCE = re.compile(r"[a-z0-9][\w.:/-]*(@sha256:[0-9a-f]{64})?\Z", re.ASCII)
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}

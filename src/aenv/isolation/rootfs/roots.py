@@ -7,31 +7,26 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from ..config import FILE_NAME, Project
-from ..errors import InvalidRequest, NotFound
+from ...base.config import FILE_NAME, Project
+from ...base.errors import InvalidRequest, NotFound, StartFailed
 from ..sandbox.places import WORKSPACE
 from ..sandbox.root import Root
-from . import store
+from . import bases, store
 from .build import build
+from .debian import certificates_layer, debian
 from .docker import Docker
 from .folders import folders_layer
 from .host import description, host_root
 from .images import Image, Images, OnLine
 from .packages import packages_layer
-from .references import canonical
 from .runtime_package import runtime_layer
 from .steps import RunCommand, State, Steps
 from .unpacking import Limits
 from .view import View
-
-# Bases whose programs a usual host has, also as others keep them, "team/ubuntu-24-04"; whoever needs the very
-# image loads it.
-_LIKE_HOST = re.compile(
-    r"(python|debian|ubuntu|aenvironment/[\w.-]+|([\w.:-]+/)+(python|debian|ubuntu)-\d[\w.-]*)[:@]"
-)
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,11 @@ class _Choice:
 
 
 class Roots:
-    """The roots of one home. `run` runs what Dockerfiles say; `pull` names the program that fetches images."""
+    """The roots of one home. `run` runs what Dockerfiles say; `pull` names the program that fetches images.
+
+    With `makes_bases` a second part whose base is not here stands on a small system that is made for it, where the
+    host has the program and the network for that.
+    """
 
     def __init__(
         self,
@@ -55,8 +54,10 @@ class Roots:
         pull: Literal["", "skopeo", "podman"] = "",
         limits: Limits | None = None,
         network: bool = True,
+        makes_bases: bool = False,
     ) -> None:
-        self._home, self._pull, self._network = home, pull, network
+        self.home, self._pull, self._network = home, pull, network
+        self._makes_bases = makes_bases and network
         self._images = Images(home, pull=pull, limits=limits)
         self._steps = Steps(home, run=run, limits=limits or Limits(), network=network)
         self._loaded: dict[tuple[str, int, int], str] = {}
@@ -68,7 +69,7 @@ class Roots:
         """
         choice = self._choice(project, image)
         if choice.kind == "host":
-            root = await asyncio.to_thread(host_root, self._home)
+            root = await asyncio.to_thread(host_root, self.home)
         elif choice.kind == "dockerfile":
             root = await self._build(project, choice.value, on_line)
         elif choice.kind == "file":
@@ -100,14 +101,16 @@ class Roots:
         Docker builds it where a daemon answers, else we do it ourselves; the same content is built once.
         """
         if dockerfile is None:
-            root = await asyncio.to_thread(host_root, self._home)
+            root = await asyncio.to_thread(host_root, self.home)
             return replace(root, folder=WORKSPACE)
         text = await _text_of(dockerfile, repr(dockerfile.name))
         context, name = dockerfile.parent, f"Dockerfile in {dockerfile.parent.name!r}"
         docker = Docker(self._images, network=self._network)
         if image := await docker.built(dockerfile, on_line or (lambda line: None)):
             return image.root(name)
-        return await build(text, context, name=name, steps=self._steps, find_base=self._find_base, on_line=on_line)
+        # Tasks rely on what their base is; environments begin sooner on the host's own system.
+        find_base = partial(self._find_base, makes_bases=self._makes_bases)
+        return await build(text, context, name=name, steps=self._steps, find_base=find_base, on_line=on_line)
 
     async def load(self, path: Path, name: str = "") -> str:
         """Unpack a saved image, and give it a name; its digest."""
@@ -123,10 +126,10 @@ class Roots:
 
     async def collect(self, keep: Iterable[Root], older_than: float) -> tuple[str, ...]:
         """Remove what nobody has used in the last `older_than` seconds, except what `keep` is made of."""
-        top = store.place(self._home)
+        top = store.place(self.home)
         folders = [folder for root in keep for layers in (root.layers, *root.system.values()) for folder in layers]
         kept = {part for folder in folders if folder.is_relative_to(top) for part in folder.relative_to(top).parts}
-        steps = await asyncio.to_thread(store.collect, store.place(self._home, "steps"), kept, older_than)
+        steps = await asyncio.to_thread(store.collect, store.place(self.home, "steps"), kept, older_than)
         hosts = await asyncio.to_thread(store.collect, top, kept | {"images", "steps"}, older_than)
         return (*await self._images.collect(kept, older_than), *steps, *hosts)
 
@@ -159,11 +162,20 @@ class Roots:
         context = View(Root("project", (project.path,)))
         folder = context.find(context.resolve(str(project.build.get("context") or "."))) or project.path
         name = f"Dockerfile of {project.ref}"
-        return await build(text, folder, name=name, steps=self._steps, find_base=self._find_base, on_line=on_line)
+        layered = folder == project.path  # where the requirements.txt is that of the layer
+        return await build(
+            text,
+            folder,
+            name=name,
+            steps=self._steps,
+            find_base=self._find_base,
+            on_line=on_line,
+            layered=layered,
+        )
 
-    async def _find_base(self, reference: str) -> State:
+    async def _find_base(self, reference: str, tell: OnLine, *, makes_bases: bool = False) -> State:
         if reference == "scratch":
-            empty = store.place(self._home, "steps") / "scratch"
+            empty = store.place(self.home, "steps") / "scratch"
             await asyncio.to_thread(empty.mkdir, exist_ok=True)
             return State(Root("scratch", (empty,)), "scratch")
         image = self._images.find(reference)
@@ -173,16 +185,36 @@ class Roots:
             root = image.root(reference)
             folder = image.folder or "/"
             return State(root, image.digest, image.user, image.command, dict(image.variables), folder=folder)
-        if not _LIKE_HOST.match(canonical(reference)):
+        wanted = bases.base(reference)
+        if wanted is None:
             raise NotFound(
                 f"no image {reference!r}, which the Dockerfile begins with; save it elsewhere with 'docker save', "
                 f"then: aenv image load FILE --name {reference}"
             )
-        root = await asyncio.to_thread(_host_base, self._home)
-        note = f"{reference} stands for the host's own system ({_host_words()})"
-        return State(
-            root, store.digest(layer.name for layer in root.layers), variables=_host_variables(), notes=[note]
-        )
+        state = await self._made_base(reference, tell) if makes_bases else None
+        if state is None:
+            root = await asyncio.to_thread(_host_base, self.home)
+            note = f"{reference} stands for the host's own system ({_host_words()})"
+            key = store.digest(layer.name for layer in root.layers)
+            state = State(root, key, variables=_host_variables(), notes=[note])
+        await bases.provide(wanted, state, self._steps, tell)
+        return state
+
+    async def _made_base(self, reference: str, tell: OnLine) -> State | None:
+        """A small system of its own that stands for a base; None where none can be made."""
+        try:
+            made = await debian(self.home, tell)
+        except StartFailed as error:
+            tell(f"no base could be made, so the host's own system stands for {reference}: {error.message}")
+            return None
+        if made is None:
+            return None
+        place, words = made
+        variables = {"PIP_BREAK_SYSTEM_PACKAGES": "1"}  # as for the host's own system
+        note = f"{words} stands for {reference}"
+        layers = (await asyncio.to_thread(certificates_layer, self.home), place)
+        key = store.digest([layers[0].name, place.parent.name])
+        return State(Root(reference, layers), key, variables=variables, notes=[note])
 
     async def _load_once(self, path: Path) -> Image:
         status = os.stat(path)

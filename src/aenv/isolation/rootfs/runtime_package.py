@@ -14,6 +14,8 @@ from .host import Entry, write
 
 FOLDER = "/opt/aenv"
 """Where it is told, for PYTHONPATH."""
+INSTALL = "pip install --no-cache-dir --find-links . -r requirements.txt"
+"""The line of our own template. Instances get these packages as a layer, so on the host root it is left out."""
 _NAME = "aenvironment"
 
 

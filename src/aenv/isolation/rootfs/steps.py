@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Protocol
 
-from ..errors import InvalidRequest, StartFailed
+from ...base.errors import InvalidRequest, StartFailed
 from ..sandbox.root import Root
 from . import runtime_package, store
 from .copying import Item, Owner, Packed, pack, tree_path
@@ -73,6 +73,7 @@ class Steps:
     """Makes steps, or finds them made."""
 
     def __init__(self, home: Path, *, run: RunCommand, limits: Limits, network: bool) -> None:
+        self.home = home
         self._place = store.place(home, "steps")
         self._run, self._limits, self._network = run, limits, network
 

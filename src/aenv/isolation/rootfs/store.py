@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
-from .. import locks as locking
+from ...base import locks as locking
 
 _ABANDONED = 86400.0  # seconds: nothing takes a day to make
 _LOCKS = ".locks"
@@ -65,16 +65,31 @@ def use(folder: Path) -> bool:
 
 
 def collect(place: Path, keep: set[str], older_than: float) -> list[str]:
-    """Remove what is not mounted, nor was used in the last `older_than` seconds, except `keep`; their keys."""
+    """Remove what is `unused`; the keys of what is gone."""
     removed: list[str] = []
-    mounts = mounted()
-    for folder in sorted(path for path in place.iterdir() if path.is_dir() and not path.is_symlink()):
-        is_work = folder.name.startswith(".")  # of a process that makes or removes one, or was killed meanwhile
+    for folder in unused(place, keep, older_than):
+        is_work = _is_work(folder)
         limit = time.time() - (max(older_than, _ABANDONED) if is_work else older_than)
-        is_kept = folder.name in (*keep, _LOCKS) or folder.name in mounts
-        if not is_kept and _last_use(folder) <= limit and discard(folder, limit):
+        if discard(folder, limit):
             removed += [] if is_work else [folder.name]
     return removed
+
+
+def unused(place: Path, keep: set[str], older_than: float) -> list[Path]:
+    """What is not mounted, nor was used in the last `older_than` seconds, except `keep`."""
+    found: list[Path] = []
+    mounts = mounted()
+    for folder in sorted(path for path in place.iterdir() if path.is_dir() and not path.is_symlink()):
+        limit = time.time() - (max(older_than, _ABANDONED) if _is_work(folder) else older_than)
+        is_kept = folder.name in (*keep, _LOCKS) or folder.name in mounts
+        if not is_kept and last_use(folder) <= limit:
+            found.append(folder)
+    return found
+
+
+def _is_work(folder: Path) -> bool:
+    """Whether it belongs to a process that makes or removes a folder, or was killed meanwhile."""
+    return folder.name.startswith(".")
 
 
 def mounted() -> set[str]:
@@ -100,7 +115,7 @@ def discard(folder: Path, limit: float = math.inf) -> bool:
         folder.rename(away)
     except FileNotFoundError:
         return False
-    if _used(folder).exists() and _last_use(folder) > limit:  # somebody was given it at the last moment
+    if _used(folder).exists() and last_use(folder) > limit:  # somebody was given it at the last moment
         away.rename(folder)
         return False
     for besides in (_used(folder), folder.parent / _LOCKS / folder.name):
@@ -156,7 +171,8 @@ def _used(folder: Path) -> Path:
     return folder.parent / f".{folder.name}.used"
 
 
-def _last_use(folder: Path) -> float:
+def last_use(folder: Path) -> float:
+    """When it was last asked for, in seconds since the epoch."""
     with contextlib.suppress(FileNotFoundError):
         return _used(folder).stat().st_mtime
     return folder.stat().st_mtime

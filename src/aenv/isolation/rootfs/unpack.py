@@ -1,4 +1,6 @@
-"""A program that unpacks tars into a folder which is all that it can see: `python -P -m aenv.roots.unpack JSON`.
+"""A program that unpacks tars into a folder which is all that it can see.
+
+Started as `python -P -m aenv.isolation.rootfs.unpack JSON`.
 
 What it unpacks may be hostile. So it first makes the target its root and gives up every right but those over the
 files there; wherever a path or a link in a tar points, it points into the target. It prints one line of JSON.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ..errors import InvalidRequest, StartFailed, TooLarge
+from ...base.errors import InvalidRequest, StartFailed, TooLarge
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ async def _run(tars: Sequence[Tar], folder: int, limits: Limits, whiteouts: bool
         "most_files": limits.most_files,
     }
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "aenv.roots.unpack", json.dumps(task)),
+        *(sys.executable, "-P", "-m", "aenv.isolation.rootfs.unpack", json.dumps(task)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..errors import InvalidRequest
+from ...base.errors import InvalidRequest
 from ..sandbox.root import Root
 
 _MOST_LINKS = 40  # as the kernel

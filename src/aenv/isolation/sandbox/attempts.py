@@ -1,4 +1,6 @@
-"""Trying what isolation needs, for real, in a process that ends at once: `python -m aenv.sandbox.attempts`.
+"""Trying what isolation needs, for real, in a process that ends at once.
+
+Started as `python -m aenv.isolation.sandbox.attempts`.
 
 Each line says a step and the error that it met, or 0; the namespaces and mounts go with the process. What an error
 means is told in `probe.py`.

@@ -1,9 +1,11 @@
 """Running a command where another process is: in its namespaces and control groups, and as confined.
 
-    python -m aenv.sandbox.enter PID START_TIME OPEN_FILES SHARES_NETWORK [CGROUP_FOLDER…] -- COMMAND [ARGUMENT…]
+    python -m aenv.isolation.sandbox.enter
 
-Exits as the command does: with its code, or by its signal. Whoever starts it gives it a session of its own, and
-ends the command by ending the session.
+What to do is read from descriptor 3, because arguments stand in everybody's process list: {"pid", "start_time",
+"open_files", "shares_network", "groups", "command"}. Descriptor 4 is closed when the instance has been entered.
+Exits as the command does: with its code, or by its signal. Its caller gives it a session of its own, and ends the
+command by ending the session.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import NoReturn
 
 from . import seccomp, system
 from .confine import confine
-from .places import VARIABLES
+from .places import OOM_SCORE, VARIABLES
 
 _MAX_VARIABLES_BYTES = 4 << 20
 _NAMESPACES = {
@@ -33,24 +35,30 @@ _NAMESPACES = {
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NOT_EXECUTABLE = 126  # the exit codes that shells use
 _NOT_FOUND = 127
+_TEXT = "AENV_COMMAND"
+_ORDER = 3
+_BEGUN = 4
 
 
 def main() -> NoReturn:
     """Enter, run, and exit."""
-    end = sys.argv.index("--")
-    pid, start_time, open_files, shares_network, *groups = sys.argv[1:end]
-    command = sys.argv[end + 1 :]
+    with open(_ORDER, "rb") as file:
+        order = json.load(file)
+    system.close_from(_BEGUN + 1)
+    os.set_inheritable(_BEGUN, False)
+    _raise_oom_score()
     program = seccomp.compiled()
     try:
-        for folder in groups:
+        for folder in order["groups"]:
             _join(folder)
-        enter(int(pid), int(start_time))
+        enter(order["pid"], order["start_time"])
     except OSError as error:
         print(f"the instance cannot be entered: {error}", file=sys.stderr)
         os._exit(_NOT_EXECUTABLE)
     for number in _PASSED_ON:
         signal.signal(number, signal.SIG_IGN)  # the command gets them too, as it is in the same process group
     child = os.fork()  # only a child is in the pid namespace
+    os.close(_BEGUN)
     if child:
         _exit_like(child)
     for number in _PASSED_ON:
@@ -58,8 +66,8 @@ def main() -> NoReturn:
     system.prctl(system.PR_SET_PDEATHSIG, signal.SIGKILL)
     system.unshare("cgroup")
     system.drop_bounding_capabilities()
-    confine(program, open_files=int(open_files), shares_network=shares_network == "1")
-    _execute(command)
+    confine(program, open_files=order["open_files"], shares_network=order["shares_network"])
+    _execute(order["command"])
 
 
 def enter(pid: int, start_time: int) -> None:
@@ -79,8 +87,19 @@ def enter(pid: int, start_time: int) -> None:
     os.setresuid(0, 0, 0)
 
 
+def _raise_oom_score() -> None:
+    """As for the instance's other processes. It stays so, since /proc is read-only inside."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # higher already
+        file.write(OOM_SCORE)
+
+
 def _execute(command: list[str]) -> NoReturn:
     variables = _variables()
+    match command:
+        case ["/bin/sh", "-c", text]:
+            # Arguments stand in everybody's process list, variables do not. The first word takes it away again.
+            variables[_TEXT] = text
+            command = ["/bin/sh", "-c", f'eval "unset {_TEXT}; ${_TEXT}"']
     with contextlib.suppress(OSError):
         os.chdir(variables.get("AENV_WORKSPACE", "/"))
     try:

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterable
 
-from .. import settings
+from ...base import settings
 
 # What the runtime loads, and what authors may expect to find with it.
 _RUNTIME = (

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 
-from aenv.sandbox import syscalls, system
+from aenv.isolation.sandbox import syscalls, system
 
 # The first kernels with landlock (5.13 to 5.18) refuse every rename from one folder to another, which ordinary
 # programs need; there the mount namespace stands alone.
@@ -27,6 +27,7 @@ _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _READABLE = _EXECUTE | _READ_FILE | _READ_DIR | _IOCTL_DEV
 _DEVICES = _MAKE_CHAR | _MAKE_BLOCK  # nobody gets these
 
+_SCOPES_SINCE = 6  # the ABI
 _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1 << 0, 1 << 1
 _LOG_SAME_EXEC_OFF, _LOG_SUBDOMAINS_OFF = 1 << 0, 1 << 2
 _ASK_VERSION = 1
@@ -59,6 +60,31 @@ def restrict(readable: Sequence[str], writable: Sequence[str], *, scoped: bool =
     try:
         _allow(ruleset, readable, rights & _READABLE)
         _allow(ruleset, writable, rights & ~_DEVICES)
+    except BaseException:
+        os.close(ruleset)
+        raise
+    _apply(ruleset, version)
+
+
+def has_scopes() -> bool:
+    """Whether the kernel can keep abstract unix sockets and processes of others out of reach (ABI 6)."""
+    return abi() >= _SCOPES_SINCE
+
+
+def scope() -> None:
+    """From now on this thread, and whatever it starts, reaches no abstract unix socket and no process of others.
+
+    Alone, without a word on files: who has said one cannot open files in another mount namespace that it enters.
+    Does nothing where the kernel cannot (before ABI 6).
+    """
+    version = abi()
+    if version >= _SCOPES_SINCE:
+        attributes, size = _attributes(0, version, True)
+        _apply(system.syscall(_NUMBERS["landlock_create_ruleset"], attributes, size, 0), version)
+
+
+def _apply(ruleset: int, version: int) -> None:
+    try:
         # What is refused here is no news: else hostile code could fill the host's audit log.
         flags = _LOG_SAME_EXEC_OFF | _LOG_SUBDOMAINS_OFF if version >= 7 else 0
         system.syscall(_NUMBERS["landlock_restrict_self"], ruleset, flags)
@@ -71,9 +97,9 @@ _NUMBERS = syscalls.NUMBERS["x86_64"]  # landlock's are the same on every machin
 
 def _attributes(rights: int, version: int, scoped: bool) -> tuple[bytes, int]:
     """The kernel's `struct landlock_ruleset_attr` and its size. TCP is not restricted here."""
-    scopes = _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if scoped and version >= 6 else 0
+    scopes = _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if scoped and version >= _SCOPES_SINCE else 0
     attributes = b"".join(word.to_bytes(8, sys.byteorder) for word in (rights, 0, scopes))
-    return attributes, len(attributes) if version >= 6 else 8
+    return attributes, len(attributes) if version >= _SCOPES_SINCE else 8
 
 
 def _allow(ruleset: int, paths: Iterable[str], rights: int) -> None:

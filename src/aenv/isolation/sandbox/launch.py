@@ -1,10 +1,14 @@
 """Launching a program on a stage: in namespaces of its own, where it sees nothing of the host but the stage.
 
-    python -m aenv.sandbox.launch DESCRIPTOR
+    python -m aenv.isolation.sandbox.launch DESCRIPTOR
 
-The descriptor is a socket on which the order comes. Three processes are made: the launcher, which waits; the
-reaper, first process of the pid namespace, which outlives the program as long as anything else lives in it; and
-the program, `python -m PROGRAM DESCRIPTOR STAGE`, where STAGE is a descriptor of a file with stage and order.
+The descriptor is a socket on which the order comes. The launcher waits until all is over. The program,
+`python -m PROGRAM DESCRIPTOR STAGE`, where STAGE is a descriptor of a file with stage and order, is either the
+first process of the pid namespace itself ("leads"), or is started by a reaper, which is that, and outlives the
+program as long as anything else lives in it.
+
+A program that leads can ask for a second user namespace, in which the mounts of the stage are locked: it makes
+one, says so on the descriptor "nested" of that file, and the launcher, which is one level above, maps the ids.
 """
 
 from __future__ import annotations
@@ -21,32 +25,48 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..limits import allow_many_open_files
-from . import mounts, namespaces, system
+from ...base.limits import allow_many_open_files
+from . import mounts, namespaces, protocol, system
+from .places import OOM_SCORE
 from .root import Root
 
 MAX_ORDER = 1 << 20
 INTERPRETER = "/aenv"
 """Where the host's system folders are in a root that has its own: for the interpreter, and for nobody else."""
 _RESOLVER = "/etc/resolv.conf"  # in the host's network, names are looked up as on the host
-_OOM_SCORE = "500"  # when memory is short, instances go before the programs of the host
 
 
 def main() -> NoReturn:
     """Launch the others, and wait until the last of them has ended."""
     control = socket.socket(fileno=int(sys.argv[1]))
+    system.close_from(control.fileno() + 1)  # whatever the gateway was started with
     order = json.loads(control.recv(MAX_ORDER))
     try:
         _prepare()
         stage, owner = _make_namespaces(order)
-        fork(lambda: _reap(lambda: _execute(control, stage, order)))
+        told = {"stage": asdict(stage), "order": order, "owner": owner}
+        if order.get("leads"):
+            _lead(control, told)
+        else:
+            fork(lambda: _reap(lambda: _execute(control, told)))
     except OSError as error:
-        control.send(json.dumps({"started": False, "error": str(error)}).encode())
+        control.send(protocol.encode(protocol.NotStarted(str(error))))
         os._exit(1)
-    control.send(json.dumps({"launched": True, "owner": owner}).encode())
     control.close()
     _wait_for_all()
     os._exit(0)
+
+
+def _lead(control: socket.socket, told: dict[str, Any]) -> None:
+    """Start the program as first process, and map the ids of its second user namespace."""
+    ours, theirs = socket.socketpair()
+    os.set_inheritable(theirs.fileno(), True)
+    first = fork(lambda: _execute(control, {**told, "nested": theirs.fileno()}))
+    with ours:
+        theirs.close()
+        if ours.recv(1):
+            namespaces.map_same_ids(first)
+            ours.send(b"+")
 
 
 def fork(then: Callable[[], NoReturn]) -> int:
@@ -65,7 +85,7 @@ def fork(then: Callable[[], NoReturn]) -> int:
 def _prepare() -> None:
     allow_many_open_files()
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # higher already
-        file.write(_OOM_SCORE)
+        file.write(OOM_SCORE)
 
 
 def _make_namespaces(order: dict[str, Any]) -> tuple[mounts.Stage, int]:
@@ -108,20 +128,23 @@ def _leave_watches() -> None:
 def _reap(then: Callable[[], NoReturn]) -> NoReturn:
     """As first process of the pid namespace: all others end with it, so it stays until there are none."""
     fork(then)
-    os.closerange(3, 1024)
+    system.close_from(3)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     _wait_for_all()
     os._exit(0)
 
 
-def _execute(control: socket.socket, stage: mounts.Stage, order: dict[str, Any]) -> NoReturn:
+def _execute(control: socket.socket, told: dict[str, Any]) -> NoReturn:
     """Start Python anew, so that what runs is a file of the stage: the host's own could be written to."""
-    told = os.memfd_create("stage", 0)
-    os.write(told, json.dumps({"stage": asdict(stage), "order": order}).encode())
-    os.lseek(told, 0, os.SEEK_SET)
+    order = told["order"]
+    file = os.memfd_create("stage", 0)
+    os.write(file, json.dumps(told).encode())
+    os.lseek(file, 0, os.SEEK_SET)
     os.set_inheritable(control.fileno(), True)
-    words = [sys.executable, "-P", "-m", order["program"], str(control.fileno()), str(told)]
+    # A program that leads needs nothing but our own modules; and is to be small, since it forks much.
+    flags = ["-S", "-P"] if order.get("leads") else ["-P"]
+    words = [sys.executable, *flags, "-m", order["program"], str(control.fileno()), str(file)]
     if _brings_interpreter(order):
         os.execve(sys.executable, words, _with_interpreter())
     os.execv(sys.executable, words)
@@ -134,7 +157,7 @@ def _brings_interpreter(order: dict[str, Any]) -> bool:
 
 def _with_interpreter() -> dict[str, str]:
     """Our variables, changed so that Python and the linker look where everything is on the stage and inside."""
-    from .. import settings  # costs some milliseconds, and most roots do without
+    from ...base import settings  # costs some milliseconds, and most roots do without
 
     variables = settings.variables()
     moved = {**variables, "PYTHONPATH": ":".join(map(_inside, variables.get("PYTHONPATH", "").split(":")))}

@@ -1,6 +1,6 @@
 """Listening where another process is: a listener in its network, handed to whoever asked for it.
 
-    python -m aenv.sandbox.listen CHANNEL PROCESS PORT
+    python -m aenv.isolation.sandbox.listen CHANNEL PROCESS PORT
 
 CHANNEL (a unix socket) and PROCESS (a pidfd) are descriptors. On the channel comes "0" with the listener, or the
 number of the error. It ends then, and so keeps no copy.

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from . import system
+from . import kept, system
 from .namespaces import UserNamespace
 from .root import Root
 
@@ -31,10 +31,14 @@ _DEVICE_LINKS = {
 _MASKED_FILES = ("kcore", "keys", "key-users", "sysrq-trigger")
 _READ_ONLY_FOLDERS = ("sys",)
 OWN = "/own"
-"""A folder on the stage for who works on it."""
+"""A folder on the stage, and at the same place in a zygote, which can lay down files there for its instances."""
+COMPILED = f"{OWN}/compiled"
+"""There: the compiled form of the environment's code."""
+_OWN_SIZE = "size=64m,nr_inodes=16k,mode=755"
 # Where the programs of the host are, and their libraries; on most hosts all but the first are links into it.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SAFE = system.MS_NOSUID | system.MS_NODEV
+_READ_ONLY = system.MS_REMOUNT | system.MS_BIND | system.MS_RDONLY | _SAFE | system.MS_NOEXEC
 _TERMINALS = "newinstance,ptmxmode=0666,max=64"  # the host has some thousands, for all instances
 _OVERLAYS = "/overlays"
 _NEW = "/new"
@@ -50,6 +54,8 @@ class Bind:
     is_ours: bool = True
     """Whether it belongs to who is root inside; else only what everybody may read can be read."""
     is_writable: bool = False
+    is_kept: bool = False
+    """Whether it outlives the instances that write to it, and so has owners of its own on the disk."""
     is_hidden: bool = False
     """Whether it is on the stage alone, and not in the roots that are set up there."""
 
@@ -80,6 +86,8 @@ class View:
     stage, and an empty one beside it that the kernel needs."""
     original: str = ""
     """Where the root is to be seen once more, as it was before anything was written; read-only."""
+    own: bool = False
+    """Whether it has the folder OWN of the stage."""
 
 
 def make_stage(
@@ -98,6 +106,7 @@ def make_stage(
     os.chdir("/mnt")
     for name in ("proc", "dev", "new", "old", "glue", "layers", "overlays", "own"):
         os.mkdir(name, 0o755)
+    system.mount("own", "own", "tmpfs", _SAFE, _OWN_SIZE)
     if shown_to:
         os.chown("own", shown_to.owner, shown_to.owner)
     for target, tree in trees.items():
@@ -139,17 +148,24 @@ def system_folders() -> list[str]:
     return [path for path in _SYSTEM if os.path.isdir(path) and not os.path.islink(path)]
 
 
-def set_up_root(stage: Stage, view: View) -> None:
+def set_up_root(stage: Stage, view: View, processes: str = "") -> None:
     """Make an instance's root and change to it; nothing of the stage stays in reach.
 
-    To be called in a mount namespace of its own, by the first process of a pid namespace.
+    To be called in a mount namespace of its own. Its /proc shows the pid namespace of the caller, or the one whose
+    file is `processes`, where the kernel can do that.
     """
-    build_root(stage, view)
-    change_root(stage, view)
+    _build_root(stage, view)
+    os.chdir(_ROOT)
+    _mount_proc(stage, processes)
+    # The old root comes to lie over the new one, and is taken away with all that was below it.
+    system.pivot_root(".", ".")
+    system.umount(".")
+    os.chdir("/")
+    for path in view.folders:  # not before: links of an image would have led to the stage
+        _make_folder(path)
 
 
-def build_root(stage: Stage, view: View) -> None:
-    """All of the root that does not depend on whose it will be. To be called in a mount namespace of its own."""
+def _build_root(stage: Stage, view: View) -> None:
     system.mount("storage", _NEW, "tmpfs", _SAFE, f"mode=755,size={view.storage_bytes},nr_inodes={view.inodes}")
     os.mkdir(_ROOT)
     _mount_overlay("/", stage.layers, _ROOT, view)
@@ -160,22 +176,13 @@ def build_root(stage: Stage, view: View) -> None:
             _mount_overlay(path, (path,), _ROOT + path, view)
         else:
             system.mount(path, _ROOT + path, None, system.MS_BIND | system.MS_REC)
+    if view.own:
+        os.mkdir(_ROOT + OWN)
+        system.mount(OWN, _ROOT + OWN, None, system.MS_BIND)
     if view.original:
         _show_original(stage, _ROOT + view.original)
     system.mount("/dev", f"{_ROOT}/dev", None, system.MS_BIND | system.MS_REC)
     system.mount("devpts", f"{_ROOT}/dev/pts", "devpts", system.MS_NOSUID | system.MS_NOEXEC, _TERMINALS)
-
-
-def change_root(stage: Stage, view: View) -> None:
-    """Change to a root that was built in this mount namespace. By the first process of a pid namespace."""
-    os.chdir(_ROOT)
-    _mount_proc(stage)
-    # The old root comes to lie over the new one, and is taken away with all that was below it.
-    system.pivot_root(".", ".")
-    system.umount(".")
-    os.chdir("/")
-    for path in view.folders:  # not before: links of an image would have led to the stage
-        _make_folder(path)
 
 
 def _make_folder(path: str) -> None:
@@ -213,14 +220,16 @@ def _show_original(stage: Stage, on: str) -> None:
         system.mount("overlay", on + target, "overlay", _SAFE | system.MS_RDONLY, options)
 
 
-def _mount_proc(stage: Stage) -> None:
-    system.mount("proc", "proc", "proc", _SAFE | system.MS_NOEXEC)
+def _mount_proc(stage: Stage, processes: str) -> None:
+    options = f"pidns={processes}" if processes else ""
+    system.mount("proc", "proc", "proc", _SAFE | system.MS_NOEXEC, options)
     for path in stage.masked:
         system.mount("/dev/null", path, None, system.MS_BIND)
     for path in stage.read_only:
         system.mount(path, path, None, system.MS_BIND)
-        flags = system.MS_REMOUNT | system.MS_BIND | system.MS_RDONLY | _SAFE | system.MS_NOEXEC
-        system.mount(None, path, None, flags)
+        system.mount(None, path, None, _READ_ONLY)
+    # All of it: a process could write to its files that it is less worth ending than others when memory is short.
+    system.mount(None, "proc", None, _READ_ONLY)
 
 
 # The stage
@@ -250,11 +259,14 @@ def _host_folder(source: str, target: str) -> Bind:
 
 
 def _open(bind: Bind, shown_to: UserNamespace | None) -> int:
-    tree = system.open_tree(bind.source, recursive=True)
+    if shown_to and bind.is_kept:
+        tree = kept.opened(bind.source, shown_to.owner)
+    else:
+        tree = system.open_tree(bind.source, recursive=True)
     attributes = system.MOUNT_ATTR_NOSUID | system.MOUNT_ATTR_NODEV
     if not bind.is_writable:
         attributes |= system.MOUNT_ATTR_RDONLY
-    if shown_to and bind.is_ours:
+    if shown_to and bind.is_ours and not bind.is_kept:
         # Where the file system cannot do that, its files are shown as nobody's: readable by all, or not at all.
         with contextlib.suppress(OSError):
             system.mount_setattr(tree, 0, user_namespace=shown_to.descriptor, recursive=True)

@@ -6,9 +6,9 @@ and there is no other. Either way a process that enters is nobody's root but its
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
-import secrets
 import signal
 import socket
 import struct
@@ -19,6 +19,9 @@ from . import system
 ID_COUNT = 65536
 _FIRST_RANGE = 0x7000  # ranges of ids that no account is in; each user namespace has one of its own
 _RANGES = 0x0FFF
+KEPT = (_FIRST_RANGE + _RANGES) * ID_COUNT
+"""The first of the ids that kept files have on the disk; a range that no user namespace gets. See `kept.py`."""
+_TCP_BUFFERS = "4096 16384 262144"  # bytes of a socket: at least, at first, at most
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ def user_namespace() -> UserNamespace:
     """A new one. To be called in a process that has no threads."""
     if not is_root():
         return UserNamespace(_made(os.geteuid()), os.geteuid())
+    import secrets  # costs some MiB, which processes that enter none do without
+
     owner = (_FIRST_RANGE + secrets.randbelow(_RANGES)) * ID_COUNT
     try:
         # Made by its own root: what the kernel counts for its owner is then neither the host's root's nor that of
@@ -41,6 +46,11 @@ def user_namespace() -> UserNamespace:
         return UserNamespace(_made(owner), owner)
     except PermissionError:  # on a host where only root may make them
         return UserNamespace(_made(owner, by_root=True), owner)
+
+
+def shown_as(owner: int) -> int:
+    """A user namespace that nobody enters: a mount with it shows files of KEPT as those of `owner`. For root."""
+    return _made(owner, by_root=True, first=KEPT)
 
 
 def is_root() -> bool:
@@ -52,7 +62,7 @@ def is_root() -> bool:
     return any(begin <= _FIRST_RANGE * ID_COUNT < begin + count for begin, _, count in ranges)
 
 
-def _made(owner: int, *, by_root: bool = False) -> int:
+def _made(owner: int, *, by_root: bool = False, first: int = 0) -> int:
     ready, told = os.pipe()
     holder = os.fork()
     if holder == 0:
@@ -74,7 +84,7 @@ def _made(owner: int, *, by_root: bool = False) -> int:
         if answer != b"+":
             number = int(answer or b"1")
             raise OSError(number, f"no new user namespace: {os.strerror(number).lower()}")
-        _write_maps(holder, owner)
+        _write_maps(holder, owner, first)
         return os.open(f"/proc/{holder}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.close(ready)
@@ -82,15 +92,26 @@ def _made(owner: int, *, by_root: bool = False) -> int:
         os.waitpid(holder, 0)
 
 
-def enter(user_namespace: int) -> None:
-    """Be id 0 of a user namespace, with every capability inside it and none outside."""
-    system.setns(user_namespace, "user")
+def enter(user_namespace: int, *others: str) -> None:
+    """Be id 0 of a user namespace, with every capability inside it and none outside.
+
+    With `others`, which are kinds of namespaces, the descriptor means a process. Its namespaces of these kinds are
+    entered in the same moment: a process that is inside already may not look at that one.
+    """
+    system.setns(user_namespace, "user", *others)
     if _is_ranged("/proc/self/gid_map"):
         os.setgroups([])
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
     # Changing ids made us secret to /proc, our own folder there included.
     system.prctl(system.PR_SET_DUMPABLE, 1)
+
+
+def map_same_ids(pid: int) -> None:
+    """Give the user namespace of a process, which lies within ours, the ids that we have."""
+    for kind in ("uid", "gid"):
+        count = ID_COUNT if _is_ranged(f"/proc/self/{kind}_map") else 1
+        _write(f"/proc/{pid}/{kind}_map", f"0 0 {count}")
 
 
 def has_one_id() -> bool:
@@ -103,11 +124,15 @@ def bring_up_loopback() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         up = struct.pack("16sh14x", b"lo", 1 | 64)  # IFF_UP, IFF_RUNNING
         fcntl.ioctl(sock, 0x8914, up)  # SIOCSIFFLAGS
+    # Buffers of TCP count little where a limit of memory does not hold them all: see `cgroups/files.py`.
+    for file in ("tcp_rmem", "tcp_wmem"):
+        with contextlib.suppress(OSError):  # where /proc is covered
+            _write(f"/proc/sys/net/ipv4/{file}", _TCP_BUFFERS)
 
 
-def _write_maps(pid: int, owner: int) -> None:
+def _write_maps(pid: int, owner: int, first: int) -> None:
     if is_root():
-        uids = gids = f"0 {owner} {ID_COUNT}"
+        uids = gids = f"{first} {owner} {ID_COUNT}"
     else:
         uids, gids = f"0 {os.geteuid()} 1", f"0 {os.getegid()} 1"
         _write(f"/proc/{pid}/setgroups", "deny")  # or an ordinary user may not map groups

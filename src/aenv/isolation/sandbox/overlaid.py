@@ -1,9 +1,10 @@
 """Starting a program that sees folders laid over each other, where nobody else does.
 
-    python -m aenv.sandbox.overlaid PLAN -- COMMAND [ARGUMENT…]
+    python -m aenv.isolation.sandbox.overlaid PLAN -- COMMAND [ARGUMENT…]
 
-PLAN is a file: {"target": ["upper", "lower"…], …}. The mounts are read-only, in a mount namespace of its own, and
-go with its last process. It begins when it reads "+" from its standard input, so that it can be put into its
+PLAN is a file: {"overlays": {"target": ["upper", "lower"…], …}, "kept": {"target": "folder"}}. The overlays are
+read-only; what is kept (`kept.py`) is shown as root's. All mounts are in a mount namespace of its own, and go with
+its last process. It begins when it reads "+" from its standard input, so that it can be put into its
 control groups before.
 """
 
@@ -14,7 +15,7 @@ import os
 import sys
 from typing import NoReturn
 
-from . import system
+from . import kept, system
 
 _SAFE = system.MS_NOSUID | system.MS_NODEV
 
@@ -28,12 +29,14 @@ def main() -> NoReturn:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     with open(plan, "rb") as file:
-        overlays = json.load(file)
+        told = json.load(file)
     try:
         system.unshare("mount")
         system.mount(None, "/", None, system.MS_REC | system.MS_PRIVATE)
-        for target, layers in overlays.items():
+        for target, layers in told["overlays"].items():
             _lay(target, layers)
+        for target, folder in told["kept"].items():
+            system.move_mount(kept.opened(folder, 0), target)
         os.execv(command[0], command)
     except OSError as error:
         print(f"cannot start {command[0]!r}: {error}", file=sys.stderr)

@@ -14,14 +14,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...base.errors import StartFailed
 from ..cgroups import hierarchies
-from ..errors import StartFailed
-from . import attempts, landlock, moves
+from . import attempts, landlock, moves, volumes
 from .reasons import explain, spell
 
 OLDEST = (5, 11)  # overlay in a user namespace
 _NEEDED = ("user", "mount", "pid", "network", "ipc", "uts", "tmpfs", "overlay", "proc")
 _TIMEOUT = 10.0
+_START_DOCKER = "start it, such as with: systemctl start docker; or join the group docker"
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,17 @@ class Check:
 
 def checks() -> list[Check]:
     """All of them, needed ones first. Takes some tens of milliseconds, leaves nothing behind."""
-    return [_kernel(), *_isolation(), _landlock(), _seccomp(), _pidfd(), *_cgroups(), _favoured(), *_programs()]
+    return [
+        _kernel(),
+        *_isolation(),
+        _landlock(),
+        _seccomp(),
+        _pidfd(),
+        *_cgroups(),
+        _favoured(),
+        _volumes(),
+        *_programs(),
+    ]
 
 
 @functools.cache
@@ -53,7 +64,9 @@ def missing_isolation() -> str | None:
             return f"no {spell(step)}: {found}; {fix}"
     # An attempt that ended early proves nothing.
     untried = [spell(step) for step in _NEEDED if step not in tried]
-    return f"could not try {', '.join(untried)}; see: python -m aenv.sandbox.attempts" if untried else None
+    return (
+        f"could not try {', '.join(untried)}; see: python -m aenv.isolation.sandbox.attempts" if untried else None
+    )
 
 
 @functools.cache
@@ -83,8 +96,8 @@ def _by_fork() -> tuple[tuple[str, int], ...]:
 
 def _by_program() -> tuple[tuple[str, int], ...]:
     # Without site-packages, which cost more than the attempts, and with nothing from the environment.
-    sources = str(Path(__file__).resolve().parents[2])
-    code = f"import sys; sys.path[:0] = [{sources!r}]; from aenv.sandbox.attempts import main; main()"
+    sources = str(Path(__file__).resolve().parents[3])
+    code = f"import sys; sys.path[:0] = [{sources!r}]; from aenv.isolation.sandbox.attempts import main; main()"
     command = [sys.executable, "-I", "-S", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT)
     if done.returncode:
@@ -119,6 +132,11 @@ def _isolation() -> Iterator[Check]:
         yield Check(spell("idmapped"), False, *explain("idmapped", error))
     else:
         yield Check(spell("idmapped"), True, "works")
+
+
+def _volumes() -> Check:
+    found, _, fix = volumes.why_not().partition("; ")
+    return Check("size of storage", None if found else True, found or "works", fix)
 
 
 def _landlock() -> Check:
@@ -168,7 +186,7 @@ def _programs() -> Iterator[Check]:
     install: Callable[[str], str] = "install it, such as with: apt-get install -y {}".format
     yield _program(("skopeo", "podman"), "pulls images from registries", install("skopeo"))
     yield _program(("runsc",), "the gVisor tier", "install gVisor's runsc into a folder of PATH")
-    yield _program(("docker",), "the docker engine", install("docker.io"))
+    yield _docker(install("docker.io"))
     beside = Path(sys.executable).parent / "uv"
     yield (
         Check("uv", True, str(beside))
@@ -176,7 +194,7 @@ def _programs() -> Iterator[Check]:
         else _program(("uv",), "builds the layers of requirements", "pip install uv", is_needed=True)
     )
     has_redis = importlib.util.find_spec("redis") is not None
-    fix = "" if has_redis else "pip install 'aenvironment[redis]'"
+    fix = "" if has_redis else "pip install 'redis>=5.2'"
     yield Check("redis", has_redis or None, "client installed" if has_redis else "only for several gateways", fix)
 
 
@@ -185,6 +203,22 @@ def _program(names: tuple[str, ...], use: str, fix: str, *, is_needed: bool = Fa
         if path := shutil.which(name):
             return Check(names[0], True, path)
     return Check(names[0], False if is_needed else None, f"no {' or '.join(names)}; {use}", fix)
+
+
+def _docker(install: str) -> Check:
+    """The daemon, not the program alone: with its socket closed or nobody behind it nothing can be built."""
+    use = "builds and saves images"
+    if not (path := shutil.which("docker")):
+        return Check("docker", None, f"no docker; {use}", install)
+    asked = [path, "version", "--format", "{{.Server.Version}}"]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        return Check("docker", None, f"its daemon does not answer within {_TIMEOUT:g} s; {use}", _START_DOCKER)
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["no reason"])[-1]
+        return Check("docker", None, f"its daemon does not answer: {said}; {use}", _START_DOCKER)
+    return Check("docker", True, f"daemon {done.stdout.strip()} answers")
 
 
 def _subordinate_ids() -> Check:

@@ -1,6 +1,6 @@
 """A relay: connections to a unix socket, passed on to a port in the network where another process is.
 
-    python -m aenv.sandbox.relay LISTENER PROCESS PORT IDLE
+    python -m aenv.isolation.sandbox.relay LISTENER PROCESS PORT IDLE
 
 LISTENER and PROCESS (a pidfd) are descriptors. It ends with that process, or when it had no connection for IDLE
 seconds. What passes is bytes to it. Should one of the two sides get the better of it all the same, it finds a
@@ -37,8 +37,7 @@ def main() -> None:
 
 def enter_network(process: int) -> None:
     """Be in the network of the process that a pidfd means, as id 0 of its user namespace."""
-    namespaces.enter(process)
-    system.setns(process, "network")
+    namespaces.enter(process, "network")
 
 
 def _shut_in(program: bytes) -> None:

@@ -1,6 +1,6 @@
 """A root file system: the folders of the host that make it up.
 
-Not here: where they come from (`aenv.roots`), or how they are mounted (`mounts.py`).
+Not here: where they come from (`aenv.isolation.rootfs`), or how they are mounted (`mounts.py`).
 """
 
 from __future__ import annotations
@@ -26,3 +26,5 @@ class Root:
     """What the image says with WORKDIR."""
     notes: tuple[str, ...] = ()
     """What people should know about it, such as a base that stands in for another."""
+    packages: Path | None = None
+    """Python packages for what our own interpreter runs there; no program of the root sees them."""

@@ -1,23 +1,31 @@
 """Running a command in a root, with what it writes kept: how the RUN of a Dockerfile is done.
 
-Not here: what happens around the command inside (`step.py`), and what becomes of the layer (`aenv.roots`).
+Not here: what happens around the command inside (`step.py`), and what becomes of the layer (`isolation/rootfs`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import hashlib
 import json
 import os
 import re
+import secrets
 import socket
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidRequest, StartFailed, Unsupported
+from ...base.errors import InvalidRequest, StartFailed, Unsupported
+from ...base.limits import spell_bytes
+from .. import cgroups
+from ..cgroups import Cgroups, Group
 from . import interpreter, probe, step
 from .launch import MAX_ORDER
 from .mounts import Bind
@@ -28,13 +36,45 @@ OnLine = Callable[[str], None]
 _WORK = "work"  # of the overlays; whoever keeps the layer removes it
 _CHUNK = 64 << 10
 _MAX_LINE = 16 << 10
+_CAPABILITIES = "security.capability"
 _BECOMING = re.compile(r"setgroups|set\w*[ug]id|invalid argument|not permitted", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a command may use of the machine, where the kernel can limit it."""
+
+    cgroups: Cgroups
+    memory_bytes: int = 4 << 30
+    pids: int = 1024
+    seconds: float = 3600.0
+
+    @contextlib.contextmanager
+    def group(self) -> Iterator[Group]:
+        """A group of its own; nothing of it is left afterwards."""
+        name = f"run-{secrets.token_hex(8)}"
+        group = self.cgroups.make(name, cpus=None, memory_bytes=self.memory_bytes, pids=self.pids)
+        try:
+            yield group
+        finally:
+            group.kill()
+            group.remove()
+
+
+@contextlib.contextmanager
+def limited(home: Path) -> Iterator[Callable[..., Coroutine[Any, Any, int]]]:
+    """`run` for the builds of one home, each command with the limits that an instance has by default."""
+    # Not those of the instances there: a group that no instance has would be taken for what one has left.
+    name = f"aenv-build-{hashlib.sha256(os.fsencode(home.absolute())).hexdigest()[:8]}"
+    with contextlib.closing(cgroups.find(name)) as groups:
+        yield partial(run, held=Held(groups))
 
 
 async def run(
     root: Root,
     command: Sequence[str],
     *,
+    held: Held | None = None,
     upper: Path,
     variables: Mapping[str, str],
     folder: str,
@@ -45,7 +85,7 @@ async def run(
     """Run a command in the root; its exit status. What it writes is in `upper`, a folder for each of its trees.
 
     The command is root inside, with the rights over files that package managers need, in namespaces of its own;
-    with `network` in the host's network. Cancelling ends all of it before this returns.
+    with `network` in the host's network. Cancelling ends all of it before this returns. What it may use is `held`.
     """
     if missing := probe.missing_isolation():
         raise Unsupported(f"commands cannot be isolated here: {missing}")
@@ -56,7 +96,7 @@ async def run(
         "binds": [vars(bind) for bind in _binds(upper)],
         "masked": [interpreter.built_in_environments()],
         "host_network": network,
-        "program": "aenv.sandbox.step",
+        "program": "aenv.isolation.sandbox.step",
         "goes_inside": False,
         "uppers": uppers,
         "command": list(command),
@@ -71,12 +111,26 @@ async def run(
             complaints.append(line)
         on_line(line)
 
-    status = await _Running(order, listen).status()
+    status = await _held_status(_Running(order, listen), held, listen)
     if status and complaints and os.geteuid() != 0:
         on_line(f"nobody can become another user here: {step.ONE_ID}; let root start it")
-    if os.geteuid() == 0:
-        await asyncio.to_thread(_take_rights, [upper / tree for tree in _trees(root).values()])
+    await asyncio.to_thread(take_rights, [upper / tree for tree in _trees(root).values()])
     return status
+
+
+async def _held_status(running: _Running, held: Held | None, on_line: OnLine) -> int:
+    if held is None:
+        return await running.status()
+    with held.group() as group:
+        try:
+            async with asyncio.timeout(held.seconds):
+                status = await running.status(group)
+        except TimeoutError:
+            raise StartFailed(f"the command did not end within {held.seconds / 60:g} minutes") from None
+        with contextlib.suppress(OSError):  # where nothing counts them
+            if status and group.oom_kills():
+                on_line(f"it used more than {spell_bytes(held.memory_bytes)} of memory, which is the limit")
+        return status
 
 
 class _Running:
@@ -92,7 +146,7 @@ class _Running:
         self._status: int | None = None
         self._error = "it ended before the command did"
 
-    async def status(self) -> int:
+    async def status(self, group: Group | None = None) -> int:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_ORDER)
@@ -100,7 +154,7 @@ class _Running:
         with ours:
             with theirs:
                 process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-P", "-m", "aenv.sandbox.launch", str(theirs.fileno())),
+                    *(sys.executable, "-P", "-m", "aenv.isolation.sandbox.launch", str(theirs.fileno())),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.STDOUT,
@@ -110,6 +164,8 @@ class _Running:
                     start_new_session=True,
                 )
             try:
+                if group:
+                    group.attach(process.pid)  # before its order: all that it starts is in the group
                 try:
                     ours.send(self._order)
                 except OSError as error:
@@ -139,7 +195,7 @@ class _Running:
                     tasks.create_task(self._print(output))
                 case {"status": int(status)}:
                     self._status = status
-                case {"started": False, "error": str(error)}:
+                case {"is": "NotStarted", "error": str(error)}:
                     self._error = f"{error}; 'aenv doctor' says what is missing"
                 case None:
                     return
@@ -172,20 +228,20 @@ def _binds(upper: Path) -> list[Bind]:
     return binds
 
 
-def _take_rights(trees: Sequence[Path]) -> None:
-    """Take the mode bits away that would lend the owner's rights: on the host, too, the files are root's.
+def take_rights(trees: Sequence[Path]) -> None:
+    """Take away what would lend the owner's rights, or capabilities: on the host, too, the files are root's.
 
-    Nothing of the command lives any more, so no path changes under us.
+    Nothing of the command lives any more, so no path changes under us, and what is taken stays taken.
     """
-
-    def fail(error: OSError) -> None:
-        raise error
-
+    waiting = [str(tree) for tree in trees]
     try:
-        for tree in trees:
-            for folder, folders, files in os.walk(tree, onerror=fail):
-                for name in (*folders, *files):
-                    _take_rights_of(f"{folder}/{name}")
+        while waiting:
+            folder = waiting.pop()
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    _take_rights_of(entry.path)
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
     except OSError as error:
         raise InvalidRequest(
             f"what the command has left cannot be kept: {(error.strerror or str(error)).lower()}"
@@ -193,12 +249,17 @@ def _take_rights(trees: Sequence[Path]) -> None:
 
 
 def _take_rights_of(path: str) -> None:
+    """Both kinds: a file may have either, or the two at once. A change of the mode leaves capabilities alone."""
     mode = os.lstat(path).st_mode
+    if stat.S_ISREG(mode):
+        try:
+            os.removexattr(path, _CAPABILITIES, follow_symlinks=False)
+        except OSError as error:
+            # None is there, which is usual; or an ordinary user may not: it holds in their own namespaces alone.
+            if error.errno not in (errno.ENODATA, errno.ENOTSUP) and os.geteuid() == 0:
+                raise
     if mode & (stat.S_ISUID | stat.S_ISGID) and not stat.S_ISLNK(mode):
         os.chmod(path, stat.S_IMODE(mode) & 0o1777)
-    elif stat.S_ISREG(mode):
-        with contextlib.suppress(OSError):  # most have none
-            os.removexattr(path, "security.capability", follow_symlinks=False)
 
 
 async def _lines(output: asyncio.StreamReader) -> AsyncIterator[str]:

@@ -7,7 +7,7 @@ read, while the libraries fall back to clone, whose flags are an argument. A cal
 machine (32-bit code on a 64-bit kernel) ends the process, since its numbers mean other calls; the x32 numbers of
 x86_64 do not exist.
 
-    allowed      ALLOWED, and CHECKED when the arguments are harmless
+    allowed      ALLOWED, and CHECKED when the arguments are harmless (SO_LINGER succeeds, and is ignored)
     EPERM        REFUSED, and CHECKED otherwise
     ENOSYS       all else
 """
@@ -23,7 +23,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from aenv.sandbox import syscalls, system
+from aenv.isolation.sandbox import syscalls, system
+from aenv.isolation.sandbox.protocol import NAMESPACES
 
 ALLOW = 0x7FFF0000
 REFUSE = 0x00050000 | errno.EPERM
@@ -80,7 +81,7 @@ ALLOWED = _names("""
     rt_sigsuspend rt_tgsigqueueinfo sigaltstack pause alarm signalfd signalfd4 sched_yield sched_setparam
     sched_getparam sched_setscheduler sched_getscheduler sched_get_priority_max sched_get_priority_min
     sched_rr_get_interval sched_setaffinity sched_getaffinity sched_setattr sched_getattr getpriority setpriority
-    ioprio_set ioprio_get getrlimit setrlimit prlimit64 getrusage times
+    ioprio_set ioprio_get getrlimit setrlimit getrusage times
     # who one is; without capabilities there is nobody else to become
     getuid geteuid getgid getegid getgroups getresuid getresgid setuid setgid setreuid setregid setresuid
     setresgid setfsuid setfsgid setgroups capget capset
@@ -92,7 +93,7 @@ ALLOWED = _names("""
     timer_getoverrun timer_delete getitimer setitimer nanosleep clock_nanosleep clock_gettime clock_getres
     gettimeofday time uname sysinfo getrandom
     # sockets that exist, and what is shared within an IPC namespace
-    connect accept accept4 bind listen shutdown getsockname getpeername setsockopt getsockopt sendto recvfrom
+    connect accept accept4 bind listen shutdown getsockname getpeername getsockopt sendto recvfrom
     sendmsg recvmsg sendmmsg recvmmsg shmget shmat shmctl shmdt semget semop semtimedop semctl msgget msgsnd
     msgrcv msgctl mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr
 """)
@@ -126,11 +127,19 @@ _UNIX = Switch(1, {1: ALLOW, 2: ALLOW, 5: ALLOW}, REFUSE, mask=0xF)
 _NETLINK = Switch(2, {0: ALLOW}, REFUSE)  # route: to list interfaces, which looking up a host's name does
 _SOCKET = Switch(0, {1: _UNIX, 2: _INET, 10: _INET, 16: _NETLINK}, REFUSE)
 
+_NEW = sum(system.NEW_NAMESPACES.values())
+NO_NAMESPACES_BUT_PIDS = Switch(0, {0: ALLOW, system.NEW_NAMESPACES["pid"]: ALLOW}, REFUSE, mask=_NEW)
+"""For who forks instances: each is the first process of a pid namespace."""
+INTO_ROOMS = Switch(1, {system.NEW_NAMESPACES[kind]: ALLOW for kind in NAMESPACES}, REFUSE)
+"""And for `setns`: a kind of namespace that is named, and never a user namespace, with all its rights."""
+
 CHECKED = {
     # no new namespaces; the flags come first on both machines
-    "clone": Switch(0, {0: ALLOW}, REFUSE, mask=sum(system.NEW_NAMESPACES.values())),
+    "clone": Switch(0, {0: ALLOW}, REFUSE, mask=_NEW),
     "socket": _SOCKET,
     "socketpair": _SOCKET,
+    # SO_LINGER succeeds and does nothing: closing a socket that lingers takes time, also of who was only passed it
+    "setsockopt": Switch(1, {1: Switch(2, {13: IGNORE}, ALLOW)}, ALLOW),
     # TIOCSTI and TIOCLINUX type into a terminal, TIOCCONS takes the console, TIOCSETD loads a line discipline
     "ioctl": Switch(1, {0x5412: REFUSE, 0x541C: REFUSE, 0x541D: REFUSE, 0x5423: REFUSE}, ALLOW),
     # F_SETLEASE, F_NOTIFY, F_SETDELEG: whoever opens such a file waits for us, on the host too
@@ -140,20 +149,22 @@ CHECKED = {
     "mknodat": Switch(2, _KINDS_OF_FILE, REFUSE, mask=0o170000),
     # Linux, Linux as a 32-bit machine calls itself, without random addresses (debuggers), and the question
     "personality": Switch(0, {0: ALLOW, 8: ALLOW, 0x40000: ALLOW, 0xFFFFFFFF: ALLOW}, REFUSE),
+    # one's own alone: a limit of its time ends also the first process of a namespace, which no signal ends
+    "prlimit64": Switch(0, {0: ALLOW}, REFUSE),
     # PR_SET_MM, PR_SET_IO_FLUSHER, PR_SCHED_CORE: what a process looks like, and what neighbours may run beside it
     "prctl": Switch(0, {35: REFUSE, 57: REFUSE, 62: REFUSE}, ALLOW),
 }
 
 
-# What making a layer of a root needs besides. Package managers run their scripts in chroot("/"). And programs that
-# make accounts stop when they may not speak to the audit, but not when the kernel has none (EPROTONOSUPPORT).
+# What root needs besides, where it has capabilities. Package managers run their scripts in chroot("/"). Programs
+# that make accounts stop when they may not speak to the audit, but not when the kernel has none (EPROTONOSUPPORT).
 _NO_AUDIT = Switch(2, {0: ALLOW, 9: 0x00050000 | errno.EPROTONOSUPPORT}, REFUSE)
-FOR_BUILDING: Mapping[str, int | Switch] = {
+FOR_ROOT: Mapping[str, int | Switch] = {
     "chroot": ALLOW,
     "socket": Switch(0, {1: _UNIX, 2: _INET, 10: _INET, 16: _NO_AUDIT}, REFUSE),
 }
 # Where there is one id alone, all files have it and keep it: giving them away succeeds, and does nothing.
-FOR_BUILDING_ALONE = {**FOR_BUILDING, **dict.fromkeys(("chown", "lchown", "fchown", "fchownat"), IGNORE)}
+FOR_ROOT_ALONE = {**FOR_ROOT, **dict.fromkeys(("chown", "lchown", "fchown", "fchownat"), IGNORE)}
 
 
 def compiled(machine: str | None = None, changes: Mapping[str, int | Switch] = MappingProxyType({})) -> bytes:
@@ -166,16 +177,6 @@ def compiled(machine: str | None = None, changes: Mapping[str, int | Switch] = M
     code.jump(_EQUAL, ARCHITECTURES[machine], code.label, code.outcome(KILL))
     code.add(_LOAD, _ARCHITECTURE)
     return code.bytes()
-
-
-def without(*names: str, machine: str | None = None) -> bytes:
-    """A filter that does not know these calls, and lets all others pass: for who must do more than an instance."""
-    numbers = syscalls.numbers(machine or platform.machine())
-    lines = [(_LOAD, 0, 0, _NUMBER)]
-    for left, name in zip(range(len(names), 0, -1), names, strict=True):
-        lines.append((_EQUAL, left, 0, numbers[name]))
-    lines += [(_RETURN, 0, 0, ALLOW), (_RETURN, 0, 0, ABSENT)]
-    return b"".join(struct.pack("=HBBI", *line) for line in lines)
 
 
 def install(program: bytes) -> None:

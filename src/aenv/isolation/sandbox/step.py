@@ -1,6 +1,6 @@
 """A command that makes a layer of a root, on a stage: it writes into folders that are kept, and then all ends.
 
-`aenv.sandbox.launch` starts this for `run.py`, with which it speaks over one socket:
+`aenv.isolation.sandbox.launch` starts this for `run.py`, with which it speaks over one socket:
 
     run → step   nothing; when the socket closes, the command is to end
     step → run   {"output": true} with the pipe that the command prints to; {"status": n} when it has ended
@@ -42,7 +42,7 @@ def main() -> NoReturn:
         told = json.load(file)
     stage, order = mounts.Stage(**told["stage"]), told["order"]
     alone = namespaces.has_one_id()
-    program = seccomp.compiled(changes=seccomp.FOR_BUILDING_ALONE if alone else seccomp.FOR_BUILDING)
+    program = seccomp.compiled(changes=seccomp.FOR_ROOT_ALONE if alone else seccomp.FOR_ROOT)
     # Made here, or the command could not open it again by its name, as /dev/stderr.
     reading, writing = os.pipe()
     system.unshare("pid")
@@ -79,7 +79,7 @@ def _lead(
     control.close()
     os.dup2(output, 1)
     os.dup2(output, 2)
-    os.closerange(3, 1024)
+    system.close_from(3)
     os.setsid()
     try:
         _isolate(stage, order)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 
-from aenv.errors import Unsupported
+from aenv.base.errors import Unsupported
 
 # In each table a number says where the names after it begin to count. Calls since Linux 5.1 have one number
 # everywhere, except those that only one kind of machine has.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import platform
+import signal
 
 # Where 0 would be a flag's value, the name stands for itself.
 NEW_NAMESPACES = {
@@ -39,6 +41,8 @@ MOUNT_ATTR_NOSUID = 2
 MOUNT_ATTR_NODEV = 4
 MOUNT_ATTR_IDMAP = 0x00100000
 
+_CLONE_CHILD_CLEARTID, _CLONE_CHILD_SETTID = 0x00200000, 0x01000000
+_PR_GET_TID_ADDRESS = 40
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_NAME = 15
@@ -49,11 +53,13 @@ PR_CAP_AMBIENT_CLEAR_ALL = 4
 
 # The same numbers on every machine that Linux came to late; pivot_root and capset are the old ones.
 _NUMBERS = {"open_tree": 428, "move_mount": 429, "mount_setattr": 442, "pidfd_getfd": 438}
-_NUMBERS |= {"x86_64": {"pivot_root": 155, "capset": 126}, "aarch64": {"pivot_root": 41, "capset": 91}}.get(
-    platform.machine(), {}
-)
+_NUMBERS |= {
+    "x86_64": {"pivot_root": 155, "capset": 126, "clone": 56},
+    "aarch64": {"pivot_root": 41, "capset": 91, "clone": 220},
+}.get(platform.machine(), {})
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_with_lock = ctypes.PyDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 _libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
 
@@ -72,6 +78,34 @@ def unshare(*kinds: str) -> None:
 def setns(descriptor: int, *kinds: str) -> None:
     """Enter namespaces: of a namespace's file, or of the process that a pidfd means."""
     _checked(_libc.setns(descriptor, _flags(kinds)), f"entering namespaces ({', '.join(kinds)})")
+
+
+def fork_as_init(*, tells_modules: bool) -> int:
+    """As `os.fork`, but the child is the first process of a new pid namespace.
+
+    Python's own preparations, and those that modules have asked for, are done where it `tells_modules`. They are
+    about threads, and cost as much as the fork itself. Without them the caller seeds `random` in the child.
+    """
+    # The C library remembers its thread's number, and is not asked here: the kernel writes the new one there.
+    place = ctypes.c_long()
+    flags = NEW_NAMESPACES["pid"] | signal.SIGCHLD
+    if not _libc.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(place), 0, 0, 0):  # not every kernel tells
+        flags |= _CLONE_CHILD_SETTID | _CLONE_CHILD_CLEARTID
+    zero = ctypes.c_long(0)
+    last = (place, zero) if platform.machine() == "x86_64" else (zero, place)  # their order differs
+    if tells_modules:
+        ctypes.pythonapi.PyOS_BeforeFork()
+    # With the interpreter's lock: a fork must not lose it.
+    number = ctypes.c_long(_NUMBERS["clone"])
+    pid: int = _with_lock.syscall(number, ctypes.c_long(flags), zero, zero, *last)
+    if tells_modules:
+        (ctypes.pythonapi.PyOS_AfterFork_Parent if pid else ctypes.pythonapi.PyOS_AfterFork_Child)()
+    return _checked(pid, "fork")
+
+
+def close_from(first: int) -> None:
+    """Close every descriptor from this number on, however large it is."""
+    os.closerange(first, _MOST_DESCRIPTORS)
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int = 0, options: str = "") -> None:
@@ -125,22 +159,26 @@ def act_as(id: int) -> None:
         raise OSError(errno.EPERM, f"cannot act as user {id}")
 
 
-def drop_bounding_capabilities() -> None:
-    """No program that is started from here on can get any capability; those that this process has, it keeps."""
-    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
-    for number in range(_last_capability() + 1):
-        prctl(PR_CAPBSET_DROP, number)
-
-
-def keep_capabilities(*kept: int) -> None:
-    """Nothing but these is left to this process, and to what it starts as id 0."""
+def drop_bounding_capabilities(*kept: int) -> None:
+    """No program that is started from here on can get any capability but these; this process keeps what it has."""
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     for number in range(_last_capability() + 1):
         if number not in kept:
             prctl(PR_CAPBSET_DROP, number)
-    mask = sum(1 << number for number in kept)
+
+
+def keep_capabilities(*kept: int) -> None:
+    """Nothing but these is left to this process, and to what it starts as id 0."""
+    drop_bounding_capabilities(*kept)
+    permit_capabilities(*kept, in_use=True)
+
+
+def permit_capabilities(*permitted: int, in_use: bool = False) -> None:
+    """Nothing but these is left to this process; and they only when they are put to use."""
+    mask = sum(1 << number for number in permitted)
     low, high = mask & 0xFFFFFFFF, mask >> 32
-    sets = (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)  # effective, permitted, inheritable
+    used_low, used_high = (low, high) if in_use else (0, 0)
+    sets = (ctypes.c_uint32 * 6)(used_low, low, 0, used_high, high, 0)  # effective, permitted, inheritable
     capset = ctypes.c_long(_NUMBERS["capset"])
     _checked(_libc.syscall(capset, ctypes.byref(_CAPABILITY_HEADER), ctypes.byref(sets)), "capset")
 
@@ -151,10 +189,12 @@ def drop_capabilities() -> None:
     _checked(_libc.syscall(number, ctypes.byref(_CAPABILITY_HEADER), ctypes.byref(_NO_CAPABILITIES)), "capset")
 
 
+_MOST_DESCRIPTORS = (1 << 31) - 1  # closed by one call of the kernel's, which does not count up to it
 _CAPABILITY_HEADER = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, this process
 _NO_CAPABILITIES = (ctypes.c_uint32 * 6)()
 
 
+@functools.cache
 def _last_capability() -> int:
     with open("/proc/sys/kernel/cap_last_cap") as file:
         return int(file.read())

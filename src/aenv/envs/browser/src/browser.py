@@ -1,4 +1,4 @@
-"""A web browser for agents: tools to see and use one page, a local site with tasks, and rewards by its state."""
+"""A web browser for agents: tools to see and use pages, a local site with tasks, and rewards by its state."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def goto(world: InWorld, url: str) -> dict[str, Any]:
     Args:
         url: An http or https address, or a path of the site such as "/shop".
     """
-    return await world.browser.do(lambda view: view.goto(url))
+    return await world.browser.act(lambda view: view.goto(url))
 
 
 @register_tool
@@ -70,10 +70,10 @@ async def click(
         y: Pixels from its upper edge.
     """
     if x is None and y is None:
-        return await world.browser.do(lambda view: view.click(ref, selector, text))
+        return await world.browser.act(lambda view: view.click(ref, selector, text))
     if x is None or y is None or ref or selector or text:
         raise ToolError("a point is both x and y, without ref, selector or text")
-    return await world.browser.do(lambda view: view.click_at(x, y))
+    return await world.browser.act(lambda view: view.click_at(x, y))
 
 
 @register_tool(name="type")
@@ -88,7 +88,7 @@ async def type_text(
         selector: A CSS selector, or a role and a name.
         submit: Press Enter afterwards.
     """
-    return await world.browser.do(lambda view: view.type(ref, selector, text, submit))
+    return await world.browser.act(lambda view: view.type(ref, selector, text, submit))
 
 
 @register_tool
@@ -100,7 +100,7 @@ async def select(world: InWorld, option: str, ref: str = "", selector: str = "")
         ref: A ref of accessibility_tree, such as "e7".
         selector: A CSS selector.
     """
-    return await world.browser.do(lambda view: view.select(ref, selector, option))
+    return await world.browser.act(lambda view: view.select(ref, selector, option))
 
 
 @register_tool
@@ -110,7 +110,7 @@ async def press(world: InWorld, key: str) -> dict[str, Any]:
     Args:
         key: Such as "Enter", "Tab", "Escape", "ArrowDown", "a" or "Control+A".
     """
-    return await world.browser.do(lambda view: view.press(key))
+    return await world.browser.act(lambda view: view.press(key))
 
 
 @register_tool
@@ -120,13 +120,60 @@ async def scroll(world: InWorld, pixels: int = 600) -> dict[str, Any]:
     Args:
         pixels: How far.
     """
-    return await world.browser.do(lambda view: view.scroll(pixels))
+    return await world.browser.act(lambda view: view.scroll(pixels))
 
 
 @register_tool
 async def back(world: InWorld) -> dict[str, Any]:
     """Go back to the page before."""
-    return await world.browser.do(lambda view: view.back())
+    return await world.browser.act(lambda view: view.back())
+
+
+@register_tool
+async def answer_dialog(world: InWorld, accept: bool, text: str | None = None) -> dict[str, Any]:
+    """Answer the dialog that a page has opened; while one is open, nothing else can be done.
+
+    Args:
+        accept: OK; with false, Cancel.
+        text: What to write into a prompt, in place of its default.
+    """
+    return await world.browser.do(lambda window: window.answer(accept, text))
+
+
+@register_tool(annotations={"readOnlyHint": True})
+async def tabs(world: InWorld) -> list[dict[str, Any]]:
+    """The tabs that are open, and which of them is shown."""
+    return await world.browser.do(lambda window: window.tabs())
+
+
+@register_tool
+async def open_tab(world: InWorld, url: str = "") -> dict[str, Any]:
+    """Open a tab and show it.
+
+    Args:
+        url: An http or https address, or a path of the site; the site's first page without one.
+    """
+    return await world.browser.do(lambda window: window.open_tab(url))
+
+
+@register_tool
+async def switch_tab(world: InWorld, tab: int) -> dict[str, Any]:
+    """Show another tab.
+
+    Args:
+        tab: Its number, as tabs gives it.
+    """
+    return await world.browser.do(lambda window: window.switch(tab))
+
+
+@register_tool
+async def close_tab(world: InWorld, tab: int) -> dict[str, Any]:
+    """Close a tab.
+
+    Args:
+        tab: Its number, as tabs gives it.
+    """
+    return await world.browser.do(lambda window: window.close_tab(tab))
 
 
 @register_tool(annotations={"readOnlyHint": True})
@@ -136,24 +183,25 @@ async def screenshot(world: InWorld, full_page: bool = False) -> Image:
     Args:
         full_page: The whole page, also what is below the window's edge.
     """
-    return Image(await world.browser.do(lambda view: view.screenshot(full_page)), "image/png")
+    return Image(await world.browser.look(lambda view: view.screenshot(full_page)), "image/png")
 
 
 @register_tool(annotations={"readOnlyHint": True})
 async def accessibility_tree(world: InWorld) -> str:
     """The page as a tree of roles and names. What can be acted on has a ref in brackets, valid on this page."""
-    return await world.browser.do(lambda view: view.tree())
+    return await world.browser.look(lambda view: view.tree())
 
 
 @register_tool(annotations={"readOnlyHint": True})
 async def current_page(world: InWorld) -> dict[str, Any]:
     """Address, title and text of the page."""
-    return await world.browser.do(lambda view: view.text())
+    return await world.browser.look(lambda view: view.text())
 
 
 @register_reward
 def task_reward(world: InWorld) -> dict[str, Any]:
-    """1.0 when the site's state is exactly what the task asks for."""
+    """1.0 when the site's state is exactly what the task asks for. Without a browser there is no verdict."""
+    world.browser.check()
     return world.episode.verdict()
 
 
@@ -182,6 +230,7 @@ async def play_gold(world: InWorld, context: Context) -> dict[str, Any]:
     """Do the task with the tools that an agent has."""
     _needs_validation(context, "play_gold")
     tools: dict[str, Any] = {"goto": goto, "click": click, "type": type_text, "select": select}
+    tools |= {"answer_dialog": answer_dialog, "switch_tab": switch_tab, "close_tab": close_tab}
     for one in world.episode.assignment.gold:
         await tools[one["tool"]](**one["arguments"], world=world)
     return {"steps": len(world.episode.assignment.gold)}

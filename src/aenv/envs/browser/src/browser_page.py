@@ -17,12 +17,12 @@ from urllib.parse import urljoin, urlsplit
 from browser_site import HOME
 from browser_tree import Tree, tree_of
 
-from aenv import ToolError
+from aenv import NotJudged, ToolError
 
 _SIZE = {"width": 1280, "height": 800}
 _ACTION = 5.0  # seconds until an element must be there and free to act on
 _NAVIGATION = 15.0
-_SETTLING = 5.0
+SETTLING = 5.0
 _TRIES = 5
 _ANSWER = 3.0  # seconds until a page that is not stuck has answered
 _BODY = 0.3
@@ -31,16 +31,6 @@ _MOST_ELEMENTS = 15_000  # of a page whose tree is made in seconds
 _TALLEST = 10_000  # pixels of a picture
 _REF = re.compile(r"e[0-9]{1,6}")
 _MARK = "data-aenv-ref"
-# One page an instance: what would open another opens in this one.
-_ONE_PAGE = """
-window.open = url => { if (url) location.href = url; return null; };
-document.addEventListener("click", event => {
-  const link = event.target.closest && event.target.closest("[target]");
-  if (link) link.target = "_self";
-}, true);
-const press = HTMLElement.prototype.click;
-HTMLAnchorElement.prototype.click = function () { this.target = "_self"; press.call(this); };
-"""
 # What Playwright logs while it waits, and what that means.
 _REASONS = {
     "intercepts pointer events": ": another element covers it",
@@ -68,23 +58,33 @@ class View:
         page.on("response", self._answered)
         page.on("requestfinished", self._ended)
         page.on("requestfailed", self._ended)
-        page.on("dialog", self._accept)
         page.on("download", self._refused)
-        page.on("popup", self._appeared)
         page.on("framenavigated", self._left)
 
     @property
     def is_alive(self) -> bool:
         return not (self._has_crashed or self._page.is_closed())
 
-    async def close(self) -> None:
-        await self._page.context.close()
+    @property
+    def url(self) -> str:
+        return str(self._page.url)
 
-    async def left(self) -> Any:
-        """The context, with its cookies, when the page itself is closed."""
+    async def title(self) -> str:
+        return str(await self._page.title())
+
+    async def to_front(self) -> None:
+        await self._page.bring_to_front()
+
+    async def count_pages(self) -> int:
+        """How many pages the browser has, with those that have only just been opened."""
+        own = (await self._session.send("Target.getTargetInfo"))["targetInfo"].get("browserContextId")
+        found = (await self._session.send("Target.getTargets"))["targetInfos"]
+        return sum(one["type"] == "page" and one.get("browserContextId") == own for one in found)
+
+    async def left(self) -> None:
+        """Close the page; cookies stay."""
         with contextlib.suppress(playwright().Error):  # it has crashed
             await self._page.close()
-        return self._page.context
 
     async def excuse(self, error: Exception) -> str:
         """Why a call has failed. A page that is stuck is closed: nothing else gets a browser away from it."""
@@ -97,7 +97,8 @@ class View:
         except TimeoutError:
             pass
         await self.left()
-        return "the page did not answer any more and was closed; the next call begins with the site's first page"
+        shown = "the next call shows another tab, or the site's first page"
+        return f"the page did not answer any more and was closed; {shown}"
 
     async def goto(self, url: str) -> dict[str, Any]:
         target = _address(url, self._page.url)
@@ -186,7 +187,7 @@ class View:
         """Wait until what an action has begun is done: requests, a new page, a frame. Then say where one is."""
         self._moves = 0
         try:
-            async with asyncio.timeout(_SETTLING):
+            async with asyncio.timeout(SETTLING):
                 await self._frame()
                 while self._requests:
                     self._change.clear()
@@ -293,10 +294,6 @@ class View:
     def _crashed(self, page: Any) -> None:
         self._has_crashed = True
 
-    async def _appeared(self, popup: Any) -> None:
-        with contextlib.suppress(playwright().Error):  # it has closed itself
-            await popup.close()
-
     def _begun(self, request: Any) -> None:
         if request.resource_type not in ("eventsource", "websocket", "media"):
             self._requests.add(request)
@@ -315,28 +312,13 @@ class View:
             self._moves += 1
             self._tree = Tree()  # its nodes are of another document
 
-    async def _accept(self, dialog: Any) -> None:
-        self._told.setdefault("dialogs", []).append(f"{dialog.type}, accepted: {dialog.message[:500]}")
-        with contextlib.suppress(playwright().Error):  # the page has gone with it
-            await dialog.accept(dialog.default_value)
-
     def _refused(self, download: Any) -> None:
         self._told.setdefault("downloads", []).append(f"{download.suggested_filename[:200]}, refused")
 
 
 async def new_context(browser: Any) -> Any:
     """What pages share; without cookies at first."""
-    context = await browser.new_context(viewport=_SIZE, accept_downloads=False, locale="en-GB")
-    await context.add_init_script(_ONE_PAGE)
-    return context
-
-
-async def opened(context: Any) -> View:
-    """The site's first page."""
-    page = await context.new_page()
-    view = View(page, await context.new_cdp_session(page))
-    await view.goto(HOME)
-    return view
+    return await browser.new_context(viewport=_SIZE, accept_downloads=False, locale="en-GB")
 
 
 def _address(url: str, current: str) -> str:
@@ -357,7 +339,8 @@ def playwright() -> Any:
     try:
         return importlib.import_module("playwright.async_api")
     except ImportError:
-        raise ToolError("Playwright is not installed; the environment's requirements.txt asks for it") from None
+        why = "Playwright is not installed; the environment's requirements.txt asks for it"
+        raise NotJudged("not_ready", why) from None
 
 
 def plain(message: str) -> str:

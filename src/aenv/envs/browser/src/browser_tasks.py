@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from browser_hall import Papers, Permits
 from browser_market import Rooms, Shop, Trains
 from browser_office import Account, Contact, Inbox
 from browser_records import Board, Directory
@@ -21,6 +22,8 @@ TASKS: dict[str, type[Section]] = {
     "room-wizard": Rooms,
     "directory-search": Directory,
     "works-board": Board,
+    "permit-fee": Permits,
+    "council-papers": Papers,
 }
 DEFAULT = "contact-form"
 SPLITS = {"test": (0,), "train": (1, 2, 3, 4)}

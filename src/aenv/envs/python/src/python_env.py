@@ -16,19 +16,24 @@ from typing import Annotated, Any
 import python_packages
 from python_interpreter import GRACE, Ended, Interpreter
 
-from aenv import Context, Depends, Image, ToolError, register_reset, register_tool
+from aenv import Context, Depends, Image, ToolError, register_reset, register_start, register_tool
 
 _SECONDS_FOR_VARIABLES = 10.0
 
 
 class Session:
-    """The interpreter of an instance: begun at the first code, and again when it has ended."""
+    """The interpreter of an instance: begun with it, and again when it has ended."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._interpreter: Interpreter | None = None
         self._packages: Path | None = None
         self._turn = asyncio.Lock()
+
+    async def begin(self) -> None:
+        """Start the interpreter, without waiting until it has started."""
+        async with self._turn:
+            self._ready()
 
     async def run(self, code: str, timeout: float) -> dict[str, Any]:
         """Run code; one after the other, when several are asked for at a time."""
@@ -105,6 +110,12 @@ async def open_session(context: Context) -> AsyncIterator[Session]:
 
 
 CurrentSession = Annotated[Session, Depends(open_session)]
+
+
+@register_start
+async def start_interpreter(session: CurrentSession) -> None:
+    """Start the interpreter while the create is answered."""
+    await session.begin()
 
 
 @register_tool

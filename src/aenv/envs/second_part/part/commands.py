@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from aenv import Context, register_function
-from aenv.errors import InvalidRequest, NotFound, TooLarge
-from aenv.sandbox import system
+from aenv.base.errors import InvalidRequest, NotFound, TooLarge
+from aenv.isolation.sandbox import system
 
 TIMED_OUT, NOT_EXECUTABLE, NOT_FOUND = 124, 126, 127  # the exit codes that shells and timeout(1) use
 MAX_OUTPUT_BYTES = 4 << 20  # of each stream
@@ -116,6 +116,9 @@ class Output:
         self._pipe.close()
 
 
+# With vfork the thread that starts a command blocks all signals until the command runs. The kernel does not drop a
+# signal to the first process of a pid namespace that is blocked so: another thread gets it, and the process ends.
+subprocess._USE_VFORK = False
 children = Children()
 # Commands are whoever's; none of them may look into this process, or change it.
 system.prctl(system.PR_SET_DUMPABLE, 0)

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from aenv import Context, register_function
-from aenv.errors import StartFailed
-from aenv.sandbox.places import ORIGINAL
+from aenv.base.errors import StartFailed
+from aenv.isolation.sandbox.places import ORIGINAL
 
 from .commands import Output, answered, children, end_session, exit_code, pids
 

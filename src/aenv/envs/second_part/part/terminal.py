@@ -14,7 +14,7 @@ import termios
 from pathlib import Path
 
 from aenv import Context, register_function
-from aenv.errors import NotFound
+from aenv.base.errors import NotFound
 
 from .commands import children
 from .screen import COLUMNS, ROWS, Screen

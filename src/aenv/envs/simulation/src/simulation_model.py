@@ -21,7 +21,7 @@ from simulation_scenario import Scenario
 from simulation_schema import Wrong
 from simulation_world import State, Turn
 
-from aenv import ToolError
+from aenv import NotJudged, ToolError
 
 DEFAULT_BASE = "https://api.openai.com/v1"
 _ATTEMPTS = 3
@@ -59,12 +59,12 @@ class Model:
     async def play(self, turn: Turn) -> tuple[str, State]:
         messages = self._messages(turn)
         demands_json = True
-        problem = ""
+        problem, outcome = "", "invalid"
         for number in range(_ATTEMPTS):
             try:
                 said = await asyncio.to_thread(self._ask, messages, demands_json)
             except _Refused as error:
-                problem = str(error)
+                problem, outcome = str(error), "not_ready"
                 if not error.can_be_retried:
                     break
                 demands_json = demands_json and not error.is_bad_request  # not every server knows the demand
@@ -74,10 +74,11 @@ class Model:
                 words, changes = _read(said)
                 return words, turn.attempt(changes)
             except Wrong as error:
-                problem = f"its answer was not valid: {error}"
+                problem, outcome = f"its answer was not valid: {error}", "invalid"
                 again = f"That was not valid: {error}. Reply with one JSON object as described."
                 messages = [*messages, _message("assistant", said[:_MOST_WORDS]), _message("user", again)]
-        raise ToolError(f"the model {self.name!r} that plays the world gave no valid answer: {problem}")
+        why = f"the model {self.name!r} that plays the world gave no valid answer: {problem}"
+        raise NotJudged(outcome, why)
 
     def _messages(self, turn: Turn) -> list[dict[str, str]]:
         rules = "\n".join(f"- {rule}" for rule in self._scenario.rules) or "- none but common sense"

@@ -15,7 +15,7 @@ from simulation_scenario import Scenario
 from simulation_schema import Wrong, check, is_below, read
 from simulation_script import changed, holds, play
 
-from aenv import ToolError
+from aenv import NotJudged, ToolError
 
 _REMEMBERED = 12  # turns that a model is told again
 State = dict[str, Any]
@@ -40,7 +40,7 @@ class Player(Protocol):
     name: str
 
     async def play(self, turn: Turn) -> tuple[str, State]:
-        """What the agent observes, and the new state. ToolError when there is no answer."""
+        """What the agent observes, and the new state. ToolError, or NotJudged, when there is no answer."""
         ...
 
 
@@ -52,9 +52,10 @@ class Script:
     def __init__(self, scenario: Scenario) -> None:
         if not scenario.is_scripted:
             lacking = [name for name, action in scenario.actions.items() if not action.script]
-            raise ToolError(
+            why = (
                 f"scenario {scenario.name!r} has no script for {', '.join(lacking)}; set SIMULATION_LLM to a model"
             )
+            raise NotJudged("not_ready", why)
         self._scenario = scenario
 
     async def play(self, turn: Turn) -> tuple[str, State]:
@@ -75,7 +76,7 @@ class World:
         self._state: State = copy.deepcopy(scenario.state)
         self._turns: list[dict[str, Any]] = []
         self._is_finished = False
-        self._failure = ""
+        self._failure: ToolError | NotJudged | None = None
         self._turn = asyncio.Lock()
 
     @property
@@ -95,10 +96,10 @@ class World:
         turn = Turn(action, given, copy.deepcopy(self._state), self._turns[-_REMEMBERED:], self._attempt(action))
         try:
             words, self._state = await self._player.play(turn)
-        except ToolError as error:
-            self._failure = error.message
+        except (ToolError, NotJudged) as error:
+            self._failure = error
             raise
-        self._failure = ""
+        self._failure = None
         self._turns.append({"action": action, "arguments": given, "observation": words})
         return {"observation": words, **self._progress()}
 
@@ -126,7 +127,8 @@ class World:
         verdict: dict[str, Any] = {"reward": float(is_reached), "goal_reached": is_reached}
         verdict |= {"finished": self._is_finished, "steps": len(self._turns), "world": self._player.name}
         if self._failure and not is_reached:  # the agent could not go on, which is not its fault
-            verdict["invalid"] = f"the world did not answer: {self._failure}"
+            outcome = self._failure.outcome if isinstance(self._failure, NotJudged) else "invalid"
+            raise NotJudged(outcome, f"the world did not answer: {self._failure.message}", verdict)
         return verdict
 
     def _attempt(self, action: str) -> Callable[[dict[str, Any]], State]:

@@ -56,7 +56,8 @@ def main() -> None:
         except BaseException as error:  # boundary: nothing may run on in the child's place
             os.write(2, f"the tests cannot be shut in: {error}\n".encode())
         os._exit(UNCONFINED)
-    os.close(order["pipe"])  # whoever reads it waits for its end
+    if "pipe" in order:
+        os.close(order["pipe"])  # whoever reads it waits for its end
     try:
         code = _wait(child, order["timeout"])
     finally:
@@ -72,9 +73,11 @@ def _become(order: dict[str, Any]) -> None:
     os.lseek(given, 0, os.SEEK_SET)
     for source, target in ((given, 0), (out, 1), (out, 2)):
         os.dup2(source, target)
-    os.closerange(3, order["pipe"])
-    os.closerange(order["pipe"] + 1, 1024)
-    os.set_inheritable(order["pipe"], True)
+    pipe = order.get("pipe", 3)
+    os.closerange(3, pipe)
+    os.closerange(pipe + ("pipe" in order), 1024)
+    if "pipe" in order:
+        os.set_inheritable(pipe, True)
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_FILE_BYTES, _MOST_FILE_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.chdir(order["folder"])

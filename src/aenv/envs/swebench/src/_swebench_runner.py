@@ -1,4 +1,7 @@
-"""Runs the tests of an instance in a process of its own, and says on a pipe how each ended.
+"""Runs the tests of an instance in a process of its own, and says on a pipe how each ended: a control.
+
+A control only refuses. The outcomes are those of a plain run, which nothing of this takes part in: modules that
+are loaded before the tests change what some tests do. So nothing is imported here that pytest may never import.
 
 It runs under the interpreter of the tested project, which may be as old as Python 3.5: hence the syntax. The
 tested code is in the same process and cannot be shut out of it; but what it prints counts for nothing, what it
@@ -49,6 +52,17 @@ def names_of(name: str, repo: str = "") -> "list[str]":
     return list(dict.fromkeys(found))
 
 
+def unittest_names(name: str) -> "list[str]":
+    """A test's name as it is, as Python 3.11 has it, and as those before it do."""
+    match = re.match(r"(\w+) \((.*)\)$", name)
+    found = [name]
+    if match:
+        method, owner = match.groups()
+        short = owner[: -len(method) - 1] if owner.endswith("." + method) else owner
+        found += [method + " (" + short + ")", method + " (" + short + "." + method + ")"]
+    return list(dict.fromkeys(found))
+
+
 def is_cut(expected: str) -> bool:
     """Whether an expected name ends within its parameters."""
     return expected.count("[") > expected.count("]")
@@ -66,13 +80,7 @@ def main() -> None:
     say({"event": "begin"})
     os.chdir(order["folder"])
     run = {"pytest": _pytest, "django": _django, "sympy": _sympy}[order["runner"]]
-    try:
-        code = run(order, say)
-    except ImportError as error:
-        if getattr(error, "name", "") not in ("pytest", "_pytest"):
-            raise
-        say({"event": "missing", "what": "pytest"})
-        code = 3
+    code = run(order, say)
     say({"event": "end", "code": code})
     sys.stdout.flush()
     os._exit(code)  # what the tested code wants to do at exit could change it
@@ -106,29 +114,48 @@ def _channel(pipe: int, key: str) -> Any:
 
 
 def _watch(modules: "tuple[str, ...]") -> Any:
-    """Gives what of the deciding code is no longer what it is now."""
-    known = []
+    """Gives what of the deciding code is not what it was: as it is now, or in its file where it is not loaded."""
+    known, unloaded = [], []
     for module, owner, name in _DECIDING:
         if module.split(".")[0] not in modules:
             continue
-        try:
-            __import__(module)
-        except ImportError:
-            continue
-        home = sys.modules[module]  # type: Any
-        place = getattr(home, owner, None) if owner else home
-        found = vars(place).get(name) if place is not None else None
-        if found is not None:
-            known.append((place, name, found, _code(found)))
+        if module in sys.modules:
+            place, found = _found(module, owner, name)
+            if found is not None:
+                known.append((place, name, found, _code(found)))
+        elif module == "unittest.case":
+            unloaded.append((module, owner, name))
+    codes = _codes_of(os.path.join(os.path.dirname(os.__file__), "unittest", "case.py")) if unloaded else {}
 
     def changed() -> str:
         for place, name, found, code in known:
             now = vars(place).get(name)
             if now is not found or _code(now) is not code:
                 return getattr(place, "__name__", "") + "." + name
+        for module, owner, name in unloaded:
+            expected = codes.get((owner, name))
+            if module in sys.modules and expected and _code(_found(module, owner, name)[1]) not in expected:
+                return owner + "." + name
         return ""
 
     return changed
+
+
+def _found(module: str, owner: str, name: str) -> "tuple[Any, Any]":
+    home = sys.modules[module]  # type: Any
+    place = getattr(home, owner, None) if owner else home
+    return place, vars(place).get(name) if place is not None else None
+
+
+def _codes_of(file: str) -> "dict[tuple[str, str], list[Any]]":
+    """The code of the methods in a file, by class and name, without loading it."""
+    found = {}  # type: dict[tuple[str, str], list[Any]]
+    if os.path.isfile(file):
+        module = compile(_bytes(file), file, "exec", dont_inherit=True)
+        for owner in (const for const in module.co_consts if hasattr(const, "co_name")):
+            for inner in (const for const in owner.co_consts if hasattr(const, "co_name")):
+                found.setdefault((owner.co_name, inner.co_name), []).append(inner)
+    return found
 
 
 def _rewritten(files: "list[str]") -> Any:
@@ -155,16 +182,20 @@ def _code(function: Any) -> Any:
 
 
 def _pytest(order: "dict[str, Any]", say: Any) -> int:
-    sys.path[:0] = order["first"]  # only where the tested project is pytest itself
     import pytest
 
-    changed, rewritten = _watch(("_pytest", "unittest")), _rewritten(order["files"])
-    sys.path[:0] = order["paths"]
+    rewritten, watches = _rewritten(order["files"]), []  # type: Any, list[Any]
+    sys.path.insert(0, order["folder"])  # as `python -m pytest` has it
     expected, repo, canaries = set(order["expected"]), order["repo"], order["canaries"]
     cuts = tuple(name for name in expected if is_cut(name))
     told = set()
 
     class Outcomes:
+        def pytest_plugin_registered(self) -> None:
+            # First called when pytest is loaded, and no code of the repository.
+            if not watches:
+                watches.append(_watch(("_pytest", "unittest")))
+
         @pytest.hookimpl(trylast=True)
         def pytest_collection_modifyitems(self, config: Any, items: "list[Any]") -> None:
             kept, last, left = [], [], []
@@ -184,16 +215,12 @@ def _pytest(order: "dict[str, Any]", say: Any) -> int:
             if rewritten(collector.nodeid):
                 say({"event": "changed", "what": collector.nodeid})
 
-        def pytest_collectreport(self, report: Any) -> None:
-            if report.failed:
-                say({"event": "uncollected", "what": report.nodeid, "text": str(report.longrepr)[-2000:]})
-
         @pytest.hookimpl(trylast=True)
         def pytest_runtest_logreport(self, report: Any) -> None:
             status = _status(report)
             if status:
                 say({"event": "outcome", "names": names_of(report.nodeid, repo), "status": status})
-            what = changed()
+            what = watches[0]()
             if what and what not in told:
                 told.add(what)
                 say({"event": "changed", "what": what})
@@ -243,7 +270,9 @@ def _django(order: "dict[str, Any]", say: Any) -> int:
     told = set()
 
     def tell(test: Any, status: str) -> None:
-        say({"event": "outcome", "names": _unittest_names(test), "status": status})
+        described = test.shortDescription() if hasattr(test, "shortDescription") else None
+        names = unittest_names(str(test)) + ([described] if described else [])
+        say({"event": "outcome", "names": names, "status": status})
         what = changed()
         if what and what not in told:
             told.add(what)
@@ -266,38 +295,22 @@ def _django(order: "dict[str, Any]", say: Any) -> int:
         return sub(self, test, subtest, error)
 
     setattr(unittest.TestResult, "addSubTest", add_sub)  # noqa: B010
-    os.chdir("tests")
-    sys.path[:0] = [os.getcwd()] + order["paths"]
+    sys.path.insert(0, os.path.join(order["folder"], "tests"))
     settings = ["--verbosity", "2", "--settings=test_sqlite", "--parallel", "1"]
-    sys.argv = ["runtests.py"] + settings + order["files"]
+    sys.argv = ["tests/runtests.py"] + settings + order["files"]
     try:
-        runpy.run_path("runtests.py", run_name="__main__")
+        runpy.run_path("tests/runtests.py", run_name="__main__")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(bool(end.code))
     return 0
 
 
-def _unittest_names(test: Any) -> "list[str]":
-    """As Python 3.11 names a test, as those before it do, and by the first line of what is written below it."""
-    name = str(test)
-    match = re.match(r"(\w+) \((.*)\)$", name)
-    found = [name]
-    if match:
-        method, owner = match.groups()
-        short = owner[: -len(method) - 1] if owner.endswith("." + method) else owner
-        found += [method + " (" + short + ")", method + " (" + short + "." + method + ")"]
-    described = test.shortDescription() if hasattr(test, "shortDescription") else None
-    if described:
-        found.append(described)
-    return list(dict.fromkeys(found))
-
-
 def _sympy(order: "dict[str, Any]", say: Any) -> int:
-    """Functions whose names begin with "test_", called as sympy's own runner does, which sdists lack."""
+    """Functions whose names begin with "test_", called as sympy's own runner does."""
     import importlib
     import traceback
 
-    sys.path[:0] = order["paths"]
+    sys.path.insert(0, order["folder"])
     wanted = set(order["expected"]) | set(order["canaries"])
     rewritten = _rewritten(order["files"])
     found, failures = [], 0
@@ -308,7 +321,7 @@ def _sympy(order: "dict[str, Any]", say: Any) -> int:
             module = importlib.import_module(file[: -len(".py")].replace("/", "."))
         except BaseException:  # boundary: tested code, which may also ask to exit
             failures += 1
-            say({"event": "uncollected", "what": file, "text": traceback.format_exc()[-2000:]})
+            traceback.print_exc()
             continue
         tests = [(file, name, test) for name, test in list(vars(module).items()) if callable(test)]
         found += [one for one in tests if one[1] in wanted]

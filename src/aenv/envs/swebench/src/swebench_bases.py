@@ -5,6 +5,7 @@ The tree of a Docker image is in the second part; `swebench_workplace.py` brings
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -13,7 +14,7 @@ import subprocess
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -32,19 +33,29 @@ class NoBase(Exception):
     """There is no base tree for a record; the message says what is missing and how to get it."""
 
 
-def from_git(record: Record, mirrors: Path, tree: Path) -> str:
-    """Check the record's commit out into `tree`, without any history; what it came from, for the report."""
+def mirror_name(record: Record) -> str:
     owner, _, name = record.repo.partition("/")
-    mirror = mirrors / f"{owner}__{name}.git"
-    if not mirrors.is_dir():
+    return f"{owner}__{name}.git"
+
+
+def mirror_of(record: Record, folders: Sequence[Path]) -> Path | None:
+    """The mirror of a record's repository, in the first folder that has it."""
+    return next((found for folder in folders if (found := folder / mirror_name(record)).is_dir()), None)
+
+
+def from_git(record: Record, folders: Sequence[Path], tree: Path) -> str:
+    """Check the record's commit out into `tree`, without any history; what it came from, for the report."""
+    there = [folder for folder in folders if folder.is_dir()]
+    if not there:
         raise NoBase(
-            f"there is no folder {str(mirrors)!r} in the instance's view; put the mirrors into 'git' in the data "
-            "folder, or let SWEBENCH_GIT_DIR name the folder that holds them"
+            f"there is no folder {str(folders[0])!r} in the instance's view; put the mirrors into 'git' in the "
+            "data folder, or let SWEBENCH_GIT_DIR name the folder that holds them"
         )
-    if not mirror.is_dir():
+    mirror = mirror_of(record, there)
+    if mirror is None:
         raise NoBase(
-            f"no mirror {mirror.name!r} in {str(mirrors)!r}; make it where there is a network: "
-            f"git clone --mirror https://github.com/{record.repo} {mirror.name}"
+            f"no mirror {mirror_name(record)!r} in {str(there[0])!r}; make it where there is a network: "
+            f"git clone --mirror https://github.com/{record.repo} {mirror_name(record)}"
         )
     if not _COMMIT.match(record.base_commit):
         raise NoBase(f"'base_commit' of {record.id!r} is {record.base_commit!r}, which is no commit")
@@ -72,7 +83,7 @@ def _git(mirror: Path, tree: Path, index: Path, words: list[str], record: Record
         raise NoBase(f"{mirror.name!r} cannot give {record.base_commit!r}: {done.stderr.strip()[-300:]}")
 
 
-def from_sdist(record: Record, sdists: Path, tree: Path) -> str:
+def from_sdist(record: Record, sdists: Path | Sequence[Path], tree: Path) -> str:
     """Unpack the record's release into `tree`; its file, for the report."""
     file = sdist_of(record, sdists)
     place = tree.with_name(f"{tree.name}.unpacked")
@@ -95,14 +106,20 @@ def from_sdist(record: Record, sdists: Path, tree: Path) -> str:
     return file.name
 
 
-def sdist_of(record: Record, sdists: Path) -> Path:
-    """The file of the release that stands for a record's commit."""
-    files = {_stem(file.name): file for file in sorted(sdists.glob("*")) if file.name.endswith(_ARCHIVES)}
+def sdist_of(record: Record, sdists: Path | Sequence[Path]) -> Path:
+    """The file of the release that stands for a record's commit; the first folder that has one counts."""
+    if not isinstance(sdists, Path):
+        *others, last = sdists
+        for folder in others:
+            with contextlib.suppress(NoBase):
+                return sdist_of(record, folder)
+        sdists = last
+    files = {stem(file.name): file for file in sorted(sdists.glob("*")) if file.name.endswith(_ARCHIVES)}
     if record.sdist:
-        wanted = _normal(_stem(record.sdist))
+        wanted = _normal(stem(record.sdist))
         if found := next((file for stem, file in files.items() if _normal(stem) == wanted), None):
             return found
-        name, _, version = _stem(record.sdist).rpartition("-")
+        name, _, version = stem(record.sdist).rpartition("-")
         raise NoBase(
             f"no sdist {record.sdist!r} in {str(sdists)!r}; fetch it where there is a network: "
             f"pip download --no-deps --no-binary :all: {name}=={version}"
@@ -121,7 +138,17 @@ def sdist_of(record: Record, sdists: Path) -> Path:
     return max(old)[1]
 
 
-def _stem(name: str) -> str:
+def add(files: Path, tree: Path) -> None:
+    """Copy files into a tree; those that it has stay as they are."""
+    for file in files.rglob("*"):
+        place = tree / file.relative_to(files)
+        if file.is_file() and not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, place)
+
+
+def stem(name: str) -> str:
+    """The name of an archive without what says its kind."""
     return next((name.removesuffix(end) for end in _ARCHIVES if name.endswith(end)), name)
 
 

@@ -9,18 +9,21 @@ import asyncio
 import json
 import secrets
 import shutil
-import sys
-from pathlib import Path
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 
 import _swebench_confine as confine
 import swebench_bases as bases
+import swebench_pythons as pythons
 import swebench_sites as sites
 import swebench_workplace as workplace
-from swebench_grading import Grade, Grader, Place
+from swebench_grading import Grade, Grader
+from swebench_prepare import noted
 from swebench_records import BadRecord, Record
+from swebench_runs import Place
 from swebench_sources import records
 
-from aenv import Context, SecondPart, ToolError
+from aenv import Context, NotJudged, SecondPart, ToolError
 
 BASES = ("docker", "git", "sdist")
 _CONDA = "/opt/miniconda3/envs/testbed"
@@ -53,29 +56,42 @@ class Bench:
 
     @property
     def data(self) -> Path:
-        """The folder of data. ToolError says how to get one."""
+        """The folder of data. NotJudged says how to get one."""
         place = self.variable("SWEBENCH_DATA_DIR")
         if not place or not Path(place).exists():
-            raise ToolError(
+            raise _not_ready(
                 "no data for swebench: run 'aenv data pull swebench --from URL|DIR' (without --from it says what "
                 "to fetch), or set SWEBENCH_DATA_DIR to a folder that has it"
             )
         return Path(place)
 
     @property
-    def base(self) -> str:
-        """Where base trees come from. Left out: an image where there is one, else whatever the data has."""
+    def places(self) -> list[Path]:
+        """Where packages, releases and interpreters are looked for: first where `aenv data prepare` puts them."""
+        prepared = self.variable("SWEBENCH_PREPARED_DATA_DIR")
+        return [*([Path(prepared)] if prepared else []), self.data]
+
+    def base_of(self, record: Record) -> str:
+        """Where the base tree comes from. Left out: what it was prepared with, or whatever the data has."""
         asked = self.variable("SWEBENCH_BASE")
         if asked and asked not in BASES:
             raise ToolError(f"SWEBENCH_BASE is {asked!r}; use one of {', '.join(BASES)}")
         if asked:
             return asked
-        if self._mirrors().is_dir():
+        if prepared := self._prepared(record):
+            return str(noted(prepared)["base"])
+        if any(folder.is_dir() for folder in self._mirrors()):
             return "git"
-        return "sdist" if (self.data / "sdists").is_dir() else "docker"
+        return "sdist" if any((place / "sdists").is_dir() for place in self.places) else "docker"
 
-    def _mirrors(self) -> Path:
-        return Path(self.variable("SWEBENCH_GIT_DIR") or self.data / "git")
+    def _prepared(self, record: Record) -> Path | None:
+        """The folder that `aenv data prepare` has made for a record."""
+        return next((venv for place in self.places if noted(venv := place / "venvs" / record.id)), None)
+
+    def _mirrors(self) -> list[Path]:
+        named = self.variable("SWEBENCH_GIT_DIR")
+        # As in `swebench_prepare.py`: what the named folder lacks was cloned to the other.
+        return [*([Path(named)] if named else []), *(place / "git" for place in self.places)]
 
     def all(self) -> list[Record]:
         return self._read("")
@@ -117,7 +133,7 @@ class Bench:
                 # A folder of its own for each attempt: one that was given up may still be at work in a thread.
                 work = self._context.workspace / ".swebench" / f"{record.id}-{secrets.token_hex(4)}"
                 try:
-                    if self.base == "docker":
+                    if self.base_of(record) == "docker":
                         self._places[key] = await self._from_image(record, work)
                     else:
                         self._places[key] = await asyncio.to_thread(self._from_data, record, work)
@@ -127,20 +143,53 @@ class Bench:
             return self._places[key]
 
     def _from_data(self, record: Record, work: Path) -> Place:
+        prepared = self._prepared(record)
+        if prepared and not record.sdist:
+            record = replace(record, sdist=str(noted(prepared).get("sdist") or ""))
         try:
-            if self.base == "git":
+            if self.base_of(record) == "git":
                 variant = bases.from_git(record, self._mirrors(), work / "base")
             else:
                 # A release is not the commit, and no report may hide it.
-                variant = f"sdist variant: {bases.from_sdist(record, self.data / 'sdists', work / 'base')}"
-            site = sites.build(record, self.data, work / "site")
-        except (bases.NoBase, sites.NoSite, BadRecord) as error:
+                sdists = [place / "sdists" for place in self.places]
+                variant = f"sdist variant: {bases.from_sdist(record, sdists, work / 'base')}"
+            if prepared and (prepared / "tree").is_dir():
+                # What an installation makes in the tree, as far as the tree does not have it.
+                bases.add(prepared / "tree", work / "base")
+            root = sites.source_root(work / "base")
+            python = self._python(record)
+            site = sites.build(record, self.places, work / "site", work / "testbed" / root, python)
+        except (bases.NoBase, sites.NoSite) as error:
+            raise _not_ready(str(error)) from None
+        except BadRecord as error:
             raise ToolError(str(error)) from None
-        readable = (work / "site", site.packages, Path(sys.base_prefix), sites.interpreter())
+        readable = (work / "site", *([site.ready] if site.ready else []), python.prefix, python.path)
         confined = self._is_confined()
         return Place(
-            work / "base", variant, site.python, readable, work, site.packages, None, site.notes, confined
+            base=work / "base",
+            variant=variant,
+            python=site.python,
+            readable=readable,
+            work=work,
+            tree=work / "testbed",
+            packages=site.packages,
+            ready=site.ready,
+            interpreter=python,
+            notes=(f"packages that are not here: {site.missing}",) if site.missing else (),
+            missing=site.missing,
+            is_confined=confined,
         )
+
+    def _python(self, record: Record) -> pythons.Interpreter:
+        """The Python that the record asks for; our own where it asks for none."""
+        minor = pythons.wanted(record.environment)
+        found = pythons.found(minor, self.places, self._context.variables) if minor else pythons.own()
+        if found is None:
+            raise _not_ready(
+                f"{record.id!r} asks for Python {minor}, which this instance does not see; run 'aenv data prepare "
+                f"swebench --instances {record.id}', or let {pythons.VARIABLE} name an interpreter that it sees"
+            )
+        return found
 
     async def _from_image(self, record: Record, work: Path) -> Place:
         """The image's tree and its interpreter, copied here before the agent's first command."""
@@ -154,15 +203,15 @@ class Bench:
         python = Path(conda) / "bin" / "python"
         variant, tree = f"docker {record.image}", Path(workplace.TREE)
         # Images link to interpreters elsewhere at times; ours is no secret.
-        readable = (Path(conda), Path(sys.base_prefix))
-        return Place(work / "base", variant, python, readable, work, None, tree, (), self._is_confined())
+        readable = (Path(conda), pythons.own().prefix)
+        return Place(work / "base", variant, python, readable, work, tree, is_confined=self._is_confined())
 
     def _is_confined(self) -> bool:
         if confine.landlock_version() >= 2:
             return True
         if self.variable("SWEBENCH_UNCONFINED") == "1":
             return False
-        raise ToolError(
+        raise _not_ready(
             "this kernel has no landlock, so the tested code could read the answers; "
             "use Linux 5.19 or later, or accept that with SWEBENCH_UNCONFINED=1"
         )
@@ -190,24 +239,27 @@ class Bench:
 
     async def _python_for_agent(self, second: SecondPart, place: Place) -> dict[str, str]:
         """The variables of the agent's commands: a Python that finds what the tests need."""
-        if place.packages is None:
+        if place.packages is None or place.interpreter is None:
             return {"PATH": f"{self.variable('SWEBENCH_CONDA', _CONDA)}/bin:{_PATH}"}
-        name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+        name = f"python{place.interpreter.minor}"
         packages = f"{workplace.VENV}/lib/{name}/site-packages"
-        base = str(sites.interpreter())
         await workplace.send(second, place.packages, packages)
+        if place.ready:
+            await workplace.send(second, place.ready, f"{workplace.VENV}/ready")
+            await second.write_file(f"{packages}/ready.pth", f"{workplace.VENV}/ready\n")
+        root = sites.source_root(place.base)
+        await second.write_file(f"{packages}/testbed.pth", f"{workplace.TREE}/{root}\n")
+        base = str(place.interpreter.path)
+        if (await second.exec([base, "-c", "import sys"], timeout=60)).exit_code:
+            # Not in the second part's view: a copy of it.
+            await workplace.send(second, place.interpreter.prefix, workplace.PYTHON)
+            base = f"{workplace.PYTHON}/{place.interpreter.path.relative_to(place.interpreter.prefix)}"
+        home = PurePosixPath(base).parent
         await second.write_file(
-            f"{packages}/testbed.pth", "".join(f"{workplace.TREE}/{name}\n" for name in ("src", "lib", ""))
-        )
-        await second.write_file(
-            f"{workplace.VENV}/pyvenv.cfg", f"home = {Path(base).parent}\ninclude-system-site-packages = false\n"
+            f"{workplace.VENV}/pyvenv.cfg", f"home = {home}\ninclude-system-site-packages = false\n"
         )
         links = " && ".join(f"ln -s {base} {workplace.VENV}/bin/{link}" for link in ("python", "python3"))
         await workplace.run(second, f"mkdir -p {workplace.VENV}/bin && rm -f {workplace.VENV}/bin/* && {links}")
-        works = await second.exec([f"{workplace.VENV}/bin/python", "-c", "import sys"], timeout=60)
-        if works.exit_code:  # the interpreter is not in the second part's view: whatever is there then
-            await workplace.run(second, f"rm -rf {workplace.VENV}/bin")
-            return {"PATH": _PATH, "PYTHONPATH": f"{packages}:{workplace.TREE}/src:{workplace.TREE}"}
         return {"PATH": f"{workplace.VENV}/bin:{_PATH}", "VIRTUAL_ENV": workplace.VENV}
 
     @property
@@ -250,6 +302,11 @@ class Bench:
             }
         except (ValueError, AttributeError) as error:
             raise ToolError(f"{str(file)!r} must be {{'gold': {{id: why}}, 'empty': {{…}}}}: {error}") from None
+
+
+def _not_ready(reason: str) -> NotJudged:
+    """Something is missing on this machine; the reason names what to do."""
+    return NotJudged("not_ready", reason)
 
 
 async def open_bench(context: Context) -> Bench:

@@ -16,7 +16,7 @@ from swebench_records import BadRecord, Record, record_of, record_of_text
 from swebench_sealing import restore
 from swebench_workplace import TREE
 
-from aenv import Depends, ToolError, register_function, register_reset, register_reward, register_tool
+from aenv import Depends, NotJudged, ToolError, register_function, register_reset, register_reward, register_tool
 
 _MOST_OUTPUT = 50_000  # characters that a model is shown of what a command prints
 _MOST_LINES = 2000
@@ -140,6 +140,8 @@ async def swebench_reward(
         if model_patch is None:
             model_patch, notes = await bench.patch()
     grade = await bench.grade(record, model_patch, timeout)
+    if grade.not_ready:
+        raise NotJudged("not_ready", grade.not_ready)
     grade.notes += notes
     return grade.report()
 
@@ -155,7 +157,7 @@ async def list_tasks(bench: Own, split: str = "") -> list[dict[str, Any]]:
     for record in found:
         if not split or record.split == split:
             task = {"id": record.id, "variables": {"SWEBENCH_INSTANCE_ID": record.id}, "split": record.split}
-            tasks.append({**task, "datasource": record.image} if bench.base == "docker" else task)
+            tasks.append({**task, "datasource": record.image} if bench.base_of(record) == "docker" else task)
     return tasks
 
 

@@ -1,6 +1,7 @@
 """Logs of test runs, as the harness of the benchmark writes and reads them: what each test's status was.
 
-For grading logs that came from elsewhere. Our own verdicts do not read what the tested code prints.
+For logs of our own plain runs, and for those that came from elsewhere. The tested code can print whatever it
+likes: a log alone proves nothing, and our verdicts ask a control besides.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from _swebench_runner import ERROR, FAILED, PASSED, SKIPPED, XFAIL
+from _swebench_runner import ERROR, FAILED, PASSED, SKIPPED, XFAIL, unittest_names
 from swebench_verdict import Verdict, verdict
 
 _STATUSES = (FAILED, PASSED, SKIPPED, ERROR, XFAIL)
@@ -66,6 +67,16 @@ def statuses_of(text: str, repo: str) -> tuple[Statuses, str]:
         # Lines that say PASSED can be printed by anybody; the exit code comes from the harness.
         return {}, f"the tests ended with exit code {code[1]}, and the log names none that failed"
     return statuses, ""
+
+
+def statuses_printed(text: str, repo: str, runner: str) -> Statuses:
+    """The statuses that a run of our own has printed; a repository that is not known goes by its runner."""
+    by_runner = {"django": _django, "sympy": _sympy}.get(runner, _pytest)
+    found = _PARSERS.get(repo, by_runner)(text)
+    if runner != "django":
+        return found
+    # Python 3.11 and those before it name a test differently, and data sets have either.
+    return {other: status for name, status in found.items() for other in unittest_names(name)}
 
 
 def _summary(text: str, clean: Callable[[str], str] = str) -> Iterator[tuple[str, list[str]]]:

@@ -53,6 +53,7 @@ def is_sealed(path: str) -> bool:
     stem, _, ending = name.rpartition(".")
     if (
         name in _STEERING
+        or path == "bin/test"
         or ending == "pth"
         or any(folder.endswith((".egg-info", ".dist-info")) for folder in folders)
     ):

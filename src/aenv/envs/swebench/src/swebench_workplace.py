@@ -22,6 +22,7 @@ from aenv import SecondPart, ToolError
 
 TREE = "/testbed"
 VENV = "/opt/swebench"
+PYTHON = "/opt/swebench-python"
 _PIECE_BYTES = 8 << 20
 _MOST_CHANGED = 2000
 _MOST_FILE_BYTES = 4 << 20

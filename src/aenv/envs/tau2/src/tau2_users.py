@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from tau2_models import Chat, ModelFailed
 from tau2_prompts import user_prompt
+from tau2_speech import spoken
 from tau2_toolkit import ToolSpec
 
 Json = dict[str, Any]
@@ -56,10 +57,8 @@ class ScriptedUser:
         instructions = scenario["instructions"]
         if isinstance(instructions, str):
             instructions = {"reason_for_call": instructions}
-        self._reason = instructions["reason_for_call"]
-        self._facts = [
-            fact for key in ("known_info", "unknown_info") for fact in _sentences(instructions.get(key))
-        ]
+        self._reason = " ".join(spoken(instructions["reason_for_call"])) or "I need help."
+        self._facts = [fact for key in ("known_info", "unknown_info") for fact in spoken(instructions.get(key))]
         self._tools = tools
         self._patience = patience
         self._idle = 0
@@ -180,10 +179,6 @@ def _results(seen: list[Json]) -> str:
             return "\n".join(f"{name}: {text}" for name, text in zip(names, reversed(results), strict=True))
         results.append(message["content"])
     return ""
-
-
-def _sentences(text: str | None) -> list[str]:
-    return [part.strip() for part in re.split(r"(?<=[.!?])\s+|\n+", text or "") if part.strip()]
 
 
 def _words(text: str) -> set[str]:

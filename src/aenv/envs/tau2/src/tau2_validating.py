@@ -49,8 +49,10 @@ def play_gold(session: Session) -> Json:
 
 def known_exceptions(session: Session) -> dict[str, dict[str, str]]:
     """Tasks whose gold does not get the full reward, and tasks that an empty episode solves."""
-    gold = dict(_MOCK_GOLD) if session.domain == "mock" else {}
-    empty = dict.fromkeys(map(str, _EMPTY.get(session.domain, ())), _NOTHING_TO_DO)
+    # Data of another making has other tasks than the benchmark.
+    there = {task["id"] for task in session.source.tasks} if session.domain in _EMPTY else set()
+    gold = {id: why for id, why in _MOCK_GOLD.items() if session.domain == "mock" and id in there}
+    empty = {id: _NOTHING_TO_DO for id in map(str, _EMPTY.get(session.domain, ())) if id in there}
     if session.settings.judge == "deny":
         judged = {task["id"] for task in session.source.tasks if _is_judged(task)}
         gold |= dict.fromkeys(judged, "TAU2_NL_JUDGE=deny: an assertion in plain language counts, and is denied")

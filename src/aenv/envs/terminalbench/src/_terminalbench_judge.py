@@ -1,7 +1,8 @@
 """The judge of version-1 tests: runs in the second part, by this instance's own Python, and says what came of it.
 
-It is sent there as text, so it uses the standard library alone; pytest where this Python has it. Without pytest,
-tests that are plain functions and methods are run all the same.
+It is sent there as text, so it uses the standard library alone, and pytest, which is one of the requirements of a
+task of a data folder. For tasks of our own, which need no network, tests that are plain functions and methods are
+run without it where this Python has none.
 """
 
 from __future__ import annotations
@@ -114,10 +115,23 @@ def _with_pytest(folder: str, files: list[str]) -> dict[str, Any]:
 
     options = [f"--rootdir={folder}", f"--confcutdir={folder}", "-c", os.devnull, "-rA", "--color=no"]
     options += ["-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist"]
+    options += [
+        word for name in _plugins(os.path.dirname(os.path.dirname(pytest.__file__))) for word in ("-p", name)
+    ]
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         code = pytest.main([*options, *files], plugins=[Listener()])
     return {"tests": found, "output": printed.getvalue(), "exit": int(code)}
+
+
+def _plugins(folder: str) -> list[str]:
+    """The plugins that the task's own scripts install; not those that lie beside aenv by chance."""
+    if folder.startswith(sys.prefix):
+        return []
+    import importlib.metadata
+
+    found = importlib.metadata.distributions(path=[folder])
+    return sorted({entry.value for one in found for entry in one.entry_points if entry.group == "pytest11"})
 
 
 def _plainly(folder: str, files: list[str]) -> dict[str, Any]:

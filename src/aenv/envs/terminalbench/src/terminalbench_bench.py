@@ -41,7 +41,7 @@ async def bench(context: Context, second: SecondPart) -> Bench:
         files = task.folder / ("app" if task.format == VERSION_1 else "environment/app")
         await second.put_folder(_APP, files_below(files), programs_below(files))
         return Bench(task, second, _APP)
-    dockerfiles = ("Dockerfile", "environment/Dockerfile")
+    dockerfiles = ("Dockerfile", "environment/Dockerfile", "client/Dockerfile")
     if not any((task.folder / file).is_file() for file in dockerfiles):
         raise ToolError(f"task {task.id!r} has no Dockerfile; there is nothing to build its root of")
     return Bench(task, second, None)

@@ -5,13 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import terminalbench_yaml
-from terminalbench_bench import AtBench, Bench, execute_command, keystrokes
+from terminalbench_bench import AtBench, Bench, capture_pane, keystrokes
 from terminalbench_cheats import CHEATS
-from terminalbench_tasks import SPLITS, VERSION_1, chosen_task, files_below, programs_below, task_folders
+from terminalbench_tasks import (
+    SPLITS,
+    VERSION_1,
+    chosen_task,
+    files_below,
+    filled_in,
+    programs_below,
+    task_folders,
+)
 
 from aenv import Context, ToolError, register_function
 
 _SOLUTION = "/oracle"
+_ENDED = f"{_SOLUTION}/ended"
+"""A pipe that the terminal writes to when a command has ended."""
+_LONGEST_STEP, _LAST_STEP = 180.0, 10.0  # seconds, unless a step says otherwise
 _STEPS_A_MINUTE = 4
 
 
@@ -55,21 +66,44 @@ async def play_gold(context: Context, at: AtBench) -> dict[str, Any]:
         programs = [script] if task.format == VERSION_1 else programs_below(folder)
         await at.second.put_folder(_SOLUTION, files, programs)
         try:
-            done = await execute_command(at, f"bash {_SOLUTION}/{script}", min(task.agent_seconds, 3600.0))
+            done = await at.second.exec(
+                ["bash", f"{_SOLUTION}/{script}"],
+                timeout=task.agent_seconds,
+                folder=at.folder,
+                variables=filled_in(task.solution_variables, context.variables),
+            )
         finally:
             await at.second.remove(_SOLUTION)
-        return {"task": task.id, **done}
+        return {"task": task.id, "output": done.stdout + done.stderr, "exit_code": done.exit_code}
     if (folder / "solution.yaml").is_file():
         return {"task": task.id, "output": await _typed(at, (folder / "solution.yaml").read_text())}
     raise ToolError(f"task {task.id!r} comes without a solution")
 
 
 async def _typed(at: Bench, text: str) -> str:
-    shown = ""
-    for step in terminalbench_yaml.loads(text) or ():
-        wait = float(step.get("min_timeout_sec") or 0.0) if step.get("block") else 0.0
-        shown = await keystrokes(at, str(step["command"]), bool(step.get("append_enter")), wait)
-    return shown
+    """Type the commands of a solution.yaml, and wait for each as it says: a time, or until it has ended."""
+    await at.second.put_folder(_SOLUTION, {})
+    try:
+        await at.second.exec(["mkfifo", _ENDED])
+        for number, step in enumerate(terminalbench_yaml.loads(text) or (), 1):
+            keys, enters = str(step["command"]), bool(step.get("append_enter"))
+            if step.get("block") and enters:
+                most = float(step.get("max_timeout_sec") or _LONGEST_STEP)
+                if not await _ends(at, f"{keys.rstrip()}; ", most):
+                    raise ToolError(f"step {number} of solution.yaml, {keys!r}, has not ended in {most:g} s")
+            else:
+                await keystrokes(at, keys, enters, float(step.get("min_timeout_sec") or 0.0))
+        # The shell may be behind with what was typed; or run the last of it for good, such as a server.
+        await _ends(at, "", _LAST_STEP)
+        return await capture_pane(at)
+    finally:
+        await at.second.remove(_SOLUTION)
+
+
+async def _ends(at: Bench, keys: str, most: float) -> bool:
+    """Type a command, and return when the shell has ended it; False when that takes too many seconds."""
+    await keystrokes(at, f"{keys}echo > {_ENDED}", True)
+    return (await at.second.exec(["cat", _ENDED], timeout=most)).exit_code == 0
 
 
 @register_function

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import terminalbench_yaml
 
-from aenv import ToolError
+from aenv import NotJudged, ToolError
 
 VERSION_1, HARBOR = "version-1", "harbor"
 SPLITS = (VERSION_1, HARBOR)
 _PLACES = ("", "tasks", "original-tasks")
 _CANARY = re.compile(r"^.*canary.*$", re.IGNORECASE | re.MULTILINE)
+_REFERENCE = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
 _AGENT_SECONDS, _TEST_SECONDS = 900.0, 180.0
 NO_DATA = (
     "no data for terminalbench: run 'aenv data pull terminalbench --from URL|DIR' (without --from it says what to "
@@ -41,6 +42,9 @@ class Task:
     canary: str
     keeps_processes: bool = False
     """Whether its tests look at what the agent has left running."""
+    verifier_variables: dict[str, str] = field(default_factory=dict)
+    """What its tests see; as the task spells it."""
+    solution_variables: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_own(self) -> bool:
@@ -147,7 +151,32 @@ def _harbor(folder: Path) -> Task:
         test_seconds=_seconds((said.get("verifier") or {}).get("timeout_sec"), _TEST_SECONDS),
         facts={name: metadata[name] for name in ("difficulty", "category", "tags") if name in metadata},
         canary=_canary(text, folder),
+        verifier_variables=_table(folder, said, "verifier"),
+        solution_variables=_table(folder, said, "solution"),
     )
+
+
+def _table(folder: Path, said: dict[str, Any], of: str) -> dict[str, str]:
+    """The variables of `[verifier.env]` or `[solution.env]`."""
+    found = (said.get(of) or {}).get("env") or {}
+    if not isinstance(found, dict) or any(isinstance(value, dict | list) for value in found.values()):
+        raise ToolError(f"[{of}.env] of task {folder.name!r} must be a table of texts")
+    return {name: str(value) for name, value in found.items()}
+
+
+def filled_in(spelled: dict[str, str], variables: Any) -> dict[str, str]:
+    """Variables of a task with `${NAME}` and `${NAME:-default}` replaced by those of the instance.
+
+    NotJudged when one is not there: nothing of the host is taken for it.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        given = variables.get(match[1]) or match[2]
+        if given is None:
+            raise NotJudged("not_ready", f"the task needs the variable {match[1]}; create the instance with it")
+        return str(given)
+
+    return {name: _REFERENCE.sub(value, text) for name, text in spelled.items()}
 
 
 def files_below(folder: Path) -> dict[str, bytes]:

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench_bench import AtBench, Bench
-from terminalbench_tasks import VERSION_1, Task, files_below, programs_below
+from terminalbench_tasks import VERSION_1, Task, files_below, filled_in, programs_below
 
-from aenv import AEnvError, Context, ToolError, register_reward
+from aenv import AEnvError, Context, NotJudged, ToolError, register_reward
 
 _TESTS, _LOGS = "/tests", "/logs"
 _MAX_OUTPUT = 100_000  # characters
@@ -63,6 +63,8 @@ class _Ways:
     restores: bool
     checks: bool
     """A reward of test.sh is doubted."""
+    variables: dict[str, str]
+    """What the tests see."""
 
 
 @register_reward
@@ -85,15 +87,22 @@ async def _judged(task_name: str, context: Context, at: Bench) -> dict[str, Any]
         keeps=task.keeps_processes or context.variables.get("TERMINALBENCH_KEEP_PROCESSES") == "1",
         restores=context.variables.get("TERMINALBENCH_RESTORE") != "0",
         checks=context.variables.get("TERMINALBENCH_CROSS_CHECK") != "0",
+        variables={"TEST_DIR": _TESTS, **filled_in(task.verifier_variables, context.variables)},
     )
+    await at.second.processes()  # made here, if it was never used: where that fails, there is nothing to judge
     try:
         await _prepare(at, ways)
-        said = await (_version_1(at) if task.format == VERSION_1 else _harbor(at, ways))
+        said = await (_version_1(at, ways) if task.format == VERSION_1 else _harbor(at, ways))
     except AEnvError as error:  # a full disk, say: then nothing was judged
         said = _invalid(f"the tests could not be run: {error.message}")
     finally:
         problem = await _cleared(at, ways)
-    return {"task_name": task.id, **(_invalid(problem) if problem and "invalid" not in said else said)}
+    if "missing" in said and not problem:
+        raise NotJudged("not_ready", said["error"])
+    return {
+        "task_name": task.id,
+        **(_invalid(problem) if problem and not said.keys() & {"invalid", "sabotaged"} else said),
+    }
 
 
 async def _prepare(at: Bench, ways: _Ways) -> None:
@@ -120,36 +129,39 @@ async def _cleared(at: Bench, ways: _Ways) -> str:
 # Version 1
 
 
-async def _version_1(at: Bench) -> dict[str, Any]:
+async def _version_1(at: Bench, ways: _Ways) -> dict[str, Any]:
     where = at.folder or (await at.second.exec("pwd")).stdout.strip()
-    done = await _own_python(at, folder=_TESTS, workdir=where)
+    before = await _stamps(at, _TESTS)
+    done = await _own_python(at, ways.variables, folder=_TESTS, workdir=where)
     if done.exit_code == _TIMED_OUT:
         return _timeout(at.task)
     match done.answer:
         case {"missing": [_, *_] as missing, "pytest": str(pytest)}:
-            return await _with_image(at, [str(name) for name in missing], pytest)
+            return await _with_image(at, ways, [str(name) for name in missing], pytest)
         case {"changed": [path, *_]}:
-            return _invalid(f"{path!r} of the tests was changed while they ran")
+            return _sabotaged(path)
         case {"tests": dict(tests), "output": str(output), "exit": int(status)}:
             passed = sum(outcome in ("passed", "xfailed") for outcome in tests.values())
             return _scored(passed, len(tests), status, output)
+    if path := _changed(before, await _stamps(at, _TESTS)):
+        return _sabotaged(path)
     return _invalid(f"the judge ended without a verdict: {(done.stderr or done.stdout).strip()[-1000:]}")
 
 
-async def _own_python(at: Bench, **arguments: Any) -> Any:
+async def _own_python(at: Bench, variables: dict[str, str], **arguments: Any) -> Any:
     code = (Path(__file__).parent / "_terminalbench_judge.py").read_text()
-    return await at.second.python(code, arguments, timeout=at.task.test_seconds, variables={"TEST_DIR": _TESTS})
+    return await at.second.python(code, arguments, timeout=at.task.test_seconds, variables=variables)
 
 
 async def _stamps(at: Bench, folder: str) -> dict[str, Any]:
     """What the files of a folder are, so that a change is seen."""
-    match (await _own_python(at, folder=folder, runs=False)).answer:
+    match (await _own_python(at, {}, folder=folder, runs=False)).answer:
         case {"stamps": dict(stamps)}:
             return stamps
     raise ToolError(f"the files of {folder} could not be looked at")
 
 
-async def _with_image(at: Bench, missing: list[str], pytest: str) -> dict[str, Any]:
+async def _with_image(at: Bench, ways: _Ways, missing: list[str], pytest: str) -> dict[str, Any]:
     """By the image's own Python, where the tests import what this instance's does not have."""
     options = [f"--rootdir={_TESTS}", f"--confcutdir={_TESTS}", "-c", "/dev/null", "-p", "no:cacheprovider", "-rA"]
     before = await _stamps(at, _TESTS)
@@ -157,24 +169,24 @@ async def _with_image(at: Bench, missing: list[str], pytest: str) -> dict[str, A
         ["/bin/sh", "-c", _ORIGINAL_PYTHON, "sh", _PYTEST, pytest, *options, "--color=no", _TESTS],
         timeout=at.task.test_seconds,
         folder=at.folder,
-        variables={"TEST_DIR": _TESTS, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        variables={**ways.variables, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
     if done.exit_code == _TIMED_OUT:
         return _timeout(at.task)
     # Only what stands in the summary is pytest's own; above it, tests print what they like.
     summary = done.stdout.rpartition("short test summary info")[2]
     tests = {name: word for word, name in _LINE.findall(summary)}
+    if path := _changed(before, await _stamps(at, _TESTS)):
+        return _sabotaged(path)
     if not tests:
         words = (done.stderr or done.stdout).strip()[-500:]
         if "test session starts" in done.stdout or done.exit_code > _NOT_FOUND:
             return _invalid(f"the tests ended without a verdict (exit code {done.exit_code}): {words}")
         said = _invalid(
-            f"the tests need {', '.join(missing)}, and neither the Python beside aenv nor the image's can run "
-            f"them; install these beside aenv, with pytest: {words}"
+            f"the tests need {', '.join(missing)}: no line of the task's scripts installs that, and the image's "
+            f"own Python cannot run them; install it in the task's Dockerfile, or beside aenv: {words}"
         )
         return {**said, "missing": missing}
-    if path := _changed(before, await _stamps(at, _TESTS)):
-        return _invalid(f"{path!r} of the tests was changed while they ran")
     passed = sum(word in ("PASSED", "XFAIL") for word in tests.values())
     return _scored(passed, len(tests), done.exit_code, done.stdout)
 
@@ -189,11 +201,11 @@ def _changed(before: dict[str, Any], after: dict[str, Any]) -> str:
 async def _harbor(at: Bench, ways: _Ways) -> dict[str, Any]:
     has_tests = any(at.task.tests.rglob("test_*.py"))
     if has_tests and await _lacks_uv(at):
-        return await _version_1(at)
+        return await _version_1(at, ways)
     said = await _scripted(at, ways)
     if said["reward"] > 0 and has_tests and ways.checks:
         await _prepare(at, ways)
-        return _doubted(said, await _version_1(at))
+        return _doubted(said, await _version_1(at, ways))
     return said
 
 
@@ -216,7 +228,7 @@ async def _scripted(at: Bench, ways: _Ways) -> dict[str, Any]:
         folder=at.folder,
         # Behind the image's own programs, for those that it lacks: a Python, and pytest where we have it.
         variables={
-            "TEST_DIR": _TESTS,
+            **ways.variables,
             "PATH": f"{_path()}:{Path(sys.executable).parent}",
             "PYTHONNOUSERSITE": "1",
         },
@@ -227,7 +239,11 @@ async def _scripted(at: Bench, ways: _Ways) -> dict[str, Any]:
     output = done.stdout + done.stderr
     if done.exit_code == _TIMED_OUT:
         return _timeout(at.task)
+    if path := _changed(stamps, await _stamps(at, _TESTS)):
+        return _sabotaged(path)
     reward = await _reward(at)
+    if isinstance(reward, str):
+        return _sabotaged(reward)
     if reward is None:
         return _invalid(f"test.sh wrote no reward (exit code {done.exit_code}): {output.strip()[-1000:]}")
     problem = ""
@@ -235,9 +251,9 @@ async def _scripted(at: Bench, ways: _Ways) -> dict[str, Any]:
         problem = f"test.sh was ended by signal {done.exit_code - _BY_SIGNAL}; somebody else wrote the reward"
     elif left > 0 and not ways.keeps:
         problem = f"{left} processes were left by the tests, which could have written the reward"
-    elif path := _changed(stamps, await _stamps(at, _TESTS)):
-        problem = f"{path!r} of the tests was changed while they ran"
-    elif f"{_LOGS}/verifier/reward" in done.stderr or done.truncated:
+    elif f"{_LOGS}/verifier/reward" in done.stderr and reward > 0:
+        return _sabotaged(f"{_LOGS}/verifier/reward.txt")  # which test.sh could not write
+    elif done.truncated:
         problem = f"test.sh may not have been able to write its reward: {done.stderr.strip()[-1000:]}"
     if problem and reward > 0:
         return _invalid(problem)
@@ -246,6 +262,8 @@ async def _scripted(at: Bench, ways: _Ways) -> dict[str, Any]:
 
 def _doubted(said: dict[str, Any], checked: dict[str, Any]) -> dict[str, Any]:
     """What test.sh said, if the tests say no less: all of them for the full reward, some for a part of it."""
+    if "sabotaged" in checked:
+        return checked
     if "missing" in checked or checked["reward"] == 1.0 or (said["reward"] < 1.0 and checked["score"] > 0):
         return said
     why = checked.get("error") or checked.get("raw_output") or ""
@@ -259,15 +277,15 @@ def _path() -> str:
     return "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-async def _reward(at: Bench) -> float | None:
-    """What test.sh has written: a number, or an object with one."""
+async def _reward(at: Bench) -> float | str | None:
+    """What test.sh has written: a number, or an object with one. A path, if another program has made that."""
     stamps = await _stamps(at, f"{_LOGS}/verifier")
     for name in _REWARDS:
         if name not in stamps:
             continue
         mode, links, *_ = stamps[name]
         if not (stat.S_ISREG(mode) and mode & stat.S_IWUSR and links == 1):
-            return None  # nothing that a shell leaves that has just written it
+            return f"{_LOGS}/verifier/{name}"  # nothing that a shell leaves that has just written it
         try:
             said: Any = json.loads(await at.second.read_file(f"{_LOGS}/verifier/{name}"))
         except ValueError:
@@ -292,6 +310,16 @@ def _scored(passed: int, total: int, status: int, output: str) -> dict[str, Any]
 def _timeout(task: Task) -> dict[str, Any]:
     why = f"the tests took more than {task.test_seconds:g} s"
     return {"status": "timeout", "score": 0.0, "reward": 0.0, "error": why}
+
+
+def _sabotaged(path: str) -> dict[str, Any]:
+    """A verdict, and no lack of one: or agents that would fail could keep out of the mean.
+
+    Who did it is known: the tests and the reward are new in each verdict, and what runs beside the task's own
+    scripts was made by the agent. Where those scripts do it themselves, the self-check of the task fails.
+    """
+    why = f"{path!r} was changed while the tests ran"
+    return {"status": "sabotaged", "score": 0.0, "reward": 0.0, "error": why, "sabotaged": path}
 
 
 def _invalid(why: str) -> dict[str, Any]:

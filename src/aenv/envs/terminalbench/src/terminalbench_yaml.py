@@ -58,8 +58,13 @@ class _Reader:
         self.at += 1
         return self._scalar(line, least)
 
-    def _indent(self) -> int:
-        return len(self.lines[self.at]) - len(self.lines[self.at].lstrip(" "))
+    def _indent(self, number: int | None = None) -> int:
+        line = self.lines[self.at if number is None else number]
+        return len(line) - len(line.lstrip(" "))
+
+    def _next_text(self) -> int | None:
+        """The number of the next line that is not blank."""
+        return next((number for number in range(self.at, len(self.lines)) if self.lines[number].strip()), None)
 
     def _list(self, indent: int) -> list[Any]:
         found: list[Any] = []
@@ -126,10 +131,11 @@ class _Reader:
         if text[0] in "&*!|>%@`":
             self.at -= 1
             raise self.error(f"{text[:20]!r} is not supported")
-        while self.at < len(self.lines) and self.lines[self.at].strip() and self._indent() >= least:
+        while (line := self._next_text()) is not None and self._indent(line) >= least:
+            breaks, self.at = line - self.at, line  # blank lines are the line breaks of the text
             if _KEY.match(self.lines[self.at].strip()):
                 raise self.error("a key stands within a text")
-            text = f"{text} {self.lines[self.at].strip()}"
+            text = f"{text}{chr(10) * breaks or ' '}{self.lines[self.at].strip()}"
             self.at += 1
         return _plain(re.split(r"\s#", text)[0].strip())
 

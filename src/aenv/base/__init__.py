@@ -1,0 +1,1 @@
+"""The floor: what every other part of aenv may use, and what uses none of them."""

@@ -1,0 +1,1 @@
+"""The commands of `aenv`: a module each, loaded when it is run."""

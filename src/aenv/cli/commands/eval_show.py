@@ -1,0 +1,37 @@
+"""`aenv eval show`: a file of results as a table, and as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .. import output
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command("show")
+@click.argument("file", type=_FILE)
+@click.option("--out", type=_FILE, metavar="PICTURE.svg", help="Draw the rewards by task into this file.")
+def command(file: Path, out: Path | None) -> None:
+    """Show the results of an evaluation: what came of each task, and all together.
+
+    The best tasks stand first, and those that were not judged last. Steps and seconds are means of the attempts.
+    """
+    from ...rollouts import overview, pictures, results, summaries
+
+    if out and out.suffix.lower() != ".svg":
+        raise output.Failure(
+            f"{str(out)!r}: pictures are SVG files; use a name that ends with .svg",
+            hint=f"--out {out.with_suffix('.svg')}",
+            exit_code=2,
+        )
+    found = results.read(file)
+    rows, heading = overview.rows(found), overview.heading(found) or file.name
+    output.talk(heading)
+    output.table(overview.HEADERS, [row.cells for row in rows])
+    output.data(f"\n{summaries.table(found, output.width())}")
+    if out:
+        out.write_text(pictures.svg(f"{heading}: rewards by task", rows), encoding="utf-8")
+        output.talk(f"picture: {out}")

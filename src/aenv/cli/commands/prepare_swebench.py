@@ -1,0 +1,69 @@
+"""`aenv data prepare swebench`: what its records need, such as interpreters and packages; and self-checks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ...base import settings
+from .. import connection, output, parameters
+
+_NAME = "swebench"
+_LIMIT = 3 * 3600.0  # seconds for the self-check of one record: large suites run several times
+
+
+@click.command(_NAME)
+@click.option("--instances", metavar="ID,…", help="These tasks.  [default: all of the data]")
+@click.option(
+    "--base", type=click.Choice(["sdist", "git"]), default="sdist", show_default=True, help="Of base trees."
+)
+@click.option("--no-self-check", is_flag=True, help="Prepare, and make no self-checks.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Self-checks to make in parallel.",
+)
+@parameters.formats
+@connection.options
+def command(
+    instances: str | None,
+    base: str,
+    no_self_check: bool,
+    concurrency: int,
+    as_json: bool,
+    gateway: connection.Gateway,
+) -> int:
+    """Make ready what tasks need: releases or mirrors, interpreters and packages.
+
+    Each task gets a virtual environment in the home folder, which instances see read-only. What is ready is left
+    as it is, so that the same command goes on where it was interrupted. Then each task is checked: its reference
+    solution must pass, and doing nothing must not. The exit code is 1 when a task is not ready.
+    """
+    from ...artifacts.data import prepare
+    from ...rollouts import places, preparation
+    from ...rollouts.instances import Place
+    from ...rollouts.task import Wanted
+
+    ids = [id.strip() for id in (instances or "").split(",") if id.strip()]
+    rows: list[dict[str, str]] = []
+    for one in prepare.prepare(_NAME, settings.home(), ids, base, output.talk):
+        output.talk(f"{one.id}: {f'not ready: {one.failed}' if one.failed else 'ready'}")
+        rows.append({"id": one.id, "base": one.ready, "check": "", "reason": one.failed})
+    ready = {row["id"]: row for row in rows if row["base"]}
+    if ready and not no_self_check:
+        place = Place(str(prepare.preparable(_NAME).ref), gateway.url, gateway.api_key, limit=_LIMIT)
+        for found in preparation.prepared(places.known(place), Wanted([*ready]), concurrency, _tell):
+            ready[found["task"]].update(check=found["self_check"], reason=found["reason"])
+    if as_json:
+        output.json(rows)
+    else:
+        output.table(("Id", "Base", "Self-check", "Reason"), [(*row.values(),) for row in rows])
+    return int(any(not row["base"] or row["check"] not in ("", *preparation.READY) for row in rows))
+
+
+def _tell(found: dict[str, Any]) -> None:
+    output.talk(f"{found['task']}: self-check {found['self_check']}")

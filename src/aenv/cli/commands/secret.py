@@ -1,0 +1,65 @@
+"""`aenv secret`: values that a gateway keeps under a name, and gives to instances as variables."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from .. import connection, output
+from ..connection import Gateway
+from ..groups import Group
+
+
+@click.group("secret", cls=Group)
+def command() -> None:
+    """Set, list and remove your secrets: values that instances get as variables, and that are never shown."""
+
+
+@command.command("set")
+@click.argument("name")
+@connection.options
+def set_(gateway: Gateway, name: str) -> None:
+    """Keep a value under NAME. It is asked for, or read from a pipe, without the line break at its end."""
+    value = _ask()
+    if not value:
+        raise output.Failure("the value is empty", hint=f"aenv secret rm {name}, to remove a secret")
+    gateway.run(lambda api: api.call("PUT", _path(name), {"value": value}))
+    output.talk(f"set the secret {name!r}; instances that run keep the value that they have")
+
+
+@command.command("list")
+@connection.options
+@connection.formats
+def list_(gateway: Gateway, as_json: bool) -> None:
+    """List the names of your secrets, and when they were set."""
+    found: list[dict[str, Any]] = gateway.run(lambda api: api.call("GET", "/secret"))
+    if as_json:
+        output.json(found)
+    elif found:
+        rows = [(one["name"], output.minute(one["created_at"]), output.minute(one["updated_at"])) for one in found]
+        output.table(("Name", "Created", "Updated"), rows)
+    else:
+        output.talk("no secrets; 'aenv secret set NAME' makes one")
+
+
+@command.command("rm")
+@click.argument("name")
+@connection.options
+def rm(gateway: Gateway, name: str) -> None:
+    """Remove a secret. Instances that run keep its value."""
+    gateway.run(lambda api: api.call("DELETE", _path(name)))
+    output.talk(f"removed the secret {name!r}")
+
+
+def _path(name: str) -> str:
+    return f"/secret/{quote(name, safe='')}"
+
+
+def _ask() -> str:
+    if not sys.stdin.isatty():
+        return sys.stdin.read().removesuffix("\n").removesuffix("\r")
+    value: str = click.prompt("Value", default="", show_default=False, hide_input=True, err=True)
+    return value

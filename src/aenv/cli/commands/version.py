@@ -1,0 +1,47 @@
+"""`aenv version`: which aenv this is, where it was installed from, and what it runs on."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from .. import output
+
+
+@click.command("version")
+@click.option("-s", "--short", is_flag=True, help="Print the number alone.")
+@click.option("-j", "--json", "as_json", is_flag=True, help="Print JSON.")
+def command(short: bool, as_json: bool) -> None:
+    """Print the version of aenv and where it was installed from, and the versions of Python and the platform."""
+    from aenv import __version__
+
+    python = ".".join(map(str, sys.version_info[:3]))
+    if short:
+        output.data(__version__)
+    elif as_json:
+        values = {"version": __version__, "python": python, "platform": sys.platform, "installed_from": _source()}
+        output.json(values)
+    else:
+        output.data(f"aenv {__version__} (Python {python}, {sys.platform}), installed from {_source()}")
+
+
+def _source() -> str:
+    """Where the installer took the package from, as it wrote that down (PEP 610)."""
+    import json
+    from importlib import metadata
+    from pathlib import Path
+    from urllib.parse import unquote
+
+    try:
+        written = metadata.distribution("aenvironment").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        return f"nowhere: it runs from '{Path(__file__).parents[3]}'"
+    if written is None:
+        return "a package index"
+    told = json.loads(written)
+    path = unquote(told["url"].removeprefix("file://"))
+    if "vcs_info" in told:
+        return f"'{path}' at {told['vcs_info'].get('commit_id', 'an unknown commit')}"
+    is_editable = told.get("dir_info", {}).get("editable", False)
+    return f"'{path}'{' (editable)' if is_editable else ''}"

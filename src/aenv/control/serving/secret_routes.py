@@ -1,0 +1,64 @@
+"""The routes of secrets: they are set, listed by name and removed here; no reply has a value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from ...base.wire import timestamp
+from . import envelope
+from .accounts import Role
+from .named_secrets import Secret, Secrets, owner_of
+from .routes import Call, Route
+
+
+class SetSecret(BaseModel):
+    """The body of `PUT /secret/{name}`."""
+
+    value: str
+
+
+class SecretRoutes:
+    """The handlers; `routes()` is the table."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+
+    def routes(self) -> list[Route]:
+        named = "/secret/{name}"
+        return [
+            Route(
+                "PUT", named, self._set, Role.USER, "set one of the caller's secrets", SetSecret, dict[str, str]
+            ),
+            Route("DELETE", named, self._remove, Role.USER, "remove one of the caller's secrets", reply=bool),
+            Route(
+                "GET",
+                "/secret",
+                self._list,
+                Role.USER,
+                "the names of the caller's secrets",
+                reply=list[dict[str, str]],
+            ),
+        ]
+
+    async def _set(self, call: Call) -> Response:
+        body = await call.read(SetSecret)
+        secret = await self._secrets.put(owner_of(call.caller), call.path["name"], body.value)
+        return envelope.success(_shown(secret))
+
+    async def _remove(self, call: Call) -> Response:
+        await self._secrets.remove(owner_of(call.caller), call.path["name"])
+        return envelope.success(True)
+
+    async def _list(self, call: Call) -> Response:
+        return envelope.success([_shown(secret) for secret in await self._secrets.list(owner_of(call.caller))])
+
+
+def _shown(secret: Secret) -> dict[str, Any]:
+    return {
+        "name": secret.name,
+        "created_at": timestamp(secret.created_at),
+        "updated_at": timestamp(secret.updated_at),
+    }

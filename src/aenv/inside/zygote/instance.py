@@ -1,0 +1,188 @@
+"""An instance, from the fork until the runtime takes over.
+
+It waits, as the first process of a pid namespace, until the stager sends it into its room.
+
+    engine → instance, on its channel: its assignment, with a listener
+    instance → engine: that it is ready, as every runtime says it: when it serves, or, where its environment is
+                       loaded ahead, when it is, and where asked for once more when it serves
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import traceback
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ...base import mcp, settings
+from ...isolation.sandbox import protocol, system
+from ...isolation.sandbox.confine import confine
+from ...isolation.sandbox.places import ENVIRONMENT, VARIABLES
+from ...isolation.sandbox.protocol import Enter
+from ..runtime import loader, program
+from . import waiting
+
+CHANNEL = 3  # the descriptors of an instance, besides the three that every process has
+LISTENER = 4
+_MAX_DESCRIPTORS = 2 + len(protocol.NAMESPACES)
+_NO_DESCRIPTOR = (1 << 31) - 1  # beyond the largest
+
+
+@dataclass(frozen=True)
+class Image:
+    """What the zygote has in memory for every instance."""
+
+    loaded: loader.Loaded | None
+    prepared: waiting.Prepared | None
+    filter: bytes
+    source: str
+    host_network: bool
+    kept: tuple[int, ...]
+    """Descriptors that stay open."""
+    has_preloaded: bool
+    """Whether there are modules of others, which may want to know of a fork."""
+    rights: tuple[int, ...]
+    """The capabilities of instances; none, but in second parts."""
+
+
+def begin(image: Image, line: int) -> NoReturn:
+    """Be the instance. With every capability over the second user namespace, and in no room yet."""
+    try:
+        _begin(image, line)
+    except BaseException:  # boundary: a fork must not go on as its parent
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _begin(image: Image, line: int) -> NoReturn:
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # The kernel drops signals of others to the first process of a pid namespace, but for those that it handles.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if module := sys.modules.get("random"):
+        module.seed()  # no two instances may draw the same numbers
+    os.setsid()
+    enter, speak = _wait_for_room(image, line)
+    if speak.recv(2) != b"go":  # it is in its control groups now, or is not wanted
+        os._exit(0)
+    scoped = image.host_network  # by the zygote, before any code of the environment ran
+    confine(
+        image.filter,
+        image.rights,
+        open_files=enter.open_files,
+        shares_network=scoped,
+        is_scoped=scoped,
+    )
+    os.dup2(0, LISTENER)  # a place for it, which nothing else takes
+    told = _Told(image, enter.keep_history)
+    if image.loaded is None:
+        program.serve(told.wait(speak)[0])
+    wait = waiting.Waiting(
+        image.loaded,
+        image.prepared,
+        enter.keep_history,
+        is_told=lambda: _has_more(speak),
+        tell=lambda: told.wait(speak),
+        announce=lambda tools: speak.sendall(mcp.dumps({"ready": True, "tools": tools}) + b"\n"),
+    )
+    program.run(wait.serve(), CHANNEL)
+
+
+def _wait_for_room(image: Image, line: int) -> tuple[Enter, socket.socket]:
+    """Wait to be sent into a room, and enter it. What is left open is the channel, and what every fork keeps."""
+    with socket.socket(fileno=line) as stager:
+        stager.send(protocol.encode(protocol.Waiting()))
+        packet, descriptors, _, _ = socket.recv_fds(stager, protocol.MAX_BYTES, _MAX_DESCRIPTORS)
+    if not packet:
+        os._exit(0)  # it is not wanted
+    channel, log, *spaces = descriptors
+    for kind, space in zip(protocol.NAMESPACES, spaces, strict=False):
+        system.setns(space, kind)
+    null = os.open("/dev/null", os.O_RDONLY)
+    for source, target in ((null, 0), (log, 1), (log, 2), (channel, CHANNEL)):
+        os.dup2(source, target)  # over the zygote's own descriptors, of which none may stay
+    for first, last in pairwise([CHANNEL, *image.kept, _NO_DESCRIPTOR]):
+        os.closerange(first + 1, last)
+    return protocol.decode(packet, Enter), socket.socket(fileno=CHANNEL)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """How an instance learns what it is."""
+
+    image: Image
+    keep_history: bool
+
+    def wait(self, channel: socket.socket) -> tuple[program.Options, bool]:
+        """Wait for the assignment: from now on it has an owner. And whether it has time to rehearse."""
+        length, descriptors, _, _ = socket.recv_fds(channel, 4, 1)
+        if not length:
+            os._exit(0)  # the engine is gone, or does not need it
+        os.dup2(descriptors[0], LISTENER)
+        os.close(descriptors[0])
+        assignment = _read(channel, struct.unpack("!I", length)[0])
+        channel.detach()
+        # What is said on the channel last is said by the runtime.
+        speaks = self.image.loaded is None or assignment["confirm"]
+        if not speaks:
+            os.dup2(0, CHANNEL, inheritable=False)
+        settings.give(assignment["variables"])
+        _keep_variables(assignment["variables"])
+        os.chdir(assignment["folder"])
+        sys.argv = [ENVIRONMENT, *assignment["arguments"]]
+        if self.image.loaded is None:
+            sys.path.remove(self.image.source)
+        options = program.Options(
+            path=Path(ENVIRONMENT),
+            fd=LISTENER,
+            ready_fd=CHANNEL if speaks else None,
+            no_history=not self.keep_history,
+            stops_on_signals=False,  # an instance is not asked to end, but killed
+            arguments=assignment["arguments"],
+        )
+        return options, assignment["rehearse"]
+
+
+def open_descriptors() -> set[int]:
+    """The numbers of those that are open now."""
+    names = os.listdir("/proc/self/fd")  # that folder's own descriptor, too, which is closed by now
+    return {number for number in map(int, names) if os.path.exists(f"/proc/self/fd/{number}")}
+
+
+def fill_descriptors(end: int) -> None:
+    """Leave no number below `end` free."""
+    while (descriptor := os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)) < end:
+        pass
+    os.close(descriptor)
+
+
+def _has_more(channel: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _read(channel: socket.socket, length: int) -> Any:
+    data = bytearray()
+    while len(data) < length:
+        piece = channel.recv(length - len(data))
+        if not piece:
+            os._exit(0)
+        data += piece
+    return json.loads(data)
+
+
+def _keep_variables(variables: dict[str, str]) -> None:
+    """For commands that are run beside the environment: /proc does not show what was set after a fork."""
+    file = os.open(VARIABLES, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.write(file, json.dumps(variables).encode())
+    os.close(file)

@@ -1,0 +1,476 @@
+"""The stager: starts the zygote of an environment, builds the namespaces of its instances, and tells the engine.
+
+`isolation/sandbox/launch.py` starts it as the first process of a pid namespace, on a stage that holds what
+instances will see. It runs our code alone, and is the only process here that the engine believes. Three user
+namespaces matter:
+
+    the host's         the engine
+    the first          what the zygote sees was made there, and nothing that runs later has rights over it
+    the second         the stager, the zygote, all instances; mounts are locked, being copied from the first
+
+The zygote loads the author's code, and forks processes which wait, each the first of a pid namespace of its own.
+For each of them the stager builds a room; the process enters it when the engine asks for an instance. Nothing else
+is allowed to a zygote.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from ...isolation.sandbox import mounts, protocol, system
+from ...isolation.sandbox.places import ENVIRONMENT
+from ...isolation.sandbox.protocol import Shape
+from . import ending, rooms
+from .rooms import Room
+from .senders import SO_PASSCRED, facts, is_readable, received
+
+_SPARES = 4
+_UNDISTURBED = 20  # milliseconds: longer than a start takes
+_TAIL_BYTES = 2048
+
+
+def main() -> NoReturn:
+    """Start the zygote, and do what the engine asks for until it is gone; then wait for the last instance."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
+    with open(int(sys.argv[2]), "rb") as file:
+        told = json.load(file)
+    stager = _Stager(control, mounts.Stage(**told["stage"]), host_network=told["order"]["host_network"])
+    try:
+        stager.begin(told)
+        while stager.is_wanted:
+            stager.go_on()
+    except Exception as error:  # boundary: the engine is told, whatever it is; instances that live go on
+        stager.give_up(f"the stager failed: {error!r}")
+    stager.wait_for_all()
+    os._exit(0)
+
+
+@dataclass(eq=False)
+class _Spare:
+    """A process that waits to become an instance, and its room; both are made at the same time."""
+
+    number: int
+    shape: Shape
+    line: socket.socket
+    pid: int = 0
+    handle: int = -1
+    building: socket.socket | None = None
+    room: Room | None = None
+    wanted: protocol.Fork | None = None
+    channel: int = -1
+
+    @property
+    def is_ready(self) -> bool:
+        return self.room is not None
+
+    def close(self) -> None:
+        """End it, unless it has become an instance."""
+        if self.handle >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.handle, signal.SIGKILL)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Close what we hold of it. A process that still waits reads that, and ends."""
+        self.line.close()
+        if self.building:
+            self.building.close()
+        if self.room:
+            self.room.close()
+        for descriptor in (self.handle, self.channel):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+@dataclass
+class _Zygote:
+    """What the stager knows of the zygote."""
+
+    pid: int
+    socket: socket.socket
+    printed: int
+    """A file in memory with what it and the author's code have printed."""
+    forker: int = 0
+    """The child of it that forks."""
+    said: set[str] = field(default_factory=set)
+    """What it may say once."""
+    status: int | None = None
+    """As wait(2) tells, once it has ended."""
+
+    def once(self, what: str) -> None:
+        if what in self.said:
+            raise protocol.Broken(f"{what} a second time")
+        self.said.add(what)
+
+    def end(self) -> str:
+        """End it; how it has ended, if it was over already."""
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.status = os.waitpid(self.pid, 0)[1]
+        status = self.status
+        return (
+            f"by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"with code {os.WEXITSTATUS(status)}"
+        )
+
+    def tail(self) -> str:
+        size = os.fstat(self.printed).st_size
+        return os.pread(self.printed, _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(errors="replace").strip()
+
+
+class _Stager:
+    """The state of the one stager of this process."""
+
+    def __init__(self, control: socket.socket, stage: mounts.Stage, *, host_network: bool) -> None:
+        self.is_wanted = True
+        self._control = control
+        self._stage = stage
+        self._host_network = host_network
+        self._builder: rooms.Builder
+        self._poll = select.poll()
+        self._hear: dict[int, Callable[[], None]] = {}
+        """What to do when a descriptor can be read."""
+        self._shape: Shape | None = None
+        self._spares: deque[_Spare] = deque()
+        """For an instance like the last one."""
+        self._can_build = True
+        self._number = 0
+        self._made: dict[int, _Spare] = {}
+        """Those that are not instances yet, by their number here."""
+        self._instances: dict[int, int] = {}
+        """The engine's numbers of instances, by ours."""
+        self._untold: set[int] = set()
+        """Our numbers of all that were asked for and whose end was not told, which can be told once."""
+        self._leaders: dict[int, int] = {}
+        """The first processes of instances that live, with the pidfds by which their numbers stay theirs."""
+        self._pids: dict[int, int] = {}
+        """Theirs, by the engine's numbers."""
+        self._kept: set[int] = set()
+        """Those that the engine has written down."""
+        self._zygote: _Zygote
+
+    # Beginning
+
+    def begin(self, told: dict[str, Any]) -> None:
+        """Start the zygote in the first user namespace, and enter the second."""
+        system.unshare("mount")
+        is_alone = rooms.mount_own_proc() and not told["order"].get("builds_apart")
+        self._zygote = _start_zygote(told, self._control)
+        handle = os.pidfd_open(self._zygote.pid)
+        system.unshare("user", "mount")
+        with socket.socket(fileno=told["nested"]) as above:
+            above.send(b"+")
+            if above.recv(1) != b"+":
+                raise OSError("the ids of the second user namespace were not mapped")
+        self._builder = rooms.Builder(self._stage, host_network=self._host_network, is_alone=is_alone)
+        second = os.open("/proc/self/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        socket.send_fds(self._zygote.socket, [b"namespace"], [second])
+        os.close(second)
+        # The zygote has the same id as this process, and enters the same namespace. What keeps it out: this
+        # program was started in the first one, and is secret to all without rights there.
+        system.prctl(system.PR_SET_DUMPABLE, 0)
+        awake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # Without a warning: for that Python takes a lock, in the signal's handler, and waits for itself.
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._listen(awake, lambda: self._collect(awake))
+        self._listen(self._control.fileno(), self._hear_engine)
+        self._listen(self._zygote.socket.fileno(), self._hear_zygote)
+        self._tell(protocol.Launched(told["owner"]), handle)
+        os.close(handle)
+
+    def _listen(self, descriptor: int, then: Callable[[], None]) -> None:
+        self._hear[descriptor] = then
+        self._poll.register(descriptor, select.POLLIN)
+
+    def _ignore(self, descriptor: int) -> None:
+        if self._hear.pop(descriptor, None):
+            self._poll.unregister(descriptor)
+
+    # Going on
+
+    def go_on(self) -> None:
+        """Wait for something to do, and do it; with nothing to do, make what the next instances will need."""
+        wants_more = "Waiting" in self._zygote.said and self._shape is not None and self._can_build
+        missing = _SPARES - len(self._spares) if wants_more else 0
+        events = self._poll.poll(_UNDISTURBED if missing > 0 else None)
+        for _ in range(missing if not events else 0):
+            assert self._shape
+            self._spares.append(self._make(self._shape))
+        for descriptor, _ in events:
+            if then := self._hear.get(descriptor):
+                then()
+
+    def _tell(self, message: object, *descriptors: int) -> bool:
+        """Tell the engine; whether that was possible."""
+        try:
+            socket.send_fds(self._control, [protocol.encode(message)], descriptors)
+        except OSError as error:  # it is gone, which will be read; or too many descriptors are on their way
+            print(f"the engine could not be told: {error}", file=sys.stderr, flush=True)
+            return False
+        return True
+
+    def _hear_engine(self) -> None:
+        try:
+            packet, descriptors, _, _ = socket.recv_fds(self._control, protocol.MAX_BYTES, 1)
+        except ConnectionResetError:  # it was killed, and had not read all that we said
+            packet, descriptors = b"", []
+        if not packet:
+            self.is_wanted = False
+            return
+        match protocol.decode(packet, protocol.Go, protocol.Fork, protocol.Keep):
+            case protocol.Go():
+                with contextlib.suppress(OSError):  # it has ended, which will be noticed
+                    self._zygote.socket.send(b"go")
+            case protocol.Keep(number):
+                if number in self._pids:
+                    self._kept.add(self._pids[number])
+            case protocol.Fork() as fork:
+                spare = self._spare_for(fork.shape)
+                spare.wanted, spare.channel = fork, descriptors[0]
+                if spare.is_ready:
+                    self._let_in(spare)
+
+    # Processes that wait, and their rooms
+
+    def _spare_for(self, shape: Shape) -> _Spare:
+        if shape != self._shape:
+            while self._spares:
+                self._drop(self._spares.popleft())
+            self._shape = shape
+        self._can_build = True
+        return self._spares.popleft() if self._spares else self._make(shape)
+
+    def _make(self, shape: Shape) -> _Spare:
+        self._number += 1
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setsockopt(socket.SOL_SOCKET, SO_PASSCRED, 1)
+        spare = self._made[self._number] = _Spare(self._number, shape, ours)
+        self._untold.add(spare.number)
+        self._listen(ours.fileno(), lambda: self._hear_spare(spare))
+        with theirs:
+            try:
+                make = protocol.encode(protocol.Make(spare.number))
+                socket.send_fds(self._zygote.socket, [make], [theirs.fileno()])
+            except OSError as error:
+                print(
+                    f"the zygote could not be told: {error}", file=sys.stderr, flush=True
+                )  # its end will be read
+        return spare
+
+    def _hear_spare(self, spare: _Spare) -> None:
+        """The process is there: the kernel says which it is, whose child, and that it leads a pid namespace."""
+        try:
+            packet, sender = received(spare.line)
+            if not packet:
+                # A fork that failed is told before its line is closed, and the two sockets are read in any order.
+                while self._zygote.status is None and is_readable(self._zygote.socket):
+                    self._hear_zygote()
+                if spare.number in self._made:
+                    self._fail(spare, "it ended before it was an instance")
+                return
+            protocol.decode(packet, protocol.Waiting)
+            if spare.pid:
+                raise protocol.Broken("Waiting a second time")
+            spare.handle = os.pidfd_open(sender)
+            # Asked when it is open: the number cannot mean another process any more.
+            if facts(sender) != (self._zygote.forker, [sender, 1]):
+                raise protocol.Broken("a process that is not the first of a pid namespace, forked by the zygote")
+        except (OSError, protocol.Broken) as error:
+            self._fail(spare, f"what the environment has loaded broke the protocol: {error}")
+            return
+        spare.pid = sender
+        self._build(spare)
+
+    def _build(self, spare: _Spare) -> None:
+        try:
+            processes = os.open(f"/proc/{spare.pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                if self._builder.is_alone:
+                    spare.room = self._builder.build(spare.shape, processes)
+                else:
+                    spare.building = self._builder.begin(spare.shape, processes)
+            finally:
+                os.close(processes)
+        except OSError as error:
+            self._fail(spare, f"cannot isolate it: {error}", error.errno or 0)
+            return
+        if spare.building:
+            self._listen(spare.building.fileno(), lambda: self._hear_builder(spare))
+        elif spare.wanted:
+            self._let_in(spare)
+
+    def _hear_builder(self, spare: _Spare) -> None:
+        assert spare.building
+        self._ignore(spare.building.fileno())
+        try:
+            spare.room = rooms.receive(spare.building)
+        except rooms.NotBuilt as error:
+            self._fail(spare, f"cannot isolate it: {error}")
+            return
+        if spare.wanted:
+            self._let_in(spare)
+
+    def _let_in(self, spare: _Spare) -> None:
+        """Let the process be the instance that the engine has asked for."""
+        fork, room = spare.wanted, spare.room
+        assert fork
+        assert room
+        enter = protocol.encode(protocol.Enter(fork.open_files, fork.keep_history))
+        try:
+            socket.send_fds(spare.line, [enter], [spare.channel, room.log, *room.spaces])
+        except OSError as error:
+            self._fail(spare, f"it ended before it was an instance: {error}")
+            return
+        handed = (spare.handle, room.log, *room.listeners.values())
+        if not self._tell(protocol.Prepared(fork.number, tuple(room.listeners)), *handed):
+            self._fail(spare, "too many descriptors are on their way to the gateway")
+            return
+        self._instances[spare.number] = fork.number
+        self._forget(spare)
+        self._remember(spare)
+        spare.let_go()
+
+    def _remember(self, spare: _Spare) -> None:
+        """It is an instance, and lives on when this process is not needed any more."""
+        assert spare.wanted
+        pid, handle, number = spare.pid, spare.handle, spare.wanted.number
+        spare.handle = -1
+        self._leaders[pid] = handle
+        self._pids[number] = pid
+
+        def over() -> None:
+            self._ignore(handle)
+            os.close(self._leaders.pop(pid))
+            del self._pids[number]
+            self._kept.discard(pid)
+
+        self._listen(handle, over)
+
+    def _fail(self, spare: _Spare, error: str, code: int = 0) -> None:
+        self._can_build = False  # until the next instance, which will be told what is wrong
+        if spare.wanted:
+            self._tell(protocol.NotForked(spare.wanted.number, error, code))
+        if spare in self._spares:
+            self._spares.remove(spare)
+        self._drop(spare)
+
+    def _drop(self, spare: _Spare) -> None:
+        self._forget(spare)
+        spare.close()
+
+    def _forget(self, spare: _Spare) -> None:
+        self._made.pop(spare.number, None)
+        self._ignore(spare.line.fileno())
+        if spare.building:
+            self._ignore(spare.building.fileno())
+
+    # The zygote, whose words may be the author's
+
+    def _hear_zygote(self) -> None:
+        try:
+            packet, sender = received(self._zygote.socket)
+            if packet:
+                self._obey(packet, sender)
+            else:
+                self.give_up(f"what loads the environment ended {self._zygote.end()}")
+        except (OSError, protocol.Broken) as error:
+            self.give_up(f"what has loaded the environment broke the protocol: {error}")
+
+    def _obey(self, packet: bytes, sender: int) -> None:
+        zygote = self._zygote
+        kinds = (protocol.Loaded, protocol.NotLoaded, protocol.Waiting, protocol.NotForked, protocol.Ended)
+        match protocol.decode(packet, *kinds):
+            case protocol.Loaded(is_loaded) if sender == zygote.pid:
+                zygote.once("Loaded")
+                self._show_compiled()
+                self._tell(protocol.Started(is_loaded))
+            case protocol.NotLoaded(error) if sender == zygote.pid:
+                zygote.once("Loaded")
+                self.give_up(error)
+            case protocol.Waiting() if facts(sender)[0] == zygote.pid:
+                zygote.once("Waiting")
+                zygote.forker = sender
+            case protocol.NotForked(number, error, code) if sender == zygote.forker and number in self._untold:
+                self._untold.remove(number)
+                if number in self._made:  # it may not be wanted any more
+                    self._fail(self._made[number], error, code)
+            case protocol.Ended(number, status) if sender == zygote.forker and number in self._untold:
+                self._untold.remove(number)
+                if (known := self._instances.pop(number, None)) is not None:
+                    self._tell(protocol.Ended(known, status & 0xFFFF))  # as much as wait(2) tells
+            case other:
+                raise protocol.Broken(f"{type(other).__name__} of the wrong process, or at the wrong time")
+
+    def _show_compiled(self) -> None:
+        """Show the compiled form of the environment's code beside its source, where it cannot be written to."""
+        if os.path.isdir(mounts.COMPILED):
+            options = f"userxattr,lowerdir={mounts.COMPILED}:{ENVIRONMENT}"
+            system.mount("environment", ENVIRONMENT, "overlay", system.MS_NOSUID | system.MS_NODEV, options)
+
+    # Ending
+
+    def _collect(self, awake: int) -> None:
+        """The children that have ended: builders of rooms, what has lost its parent, and the zygote."""
+        os.read(awake, 4096)
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == self._zygote.pid:  # without it, what it has forked can still fork; the socket tells
+                    self._zygote.status = ended[1]
+
+    def give_up(self, reason: str) -> None:
+        """No instance can be forked any more: tell the engine why."""
+        if self.is_wanted:
+            printed = self._zygote.tail() if hasattr(self, "_zygote") else ""
+            self._tell(protocol.NotStarted(f"{reason}; it printed last:\n{printed}" if printed else reason))
+            self.is_wanted = False
+
+    def wait_for_all(self) -> None:
+        """End what is no instance, and return when the last instance has ended."""
+        self._control.close()
+        if hasattr(self, "_zygote"):
+            self._zygote.socket.close()
+        for spare in self._made.values():
+            spare.close()
+        ending.end_others(self._kept)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-1, 0)
+
+
+def _start_zygote(told: dict[str, Any], control: socket.socket) -> _Zygote:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setsockopt(socket.SOL_SOCKET, SO_PASSCRED, 1)
+    printed = os.memfd_create("printed")
+    file = os.memfd_create("stage", 0)
+    os.write(file, json.dumps({"stage": told["stage"], "order": told["order"]}).encode())
+    os.lseek(file, 0, os.SEEK_SET)
+    words = [sys.executable, "-P", "-m", "aenv.inside.zygote.zygote", str(theirs.fileno()), str(file)]
+    os.set_inheritable(theirs.fileno(), True)
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        os.close(file)
+        return _Zygote(pid, ours, printed)
+    try:
+        control.close()
+        os.close(told["nested"])
+        os.dup2(printed, 1)
+        os.dup2(printed, 2)
+        os.execv(sys.executable, words)
+    finally:
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

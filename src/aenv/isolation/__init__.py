@@ -1,0 +1,1 @@
+"""How a process is shut in: namespaces, control groups, a root file system, a way out to listed hosts."""

@@ -1,0 +1,264 @@
+"""The boot protocol: every message between the processes that start an instance, for both ends.
+
+    engine ⇄ stager      the launcher and the stager run our code alone, and are believed
+    stager ⇄ zygote      the zygote has loaded the author's code: what it says is checked like network input
+    engine ⇄ instance    so is what an instance says: `ready`
+
+A message is one frozen dataclass, in one packet: {"is": its name, field: value…}. `decode` takes only the kinds
+that its caller expects now, with exactly their fields, of exactly their types, within MAX_BYTES.
+"""
+
+# No postponed annotations here: `decode` reads the types of the fields.
+
+import json
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+MAX_BYTES = 64 << 10
+"""Of a message, but for the first one to the launcher, which is not part of this protocol."""
+MAX_ERROR = 4096  # characters
+MAX_READY_BYTES = 4 << 20
+_MAX_DEPTH = 64
+_MAX_TOOLS = 4096
+_BIGGEST = 1 << 63
+
+T = TypeVar("T")
+
+
+class Broken(Exception):
+    """What was said is not the message that was due, with the reason."""
+
+
+# Launcher and stager → engine
+
+
+@dataclass(frozen=True)
+class Launched:
+    """The namespaces are made. Comes with a pidfd of the zygote, which waits for `Go`."""
+
+    owner: int
+    """The id on the host of the user who is root inside."""
+
+
+@dataclass(frozen=True)
+class NotStarted:
+    """No instance will come from here: no isolation, or code that cannot be loaded ahead."""
+
+    error: str
+
+
+@dataclass(frozen=True)
+class Started:
+    """Forks can be asked for."""
+
+    is_loaded: bool
+    """Whether the environment is loaded already; else each instance loads it."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An instance is forked, and waits for "go" on its channel. Comes with its pidfd, its log, its listeners."""
+
+    number: int
+    listeners: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NotForked:
+    """The instance cannot be made: the stager says so, or the zygote has said so."""
+
+    number: int
+    error: str
+    code: int = 0
+    """The errno of the kernel's refusal; 0 where it was something else."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The first process of an instance has ended; `status` as wait(2) tells. In the zygote's words: it is believed
+    in how an end is described, and in nothing else."""
+
+    number: int
+    status: int
+
+
+# Engine → stager
+
+
+@dataclass(frozen=True)
+class Go:
+    """The zygote is in its control group, and may load the author's code."""
+
+
+@dataclass(frozen=True)
+class Keep:
+    """The instance is written down. One that is not ends when the engine is gone."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What must be known to build an instance's namespaces, before it is forked."""
+
+    storage_bytes: int
+    inodes: int
+    original: str
+    """Where the unchanged root is shown once more; nowhere when empty."""
+    egress_port: int
+    """Where programs inside find a proxy; 0 for none."""
+    second_socket: str
+    """Where the first part of an instance finds the second; empty for none."""
+
+
+@dataclass(frozen=True)
+class Fork(Shape):
+    """Make an instance. Comes with its end of the channel."""
+
+    number: int
+    open_files: int
+    keep_history: bool
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.storage_bytes, self.inodes, self.original, self.egress_port, self.second_socket)
+
+
+# Zygote ⇄ stager
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Zygote → stager: the author's code is loaded, or left to the instances."""
+
+    is_loaded: bool
+
+
+@dataclass(frozen=True)
+class NotLoaded:
+    """Zygote → stager: a module that should be loaded ahead cannot be."""
+
+    error: str
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The child of the zygote that forks → stager, once; and each process that it forks, once, on its line."""
+
+
+@dataclass(frozen=True)
+class Make:
+    """Stager → the child that forks: the first process of a new pid namespace. Comes with that process's line."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Enter:
+    """Stager → a process that waits: be an instance. Comes with channel, log and namespaces, as in NAMESPACES."""
+
+    open_files: int
+    keep_history: bool
+
+
+NAMESPACES = ("mount", "ipc", "uts", "network")
+"""What an instance enters; the last one only where the network is not the host's."""
+
+
+def encode(message: object) -> bytes:
+    """The packet. An error text is cut where it would be too long."""
+    values = dict(vars(message))
+    if "error" in values:
+        values["error"] = values["error"][-MAX_ERROR:]
+    return json.dumps({"is": type(message).__name__, **values}).encode()
+
+
+def decode(packet: bytes, *expected: type[T]) -> T:
+    """The message in it. Broken when it is not one of those that are expected, or is malformed."""
+    if len(packet) > MAX_BYTES:
+        raise Broken(f"a message of more than {MAX_BYTES >> 10} KiB")
+    try:
+        values = json.loads(packet)
+    except (ValueError, RecursionError):
+        raise Broken("a message that is not JSON") from None
+    if not isinstance(values, dict):
+        raise Broken("a message that is not an object")
+    name = values.pop("is", None)
+    kind = next((kind for kind in expected if kind.__name__ == name), None)
+    if kind is None:
+        raise Broken(f"a message that was not expected: {str(name)[:80]!r}")
+    return kind(**_checked(kind, values))
+
+
+def _checked(kind: type, values: dict[str, Any]) -> dict[str, Any]:
+    wanted = {field.name: field.type for field in fields(kind)}
+    if values.keys() != wanted.keys():
+        raise Broken(f"a message {kind.__name__} with other fields than {', '.join(wanted) or 'none'}")
+    found = {}
+    for name, value in values.items():
+        if wanted[name] == tuple[str, ...]:
+            if type(value) is not list or not all(type(one) is str for one in value):
+                raise Broken(f"{kind.__name__}.{name} is not a list of text")
+            value = tuple(value)
+        elif type(value) is not wanted[name]:  # exactly: True is not the number 1
+            raise Broken(f"{kind.__name__}.{name} is of the wrong type")
+        if type(value) is int and not -_BIGGEST <= value < _BIGGEST:
+            raise Broken(f"{kind.__name__}.{name} is too large")
+        found[name] = value
+    return found
+
+
+# What an instance says
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The environment is loaded, and offers these tools."""
+
+    tools: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class NotReady:
+    """The environment cannot be loaded."""
+
+    error: str
+
+
+def ready(line: bytes) -> Ready | NotReady:
+    """What a runtime says of itself, once it can. Broken when it is not that.
+
+    What comes out can be stored and shown: every number is finite, all text is Unicode, nothing is nested deeper
+    than anybody needs.
+    """
+    if len(line) > MAX_READY_BYTES:
+        raise Broken(f"its ready line is longer than {MAX_READY_BYTES >> 20} MiB")
+    try:
+        said = json.loads(line)
+        _check_depth(said)
+        json.dumps(said, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise Broken(f"its ready line cannot be read: {str(error)[:200]}") from None
+    match said:
+        case {"ready": True, "tools": list(tools)}:
+            if len(tools) > _MAX_TOOLS:
+                raise Broken(f"its ready line has more than {_MAX_TOOLS} tools")
+            if not all(isinstance(tool, dict) and isinstance(tool.get("name"), str) for tool in tools):
+                raise Broken("its ready line has a tool without a name")
+            return Ready(tools)
+        case {"ready": False, "error": str(why)}:
+            return NotReady(why)
+    raise Broken("its ready line says neither 'ready' with tools nor an error")
+
+
+def _check_depth(value: Any) -> None:
+    waiting: list[tuple[Any, int]] = [([value], 0)]  # it may be a number alone
+    while waiting:
+        container, depth = waiting.pop()
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"nested deeper than {_MAX_DEPTH}")
+        for one in container.values() if isinstance(container, dict) else container:
+            if isinstance(one, dict | list):
+                waiting.append((one, depth + 1))
+            elif type(one) is int and not -_BIGGEST <= one < _BIGGEST:
+                raise ValueError("a number has more than 64 bits")

@@ -1,0 +1,106 @@
+"""Where an address comes from: one order for the SDK and the command line, and every error names the source."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from aenv import Environment
+from aenv.base import errors
+from tests.command_line import aenv, environ, serving
+
+NOBODY = "http://127.0.0.1:1"  # where nothing listens
+
+
+@pytest.fixture
+def login(tmp_path: Path) -> Path:
+    """What `aenv login` would have written, for an address where nobody is."""
+    file = tmp_path / "aenv-home" / "cli_config.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps({"system_url": NOBODY, "hub_config": {"hub_backend": NOBODY, "api_key": "secret"}}))
+    return file
+
+
+async def failure(**arguments: object) -> str:
+    with pytest.raises(errors.ConnectFailed) as caught:
+        await Environment("e@1", max_retries=0, **arguments).initialize()  # type: ignore[arg-type]
+    return caught.value.message
+
+
+async def test_the_sdk_names_the_source_of_each_address(login: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = f"cannot connect to {NOBODY}: Connection refused; the address comes from "
+    assert await failure() == f"{said}{str(login)!r}, which aenv login writes"
+    monkeypatch.setenv("AENV_SYSTEM_URL", NOBODY)
+    assert await failure() == f"{said}the variable AENV_SYSTEM_URL"
+    assert await failure(aenv_url=NOBODY) == f"{said}the argument aenv_url"
+    assert await failure(runtime_url=NOBODY) == f"{said}the argument runtime_url"
+    monkeypatch.setenv("DUMMY_INSTANCE_IP", NOBODY)
+    assert await failure() == f"{said}the variable DUMMY_INSTANCE_IP"
+
+
+@pytest.mark.slow  # several commands
+@pytest.mark.parametrize(
+    "command", [["instances"], ["service", "list"], ["call", "x", "--instance", "i"], ["list"]]
+)
+def test_the_command_line_names_the_source_of_each_address(login: Path, command: list[str]) -> None:
+    variables = environ(AENV_HOME=str(login.parent))
+
+    def said(*options: str, **more: str) -> str:
+        return aenv(*command, *options, env={**variables, **more}).stderr.splitlines()[0]
+
+    assert said().endswith(f"; the address comes from {str(login)!r}, which aenv login writes")
+    assert said(AENV_SYSTEM_URL=NOBODY).endswith("; the address comes from the variable AENV_SYSTEM_URL")
+    if command != ["list"]:
+        option = "--url" if command[0] == "call" else "--system-url"
+        assert said(option, NOBODY, AENV_SYSTEM_URL="http://x").endswith(f"comes from the option {option}")
+
+
+def test_a_runtime_that_is_called_names_the_source_too() -> None:
+    assert aenv("call", "x", "--url", NOBODY).stderr.splitlines()[0].endswith("comes from the option --url")
+    said = aenv("call", "x", env=environ(DUMMY_INSTANCE_IP=NOBODY)).stderr.splitlines()[0]
+    assert said.endswith("comes from the variable DUMMY_INSTANCE_IP")
+
+
+def test_a_login_file_that_is_wrong_is_named(login: Path) -> None:
+    login.write_text("{")
+    with pytest.raises(errors.InvalidRequest, match=r"cli_config\.json' is not JSON"):
+        Environment("e@1")
+    login.write_text('{"system_url": 3}')
+    with pytest.raises(errors.InvalidRequest, match="system_url"):
+        Environment("e@1")
+
+
+def test_the_key_of_a_login_goes_to_its_gateway_alone(login: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Environment("e@1").api_key == "secret"
+    assert Environment("e@1", aenv_url=NOBODY).api_key == "secret"
+    assert Environment("e@1", aenv_url="http://other").api_key is None
+    assert Environment("e@1", aenv_url="http://other", api_key="mine").api_key == "mine"
+    assert Environment("e@1", runtime_url="http://other").api_key is None
+    monkeypatch.setenv("AENV_API_KEY", "variable")
+    assert Environment("e@1").api_key == "variable"
+
+
+@pytest.mark.slow  # a gateway and several commands
+async def test_a_login_reaches_the_sdk_and_a_logout_ends_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, home = tmp_path / "aenv-home", tmp_path / "server"
+    token = aenv("token", "create", "--user", "ada", "--home", home).stdout.strip()
+    project = tmp_path / "my-env"
+    assert aenv("init", "my-env", cwd=tmp_path).returncode == 0
+    variables = environ(AENV_HOME=str(user))
+    ports = ("--port", "0", "--data-port", "0")
+    with serving("serve", project, *ports, "--home", home) as server:
+        url = server.until("export", on="stderr")[-1].partition("=")[2]
+        assert aenv("login", url, env=variables, stdin=f"{token}\n").returncode == 0
+        async with Environment("my-env@1.0.0") as env:
+            assert (await env.call_tool("my_custom_echo_env", {"content": "x"})).text == '{"result":"x"}'
+            listed = json.loads(aenv("instances", "--json", env=variables).stdout)
+            assert [each["owner"] for each in listed] == ["ada"]
+        done = aenv("logout", env=variables)
+        assert (done.returncode, done.stderr) == (0, f"logged out of {url}\n")
+        assert token not in (user / "cli_config.json").read_text()
+        assert Environment("my-env").api_key is None
+        assert aenv("logout", env=variables).stderr == "not logged in\n"

@@ -1,0 +1,109 @@
+"""What people meet in their first hour: a fresh project's tests, the README's code, and who may push."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aenv.cli import scaffold
+from tests.command_line import aenv, environ, serving
+
+pytestmark = pytest.mark.slow  # each test runs several commands
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def variables(tmp_path: Path) -> dict[str, str]:
+    return environ(AENV_HOME=str(tmp_path / "home"), HOME=str(tmp_path))
+
+
+class TestFreshProject:
+    @pytest.mark.parametrize("template", [name for name in scaffold.TEMPLATES if name != "fastmcp"])
+    def test_aenv_test_works(self, tmp_path: Path, variables: dict[str, str], template: str) -> None:
+        assert aenv("init", "fresh", "--template", template, cwd=tmp_path, env=variables).returncode == 0
+        done = aenv("test", "fresh", cwd=tmp_path, env=variables)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert " passed" in done.stdout
+
+    def test_a_test_that_fails_is_told_by_the_exit_code(self, tmp_path: Path, variables: dict[str, str]) -> None:
+        aenv("init", "fresh", cwd=tmp_path, env=variables)
+        (tmp_path / "fresh" / "tests" / "test_more.py").write_text("def test_no(): assert False\n")
+        assert aenv("test", "fresh", cwd=tmp_path, env=variables).returncode == 1
+
+    def test_the_readmes_file_passes_the_templates_tests(self, tmp_path: Path, variables: dict[str, str]) -> None:
+        aenv("init", "my-env", cwd=tmp_path, env=variables)
+        source = ROOT / "docs" / "src" / "readme_env.py"
+        place = source.read_text().split('"""')[1]  # the page says where it goes
+        shutil.copy(source, tmp_path / place)
+        script = (
+            f"{sys.executable} -m pytest -q && aenv call --instance $AENV_INSTANCE_ID search_code query=import"
+        )
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        done = aenv("test", "my-env", "--script", script, cwd=tmp_path, env={**variables, "PATH": path})
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert '{"matches":[' in done.stdout
+
+
+class TestHub:
+    def test_a_writer_may_push_until_removed_and_the_log_says_so(
+        self, tmp_path: Path, variables: dict[str, str]
+    ) -> None:
+        server = ("--home", str(tmp_path / "server"))
+
+        def token(user: str) -> str:
+            return aenv("token", "create", "--user", user, *server, env=variables).stdout.strip()
+
+        keys = {user: token(user) for user in ("ada", "grace")}
+        aenv("init", "shared-env", cwd=tmp_path, env=variables)
+        with serving("hub", *server, "--port", "0", "--log-level", "ERROR", env=variables) as running:
+            url = running.until("export ", on="stderr")[-1].partition("=")[2]
+
+            def run(user: str, *words: str) -> subprocess.CompletedProcess[str]:
+                env = {**variables, "HUB_BACKEND": url, "AENV_API_KEY": keys[user]}
+                return aenv(*words, cwd=tmp_path, env=env)
+
+            push = ("push", "shared-env", "--no-verify", "--version")
+            assert run("ada", *push, "1.0.0").returncode == 0
+            assert "is not yours to change" in run("grace", *push, "1.0.1").stderr
+            done = run("ada", "hub", "access", "shared-env", "--add-writer", "grace")
+            assert done.returncode == 0, done.stderr
+            rows = dict(line.split(maxsplit=1) for line in done.stdout.splitlines()[1:])
+            assert (rows["owner"], rows["writers"]) == ("ada", "grace")
+            assert run("grace", *push, "1.0.1").returncode == 0
+            refused = run("grace", "hub", "access", "shared-env", "--visibility", "public")
+            assert (refused.returncode, "only its owner" in refused.stderr) == (1, True)
+            removed = run("ada", "hub", "access", "shared-env", "--remove-writer", "grace", "--json")
+            assert json.loads(removed.stdout)["writers"] == []
+            unknown = run("ada", "hub", "access", "shared-env", "--remove-writer", "grace")
+            assert unknown.stderr.startswith("aenv: 'grace' is not in the list")
+
+            lines = json.loads(run("ada", "hub", "audit", "shared-env", "--json").stdout)
+            assert [line["user"] for line in lines if line["environment"] == "shared-env@1.0.1"] == ["grace"]
+            table = run("ada", "hub", "audit", "shared-env", "-l", "1").stdout.splitlines()
+            assert len(table) == 2 and table[0].split() == ["At", "User", "Action", "Environment", "Digest"]
+            assert run("ada", "hub", "audit").returncode == 1  # for administrators
+
+
+def test_the_list_has_what_comes_with_aenv_after_what_was_pushed(
+    tmp_path: Path, variables: dict[str, str]
+) -> None:
+    aenv("init", "mini-mine", cwd=tmp_path, env=variables)
+    with serving(
+        "hub", "--home", tmp_path / "server", "--port", "0", "--log-level", "ERROR", env=variables
+    ) as hub:
+        url = hub.until("export ", on="stderr")[-1].partition("=")[2]
+        env = {**variables, "HUB_BACKEND": url}
+        aenv("push", "mini-mine", "--no-verify", cwd=tmp_path, env=env)
+        rows = [line.split()[:3] for line in aenv("list", "mini", env=env).stdout.splitlines()[1:]]
+        assert rows == [["mini-mine", "1.0.0", "Ready"], ["mini-terminal", "1.0.1", "Built-in"]]
+        first, second = (aenv("list", "mini", "-l", "1", "-o", offset, "--json", env=env) for offset in ("0", "1"))
+        assert first.stderr == "1 of 2; --offset 1 prints the next\n"
+        (shipped,) = json.loads(second.stdout)
+        assert (shipped["name"], shipped["builtin"], second.stderr) == ("mini-terminal", True, "")

@@ -1,0 +1,176 @@
+"""`aenv eval --agent llm`: a model that calls tools, and what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aenv.base.errors import InvalidRequest
+from aenv.rollouts import chat, roster
+from aenv.rollouts.chat import Chat
+from aenv.rollouts.llm import Llm, Model
+from tests.evaluations import Run, outcomes, served_projects
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    with served_projects(tmp_path_factory.mktemp("eval")) as found:
+        yield found
+
+
+@pytest.fixture
+def run(served: tuple[str, Path], tmp_path: Path) -> Run:
+    return Run(served[0], tmp_path)
+
+
+Reply = dict[str, Any] | tuple[int, str]
+
+
+def called(name: str, arguments: str, id: str = "1") -> dict[str, Any]:
+    return {"tool_calls": [{"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}]}
+
+
+class ScriptedModel:
+    """A server that gives its replies in order, and remembers what it was asked."""
+
+    def __init__(self, replies: list[Reply]) -> None:
+        self.replies = replies
+        self.asked: list[dict[str, Any]] = []
+        self.headers: list[str] = []
+        self.url = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                length = next(int(x[16:]) for x in head.lower().splitlines() if x.startswith("content-length: "))
+                self.headers.append(head)
+                self.asked.append(json.loads(await reader.readexactly(length)))
+                reply = self.replies.pop(0)
+                status, body = reply if isinstance(reply, tuple) else (200, json.dumps(_completion(reply)))
+                extra = "retry-after: 0\r\n" if status == 429 else ""
+                content = body.encode()
+                writer.write(
+                    f"HTTP/1.1 {status} X\r\n{extra}content-length: {len(content)}\r\n\r\n".encode() + content
+                )
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+def _completion(message: dict[str, Any]) -> dict[str, Any]:
+    usage = {"prompt_tokens": 100, "completion_tokens": 10}
+    return {"choices": [{"message": {"role": "assistant", "content": None, **message}}], "usage": usage}
+
+
+@asynccontextmanager
+async def model(*replies: Reply) -> AsyncIterator[ScriptedModel]:
+    made = ScriptedModel(list(replies))
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    async with server:
+        yield made
+
+
+def llm(server: ScriptedModel, max_steps: int | None = None, key: str | None = "sk-secret") -> Llm:
+    return Llm(Chat(server.url, key), Model("tiny", 0.0, price_in=1.0, price_out=10.0, max_tokens=64), max_steps)
+
+
+class TestLlm:
+    async def test_a_model_calls_tools_until_it_is_done(self, run: Run, tmp_path: Path) -> None:
+        replies = (called("look", "{}"), called("submit", '{"answer": 2}'))
+        async with model(*replies) as server:
+            chats = tmp_path / "chats"
+            found = await run("sums", llm(server), tasks=("two",), trajectories=chats, model="tiny")
+        one = found[0]
+        assert (one["passed"], one["steps"], one["model"]) == (True, 2, "tiny")
+        assert one["tokens"] == {"in": 200, "out": 20}
+        assert one["cost"] == pytest.approx(200 / 1e6 + 20 * 10 / 1e6)
+        first, second = server.asked
+        assert [tool["function"]["name"] for tool in first["tools"]] == ["submit", "look"]
+        assert [message["role"] for message in first["messages"]] == ["system", "user"]
+        assert (first["model"], first["temperature"], first["max_tokens"]) == ("tiny", 0.0, 64)
+        assert second["messages"][-1] == {"role": "tool", "tool_call_id": "1", "content": "what is 1+1"}
+        assert server.headers[0].startswith("POST /v1/chat/completions HTTP/1.1")
+        assert "authorization: Bearer sk-secret" in server.headers[0]
+        assert json.loads(chats.read_text())["messages"][:3] == second["messages"][:3]
+
+    async def test_bad_calls_are_told_to_the_model(self, run: Run) -> None:
+        replies = (
+            called("submit", "{"),
+            called("submit", "[]"),
+            called("nothing", "{}"),
+            {"content": "I give up"},
+        )
+        async with model(*replies) as server:
+            found = await run("sums", llm(server), tasks=("two",))
+        assert outcomes(found) == {"two": "fail"}
+        told = [message["content"] for message in server.asked[-1]["messages"] if message["role"] == "tool"]
+        assert "not JSON" in told[0]
+        assert "must be a JSON object" in told[1]
+        assert "nothing" in told[2]
+
+    async def test_what_the_model_says_goes_to_the_user_where_there_is_one(self, run: Run) -> None:
+        async with model({"content": "hello"}, {"content": "2"}) as server:
+            found = await run("talk", llm(server), tasks=("two",))
+        assert (found[0]["passed"], found[0]["steps"]) == (True, 2)
+        assert server.asked[1]["messages"][-1] == {"role": "user", "content": "which number?"}
+
+    async def test_pictures_are_shown(self, run: Run) -> None:
+        async with model(called("picture", "{}"), called("send_message", '{"message": "2"}')) as server:
+            await run("talk", llm(server), tasks=("two",))
+        *_, tool, user = server.asked[1]["messages"]
+        assert tool["role"] == "tool"
+        assert user["content"][0]["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
+
+    async def test_the_steps_are_limited(self, run: Run) -> None:
+        both = {"tool_calls": [*called("look", "{}", "1")["tool_calls"], *called("look", "{}", "2")["tool_calls"]]}
+        async with model(*[both] * 9) as server:
+            found = await run("sums", llm(server, max_steps=3), tasks=("two",))
+        # What was asked for in one reply is done as a whole.
+        assert (found[0]["passed"], found[0]["steps"], len(server.asked)) == (False, 4, 2)
+
+    async def test_what_passes_is_tried_again(self, run: Run) -> None:
+        async with model((429, "slow down"), (503, "busy"), called("submit", '{"answer": 2}')) as server:
+            found = await run("sums", llm(server), tasks=("two",))
+        assert outcomes(found) == {"two": "pass"}
+        assert len(server.asked) == 3
+
+    @pytest.mark.parametrize(
+        ("reply", "why"),
+        [
+            ((400, "the key sk-secret is bad"), "answered 400: the key … is bad"),
+            ((200, "{}"), "no chat completion"),
+            ((200, "<html>"), "no chat completion"),
+            ((200, '{"choices": [{"message": "hi"}]}'), "no message"),
+        ],
+    )
+    async def test_an_answer_that_cannot_be_used_is_an_error_without_the_key(
+        self, run: Run, reply: tuple[int, str], why: str
+    ) -> None:
+        async with model(reply) as server:
+            found = await run("sums", llm(server), tasks=("two",))
+        assert outcomes(found) == {"two": "agent_error"}
+        assert why in found[0]["error"]
+
+    async def test_a_server_that_is_not_there_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        # The waiting between attempts is what this test would otherwise be about.
+        monkeypatch.setattr(chat, "_MAX_WAIT", 0.0)
+        client = Chat("http://127.0.0.1:1/v1", None)
+        with pytest.raises(chat.ModelFailed, match="did not answer in 6 attempts; the last: cannot connect"):
+            await client.complete({})
+        await client.close()
+
+    def test_a_model_needs_a_name_and_a_server(self) -> None:
+        given = {"model": None, "base_url": None, "seed": 0, "max_steps": None}
+        with pytest.raises(InvalidRequest, match="needs --model"):
+            roster.agent("llm", {}, **given)
+        with pytest.raises(InvalidRequest, match="needs --base-url"):
+            roster.agent("llm", {}, **{**given, "model": "x"})

@@ -1,0 +1,234 @@
+"""Zygotes: what the process that loads an environment's code is, whose it is, and how the kernel's age is met."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from aenv.base import wire
+from aenv.base.errors import StartFailed
+from aenv.base.http1 import Pool
+from aenv.engines.base import InstanceSpec, Limits
+from aenv.engines.native import blanks, zygotes
+from aenv.engines.native.engine import NativeEngine
+from aenv.isolation.rootfs.host import host_root
+from aenv.isolation.sandbox.root import Root
+from conformance.engine import Projects, call
+from tests.native import group_name, groups, traces
+
+CODE = '''
+from aenv import register_tool
+
+
+@register_tool
+def processes() -> list[str]:
+    """The programs that can be seen from here."""
+    import os
+
+    found = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with open(f"/proc/{name}/cmdline") as file:
+            found.append(file.read())
+    return found
+'''
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> InstanceSpec:
+    return Projects(tmp_path / "projects").spec(CODE)
+
+
+@asynccontextmanager
+async def engine_of(home: Path) -> AsyncIterator[NativeEngine]:
+    root = host_root(home)
+
+    async def root_of(spec: InstanceSpec) -> Root:
+        return root
+
+    async with NativeEngine(home, root_of) as engine:
+        yield engine
+
+
+def like(spec: InstanceSpec, **changes: Any) -> InstanceSpec:
+    return replace(spec, id=wire.new_instance_id("zygotes"), **changes)
+
+
+@contextmanager
+def order_with(monkeypatch: pytest.MonkeyPatch, **more: Any) -> Iterator[None]:
+    """What a stager is told, with something besides. It is another program: nothing else of it can be changed."""
+    plain = zygotes.order
+    with monkeypatch.context() as patch:
+        patch.setattr(zygotes, "order", lambda kind: {**plain(kind), **more})
+        yield
+
+
+def above(pid: int) -> tuple[psutil.Process, psutil.Process, psutil.Process]:
+    """The process that forked an instance, the zygote, the stager."""
+    forker, zygote, stager, *_ = psutil.Process(pid).parents()
+    return forker, zygote, stager
+
+
+def status(process: psutil.Process) -> dict[str, str]:
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+async def test_the_process_that_loads_an_environment_has_no_rights_and_limits_of_its_own(
+    home: Path, spec: InstanceSpec
+) -> None:
+    async with engine_of(home) as engine:
+        limited = like(spec, limits=Limits(memory_bytes=300 << 20, pids=50))
+        _, zygote, stager = above((await engine.create(limited)).pid)
+        said = status(zygote)
+        assert int(said["CapPrm"], 16) == 1 << 18 | 1 << 21  # to enter what was built for an instance
+        assert (said["CapEff"], said["CapBnd"], said["NoNewPrivs"], said["Seccomp"]) == (
+            "0" * 16,
+            "0" * 16,
+            "1",
+            "2",
+        )
+        for kind in ("mnt", "net", "ipc", "uts"):
+            namespaces = {
+                os.readlink(f"/proc/{each.pid}/ns/{kind}") for each in (zygote, stager, psutil.Process())
+            }
+            assert len(namespaces) == 3, kind
+        groups = Path(f"/proc/{zygote.pid}/cgroup").read_text().splitlines()
+        [path] = [line.split(":")[2] for line in groups if line.split(":")[1] == "memory"]
+        assert f"/{group_name(home)}/zygote-" in path
+        limit = int(Path(f"/sys/fs/cgroup/memory{path}/memory.limit_in_bytes").read_text())
+        assert 300 << 20 < limit < 600 << 20
+        await engine.destroy(limited.id)
+
+
+async def test_no_descriptor_and_no_process_of_the_host_is_in_the_reach_of_a_zygote(
+    home: Path, spec: InstanceSpec
+) -> None:
+    async with engine_of(home) as engine:
+        one = like(spec)
+        _, zygote, _ = above((await engine.create(one)).pid)
+        null = os.stat("/dev/null").st_rdev
+        files = [path for path in Path(f"/proc/{zygote.pid}/fd").iterdir() if path.stat().st_rdev != null]
+        # A pipe of libuv's, the socket to the stager, and what it prints to.
+        kinds = sorted({os.readlink(path).partition(":")[0] for path in files})
+        assert kinds == ["/memfd", "pipe", "socket"]
+        assert len([path for path in files if path.is_socket()]) == 1
+        names = {
+            os.path.basename(path) for path in os.listdir(f"/proc/{zygote.pid}/root/proc") if path.isdecimal()
+        }
+        assert len(names) < 12  # the stager, the zygote, what forks, spares, the instance
+        await engine.destroy(one.id)
+
+
+async def test_tenants_share_no_zygote_and_no_user_id(home: Path, spec: InstanceSpec) -> None:
+    async with engine_of(home) as engine:
+        specs = [like(spec, tenant=tenant) for tenant in ("ada", "bob", "ada")]
+        pids = [(await engine.create(each)).pid for each in specs]
+        found = [above(pid)[1].pid for pid in pids]
+        assert found[0] == found[2] != found[1]
+        owners = [psutil.Process(pid).uids().real for pid in pids]
+        assert owners[0] == owners[2] != owners[1]
+        for each in specs:
+            await engine.destroy(each.id)
+
+
+async def test_rooms_are_built_by_other_processes_where_the_kernel_is_older(
+    home: Path, spec: InstanceSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with order_with(monkeypatch, builds_apart=True):
+        async with engine_of(home) as engine, Pool() as pool:
+            specs = [like(spec) for _ in range(6)]  # more than are made ahead
+            for each in specs:
+                address = await engine.create(each)
+                # What built the room has ended, and may not be collected yet: it has no command line any more.
+                assert len([*filter(None, await call(pool, address, "processes"))]) == 1
+            for each in specs:
+                await engine.destroy(each.id)
+    assert traces(home) == []
+
+
+async def test_code_that_cannot_be_loaded_ahead_is_told_with_its_traceback(home: Path, spec: InstanceSpec) -> None:
+    (spec.project / "src" / "broken_one.py").write_text("raise RuntimeError('no such day')\n")
+    async with engine_of(home) as engine:
+        with pytest.raises(StartFailed, match="no such day"):
+            await engine.create(like(spec, preload=("broken_one",)))
+    assert traces(home) == []
+
+
+async def test_a_blank_instance_ends_with_its_engine_whatever_its_code_does(
+    home: Path, spec: InstanceSpec
+) -> None:
+    """As kill -9 ends an engine: its sockets are closed, and nothing is said."""
+    code = "import os, signal\nos._exit = lambda code: signal.pause()\n"
+    (spec.project / "src" / "stays.py").write_text(code)
+    async with engine_of(home) as engine:
+        used, blank = like(spec, preload=("stays",)), like(spec, preload=("stays",))
+        living = (await engine.create(used)).pid
+        await engine.keep_warm(blank, 1)
+        async with asyncio.timeout(10):
+            while not engine.warm().get(spec.environment):
+                await asyncio.sleep(0.01)
+        forker, *_ = above(living)
+        [waits] = [each for each in groups_members(home) if each.pid != living]
+        for zygote in engine._zygotes._by_kind.values():
+            zygote._control.shutdown(socket.SHUT_RDWR)
+        gone, _ = await asyncio.to_thread(psutil.wait_procs, [waits, forker], 10)
+        assert {each.pid for each in gone} == {waits.pid, forker.pid}
+        assert psutil.pid_exists(living)
+        await engine.destroy(used.id)
+
+
+def groups_members(home: Path) -> list[psutil.Process]:
+    """The processes in the control groups of instances, blank ones included."""
+    pids = {int(pid) for group in groups(home) for pid in (group / "cgroup.procs").read_text().split()}
+    return [psutil.Process(pid) for pid in pids]
+
+
+async def test_nothing_is_left_of_a_zygote_when_its_engine_is_closed(home: Path, spec: InstanceSpec) -> None:
+    async with engine_of(home) as engine:
+        one = like(spec)
+        processes = above((await engine.create(one)).pid)
+        await engine.destroy(one.id)
+    assert [process for process in processes if process.is_running() and process.status() != "zombie"] == []
+    assert not [*Path("/sys/fs/cgroup").glob(f"*/**/{group_name(home)}/zygote-*")]
+
+
+@pytest.mark.slow  # three creates that wait for their time to be over
+async def test_forks_that_never_come_keep_nothing_open(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blanks, "_ANSWERS", 0.0)
+    silent = """
+import os
+import signal
+import sys
+
+sys.modules["__main__"]._Forker._obey = lambda self: os.kill(os.getpid(), signal.SIGSTOP)
+"""
+    projects = Projects(tmp_path / "projects")
+    spec = projects.spec(CODE)
+    source = spec.project / "src"
+    ((source if source.is_dir() else spec.project) / "silent.py").write_text(silent)
+    spec = replace(spec, preload=("silent",), start_timeout=3.0)
+    async with engine_of(home) as engine:
+        held = []
+        for _ in range(3):
+            with pytest.raises(StartFailed, match="was not ready within"):
+                await engine.create(replace(spec, id=wire.new_instance_id("silent")))
+            held.append(len(os.listdir("/proc/self/fd")))
+    # One may be about to be closed; each would leave two or more.
+    assert held[2] <= held[0] + 1, "each left something open"
+    assert traces(home) == []
