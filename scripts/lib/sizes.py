@@ -27,7 +27,7 @@ BUDGETS = {
     "control": 14_900,
     "core": 200,
     "engines": 5_300,
-    "inside": 6_500,
+    "inside": 7_500,
     "isolation": 9_200,
     "rollouts": 3_300,
     "server": 50,
