@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from aenv.artifacts.requirements import layer_for
+from aenv.artifacts.requirements import folder_for
 from tests.netns import namespace
 from tests.venvs import create
 
@@ -57,7 +57,7 @@ def _fetch_requirements() -> None:
     """Those of the environments that are measured: in the namespace uv has its cache alone."""
     requirements = ROOT / "src" / "aenv" / "envs" / "python" / "requirements.txt"
     with tempfile.TemporaryDirectory() as home:
-        asyncio.run(layer_for(requirements, Path(home)))
+        asyncio.run(folder_for(requirements, Path(home)))
 
 
 def exit_code(rows: list[Row], *, check: bool) -> int:

@@ -17,7 +17,7 @@ from time import perf_counter
 
 from aenv import Environment
 from aenv.client.api import Api
-from aenv.isolation.sandbox import moves
+from aenv.isolation.sandbox import cgroup_moves
 from tests.native import traces
 
 from .measures import SHORT_ROUNDS, THEIR_PORT, Bench, in_turns
@@ -26,10 +26,10 @@ from .report import NO_TARGET, Row, at_most, within
 
 NAME = "portable@1.0.0"
 COLD = ("--warm-memory", "0")
-"""For a gateway that has no blank instance ready, not even where many are created at once."""
+"""For a gateway that has no spare instance ready, not even where many are created at once."""
 CREATES = 300
 AT_A_TIME = 3  # as many as starts of Python in each round
-BLANKS = 4
+SPARES = 4
 QUIET = 0.015  # seconds: on a quiet machine R is about 12 ms, and only there an absolute time says something
 
 _CALL = ("echo", {"text": "hello"})
@@ -99,7 +99,7 @@ def rows(bench: Bench) -> list[Row]:
 
 
 def starts() -> list[Row]:
-    """Without blank instances: as the host is, and with `favordynmods`, which makes moves between cgroups fast."""
+    """Without spare instances: as the host is, and with `favordynmods`, which makes moves between cgroups fast."""
     with bare_python() as python, gateway(*COLD) as cold:
         reference, seconds = _spread(python, cold)
         with _favoured() as favoured:
@@ -145,26 +145,26 @@ def p99(seconds: list[float]) -> float:
 @contextmanager
 def _favoured() -> Iterator[bool]:
     """Whether `favordynmods` is on inside; where it was not before, it is taken back as far as the kernel does."""
-    if moves.is_favoured():  # an administrator's choice, which stays
+    if cgroup_moves.is_favoured():  # an administrator's choice, which stays
         yield True
         return
     with tempfile.TemporaryDirectory() as name:
         try:
-            moves.favour_moves(Path(name))
+            cgroup_moves.favour_moves(Path(name))
         except OSError as error:
             print(f"left out: favordynmods: {error}", file=sys.stderr)
         try:
-            yield moves.is_favoured()
+            yield cgroup_moves.is_favoured()
         finally:
-            moves.unfavour(Path(name))
+            cgroup_moves.unfavour(Path(name))
 
 
 def warm_starts() -> list[Row]:
-    """With blank instances, each time as many as are kept."""
+    """With spare instances, each time as many as are kept."""
     with bare_python() as python, gateway() as warm:
 
         async def until_full() -> None:
-            while sum((await warm.api.call("GET", "/env-instances/usage"))["warm"].values()) < BLANKS:
+            while sum((await warm.api.call("GET", "/env-instances/usage"))["warm"].values()) < SPARES:
                 pass  # asked again: nobody tells when a pool is full
 
         def answers() -> list[float]:
@@ -175,7 +175,7 @@ def warm_starts() -> list[Row]:
             return seconds
 
         name, _, version = NAME.partition("@")
-        warm.runner.run(warm.api.call("PUT", f"/env/{name}/{version}/warm", {"count": BLANKS}))
+        warm.runner.run(warm.api.call("PUT", f"/env/{name}/{version}/warm", {"count": SPARES}))
         reference, p50 = in_turns(python, answers, rounds=SHORT_ROUNDS)
     return [Row("create to first answer, warm pool, P50", "ms", None, p50 * 1e3, *within(0.45, reference, p50))]
 

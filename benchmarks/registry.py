@@ -14,8 +14,8 @@ from aenv.artifacts import bundles
 from aenv.base.wire import timestamp
 from aenv.client.api import Api
 from aenv.client.hub import Hub
-from aenv.control.hub.access import Policy
-from aenv.control.hub.records import Environment
+from aenv.control.hub.access import EnvironmentAccess
+from aenv.control.hub.environment_records import EnvironmentRecord
 from aenv.control.serving.accounts import Accounts
 from aenv.control.stores.opening import open_store
 from tests.archives import make_source
@@ -82,12 +82,12 @@ async def _fill(url: str, home: Path, count: int) -> str:
         return (await Accounts(store).create("reader"))[1]
 
 
-def _environment(number: int) -> Environment:
+def _environment(number: int) -> EnvironmentRecord:
     now = timestamp()
-    return Environment(
+    return EnvironmentRecord(
         name=f"environment-{number:05}",
         version="1.0.0",
-        policy=Policy("author"),
+        policy=EnvironmentAccess("author"),
         description="A task with a repository, a failing test and a shell, scored by the tests that pass then",
         tags=("coding", "python", f"batch-{number // 100}"),
         artifacts=({"type": "image", "content": f"registry.example.org/environments/{number:05}:1.0.0"},),

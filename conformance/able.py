@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from aenv.engines.base import Address, Engine, Exec, Files, InstanceSpec, Logs, Output, Ports
+from aenv.engines.base import Address, CommandOutput, Engine, Exec, Files, InstanceSpec, Logs, Ports
 
 from .engine import MakeEngine, Projects
 
@@ -104,7 +104,7 @@ async def whole(stream: AsyncIterator[bytes]) -> bytes:
     return b"".join([piece async for piece in stream])
 
 
-async def result(command: AsyncIterator[Output]) -> tuple[int | None, bytes, bytes]:
+async def result(command: AsyncIterator[CommandOutput]) -> tuple[int | None, bytes, bytes]:
     """Exit code, stdout and stderr of a command."""
     outputs = [output async for output in command]
     assert [output.stream for output in outputs].index("exit") == len(outputs) - 1

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from aenv.isolation.egress import PORT, VARIABLES, Egress, Policy
-from aenv.isolation.egress.proxy import Bounds
+from aenv.isolation.egress import PORT, VARIABLES, Egress, EgressPolicy
+from aenv.isolation.egress.server import Bounds
 from aenv.isolation.sandbox import system
 from tests.netns import Namespace, namespace
 
@@ -128,7 +128,7 @@ async def proxied(
 
     async with Egress(resolve=resolve, bounds=bounds) as egress:
         for id, space in (("one", spaces.instance), ("other", spaces.neighbour)):
-            egress.serve(id, listener(space), Policy.parse(entries))
+            egress.serve(id, listener(space), EgressPolicy.parse(entries))
         yield Proxy(spaces, egress, lookups)
 
 

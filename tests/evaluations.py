@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from aenv.rollouts import evaluation
-from aenv.rollouts.evaluation import Options
-from aenv.rollouts.instances import Place
-from aenv.rollouts.task import Wanted
+from aenv.rollouts.evaluation import EvaluationOptions
+from aenv.rollouts.task import TaskSelection
+from aenv.rollouts.task_instances import InstanceSource
 from tests.command_line import serving
 from tests.gateways import make_project
 from tests.native import traces
@@ -97,11 +97,11 @@ class Run:
         eval_only: bool = False,
         **options: Any,
     ) -> list[dict[str, Any]]:
-        place = Place(f"{env}@1.0.0", self.url, limit=limit, eval_only=eval_only)
+        place = InstanceSource(f"{env}@1.0.0", self.url, limit=limit, eval_only=eval_only)
         given = {"out": self.folder / "out.jsonl", **options}
         try:
             return await evaluation.evaluate(
-                place, Wanted(tasks, split), 2, agent, Options(**given), self.told.append
+                place, TaskSelection(tasks, split), 2, agent, EvaluationOptions(**given), self.told.append
             )
         finally:
             await agent.close()

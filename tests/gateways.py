@@ -18,7 +18,7 @@ from aenv.base.addresses import Origin
 from aenv.base.http1 import Headers, Pool
 from aenv.base.settings import GatewaySettings
 from aenv.control.gateway import home as homes
-from aenv.control.gateway.app import GatewayAddress, serve
+from aenv.control.gateway.gateway_app import GatewayAddress, serve
 from aenv.control.gateway.parts import Parts, parts, shared
 from aenv.control.instances.catalog import read_folders
 from aenv.control.serving import listeners

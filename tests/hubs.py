@@ -19,7 +19,7 @@ from aenv.base.config import Project
 from aenv.base.http1 import Pool
 from aenv.control.hub.blobs import Blobs, open_blobs
 from aenv.control.hub.checkouts import Checkouts
-from aenv.control.hub.routes import Hub
+from aenv.control.hub.hub_routes import HubRoutes
 from aenv.control.serving.accounts import Accounts, Role
 from aenv.control.serving.listeners import bind_tcp, serving
 from aenv.control.serving.metrics import Metrics
@@ -57,7 +57,7 @@ class RunningHub:
 
     origin: Origin
     pool: Pool
-    hub: Hub
+    hub: HubRoutes
     store: Any
     blobs: Blobs
     accounts: Accounts
@@ -118,7 +118,7 @@ async def running_hub(
 ) -> AsyncIterator[RunningHub]:
     """A hub without accounts: everybody is an administrator until `user` makes the first."""
     async with open_store(store, home) as opened, open_blobs(blobs, home) as kept, Pool() as pool:
-        accounts, hub = Accounts(opened), Hub(opened, kept, home, local)
+        accounts, hub = Accounts(opened), HubRoutes(opened, kept, home, local)
         front = Front(accounts, Rates(opened, 0, {}), Metrics(), loopback_only=True)
         listener = bind_tcp("127.0.0.1", 0)
         origin = Origin("127.0.0.1", listener.getsockname()[1])

@@ -17,7 +17,7 @@ from aenv.engines.base import Address
 from aenv.engines.folder import InstanceFolder
 from aenv.engines.native.engine import NativeEngine
 from aenv.engines.native.relays import Relays
-from aenv.isolation.rootfs.host import host_root
+from aenv.isolation.rootfs.host_rootfs import host_root
 from conformance.engine import Projects, call
 from tests.native import traces
 

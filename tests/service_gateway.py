@@ -29,11 +29,11 @@ from aenv.base.config import Project, load_project
 from aenv.base.errors import AEnvError, ConnectFailed, NotFound, Unavailable
 from aenv.base.http1 import Pool
 from aenv.base.refs import Ref
-from aenv.control.instances.catalog import Prepared
-from aenv.control.services.records import ServiceRecord, ServiceRecords
+from aenv.control.instances.catalog import PreparedProject
 from aenv.control.services.replica import Pace
-from aenv.control.services.routes import ServiceRoutes
-from aenv.control.services.services import Services
+from aenv.control.services.service_records import ServiceRecord, ServiceRecords
+from aenv.control.services.service_routes import ServiceRoutes
+from aenv.control.services.service_supervisor import ServiceSupervisor
 from aenv.control.serving import envelope, listeners
 from aenv.control.serving.accounts import LOCAL, Accounts, Caller
 from aenv.control.serving.metrics import Metrics
@@ -111,8 +111,8 @@ class Folders:
             raise NotFound(f"no environment {str(ref)!r}")
         return versions[version]
 
-    async def prepare(self, project: Project) -> Prepared:
-        return Prepared(None, None)
+    async def prepare(self, project: Project) -> PreparedProject:
+        return PreparedProject(None, None)
 
 
 class WatchedStore(SqliteStore):
@@ -156,7 +156,13 @@ class ServiceGateway:
     """A gateway that runs, as a client sees it."""
 
     def __init__(
-        self, services: Services, store: WatchedStore, accounts: Accounts, port: int, pool: Pool, home: Path
+        self,
+        services: ServiceSupervisor,
+        store: WatchedStore,
+        accounts: Accounts,
+        port: int,
+        pool: Pool,
+        home: Path,
     ) -> None:
         self.services = services
         self.store = store
@@ -264,7 +270,7 @@ async def service_gateway(
     engine = ProcessEngine(home)
     metrics = Metrics()
     async with make_store(home / "aenv.db") as store, Pool() as pool:
-        services = Services(
+        services = ServiceSupervisor(
             engine,
             Folders(projects),  # type: ignore[arg-type]
             store,
@@ -292,7 +298,7 @@ async def service_gateway(
         assert leftovers(home) == []
 
 
-def _with_data(control: ASGIApp, services: Services, pool: Pool) -> ASGIApp:
+def _with_data(control: ASGIApp, services: ServiceSupervisor, pool: Pool) -> ASGIApp:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if not scope["path"].startswith("/services/"):
             await control(scope, receive, send)
@@ -310,7 +316,7 @@ def _with_data(control: ASGIApp, services: Services, pool: Pool) -> ASGIApp:
 
 
 async def _forward(
-    services: Services, pool: Pool, id: str, session: str | None, method: str, target: str, body: bytes
+    services: ServiceSupervisor, pool: Pool, id: str, session: str | None, method: str, target: str, body: bytes
 ) -> Response:
     """As the gateway's data path does it: once more, elsewhere, when nothing could be sent."""
     for _ in range(2):

@@ -11,8 +11,8 @@ import pytest
 
 from aenv.base.errors import Forbidden, InvalidRequest, NotFound, Unauthenticated
 from aenv.control.gateway.tokens import Tokens
-from aenv.control.hub.access import Policy
-from aenv.control.hub.records import Environment
+from aenv.control.hub.access import EnvironmentAccess
+from aenv.control.hub.environment_records import EnvironmentRecord
 from aenv.control.serving import accounts as accounts_module
 from aenv.control.serving.accounts import Accounts, Role
 from aenv.control.stores.base import Put
@@ -271,8 +271,8 @@ async def test_what_took_a_built_in_name_before_it_was_reserved_is_found_by_its_
     tokens = await make_accounts(home)
     async with SqliteStore(home / "aenv.db") as store:
         for name, owner in (("python", "bob"), ("gsm-tools", "root"), ("browser", "local")):
-            policy = Policy(owner)
-            taken = Environment(name, "1.0.0", policy, description=f"of {owner}", pushed_by=owner)
+            policy = EnvironmentAccess(owner)
+            taken = EnvironmentRecord(name, "1.0.0", policy, description=f"of {owner}", pushed_by=owner)
             await store.write(taken.put(0), Put("policies", name, policy.value(), 0))
     async with running_gateway(home) as gateway:
 

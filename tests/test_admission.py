@@ -15,7 +15,7 @@ from aenv.base.models import CreateInstance
 from aenv.control.instances.admission import Rules, spec_for
 from aenv.control.instances.records import Record
 from aenv.control.serving.accounts import LOCAL
-from aenv.engines.base import Address, InstanceSpec, Limits, Network
+from aenv.engines.base import Address, InstanceSpec, Network, ResourceLimits
 from aenv.engines.process import ProcessEngine
 from tests.gateways import composed, make_project, running_gateway
 from tests.test_gateway_races import ended
@@ -44,24 +44,30 @@ def test_the_environments_limits_are_the_instances(tmp_path: Path) -> None:
         tmp_path, cpu="500m", memory="256Mi", ephemeralStorage="1Gi", pids=100, openFiles=512, callTimeout="5s"
     )
     made = spec(project)
-    assert made.limits == Limits(0.5, 256 << 20, 1 << 30, 100, 512)
+    assert made.limits == ResourceLimits(0.5, 256 << 20, 1 << 30, 100, 512)
     assert made.call_timeout == 5.0
 
 
 def test_an_environment_that_says_nothing_leaves_its_limits_to_the_engine(tmp_path: Path) -> None:
     made = spec(project_with(tmp_path))
-    assert (made.limits, made.network, made.image, made.data, made.second) == (Limits(), Network(), "", None, "")
+    assert (made.limits, made.network, made.image, made.data, made.sidecar) == (
+        ResourceLimits(),
+        Network(),
+        "",
+        None,
+        "",
+    )
 
 
 def test_the_old_flat_limits_count_too(tmp_path: Path) -> None:
     made = spec(project_with(tmp_path, cpuLimit="2", memoryLimit="1Gi", memoryRequest="1Mi"))
-    assert made.limits == Limits(cpus=2.0, memory_bytes=1 << 30)
+    assert made.limits == ResourceLimits(cpus=2.0, memory_bytes=1 << 30)
 
 
 def test_a_request_may_ask_for_less(tmp_path: Path) -> None:
     project = project_with(tmp_path, cpu=2, memory="1Gi", pids=100)
     made = spec(project, resources={"cpu": "250m", "memory": "64Mi", "pids": 10, "openFiles": 64})
-    assert made.limits == Limits(cpus=0.25, memory_bytes=64 << 20, pids=10, open_files=64)
+    assert made.limits == ResourceLimits(cpus=0.25, memory_bytes=64 << 20, pids=10, open_files=64)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +233,7 @@ def test_a_folder_below_a_data_root_is_the_instances_data(tmp_path: Path, root: 
     project, rules = project_with(tmp_path), Rules(data_roots=(tmp_path / "secret", root))
     for given in (str(root / "set"), "./set", str(root / "also"), str(tmp_path / "way-in" / "set")):
         made = spec(project, rules, datasource=given)
-        assert (made.data, made.second) == (root / "set", "")  # the folder itself, with no link on the way
+        assert (made.data, made.sidecar) == (root / "set", "")  # the folder itself, with no link on the way
 
 
 @pytest.mark.parametrize(
@@ -266,7 +272,7 @@ def test_any_other_datasource_is_the_second_image(
 ) -> None:
     project = project_with(tmp_path, **({"imagePrefix": prefix} if prefix else {}))
     made = spec(project, datasource=given)
-    assert (made.data, made.second) == (None, image)
+    assert (made.data, made.sidecar) == (None, image)
 
 
 # Through a gateway

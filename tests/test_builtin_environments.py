@@ -17,7 +17,7 @@ import pytest
 import aenv
 from aenv import Environment
 from aenv.artifacts.bundles import packing
-from aenv.artifacts.data import builtin, folders
+from aenv.artifacts.data import builtin, data_folders
 from aenv.base import config
 from aenv.base.errors import InvalidRequest
 from aenv.client.embedded import forwarded
@@ -69,7 +69,7 @@ def built_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "no-project").mkdir()
     known = builtin.built_in(folder)
     # The package's own are others' work, and may change.
-    for module in (builtin, folders):
+    for module in (builtin, data_folders):
         monkeypatch.setattr(module, "built_in", lambda: known)
     return folder
 
@@ -216,7 +216,7 @@ def test_the_list_of_the_package_needs_no_server(tmp_path: Path) -> None:
         ({"data": {"name": "x", "variable": "X_DATA_DIR", "more": 1}}, "config.json line 1: data must be as in"),
         ({"data": {**DATA, "folders": ["XDG_RUNTIME_DIR"]}}, "config.json line 1: data must be as in"),
         ({"data": {**DATA, "folders": "KIT_GIT_DIR"}}, "config.json line 1: data must be as in"),
-        ({"deployConfig": {"secondPart": 1}}, "config.json line 1: deployConfig.secondPart must be a string or"),
+        ({"deployConfig": {"sidecar": 1}}, "config.json line 1: deployConfig.sidecar must be a string or"),
     ],
 )
 def test_a_wrong_field_is_found_when_the_project_is_read(
@@ -228,7 +228,7 @@ def test_a_wrong_field_is_found_when_the_project_is_read(
 
 
 def test_the_new_fields_are_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    deploy = {"secondPart": {"dockerfile": ["{TASK}/Dockerfile"]}}
+    deploy = {"sidecar": {"dockerfile": ["{TASK}/Dockerfile"]}}
     made = project(tmp_path, aliases=["a@1.0.0"], data=DATA, evalOnly=True, deployConfig=deploy)
     loaded = config.load_project(made)
     assert (list(map(str, loaded.aliases)), loaded.data) == (["a@1.0.0"], config.Data("kit", "KIT_DATA_DIR"))

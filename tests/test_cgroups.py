@@ -18,8 +18,8 @@ import pytest
 
 from aenv.base.errors import Conflict, InvalidRequest, NotFound
 from aenv.isolation import cgroups
-from aenv.isolation.cgroups import Cgroups, Group, finding, groups
-from aenv.isolation.sandbox import moves
+from aenv.isolation.cgroups import Cgroups, ControlGroup, control_group, hierarchy
+from aenv.isolation.sandbox import cgroup_moves
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make cgroups everywhere")
 
@@ -74,7 +74,7 @@ def named(name: str) -> list[Path]:
     return [Path(folder) for folder, _, _ in os.walk("/sys/fs/cgroup") if os.path.basename(folder) == name]
 
 
-def made(found: Cgroups, name: str = "one") -> Group:
+def made(found: Cgroups, name: str = "one") -> ControlGroup:
     return found.make(name, cpus=1.5, memory_bytes=64 << 20, pids=20)
 
 
@@ -90,7 +90,7 @@ def answers(process: subprocess.Popen[bytes], timeout: float) -> bool:
     return bool(ready) and bool(os.read(process.stdout.fileno(), 100))
 
 
-def setting(group: Group, *files: str) -> str:
+def setting(group: ControlGroup, *files: str) -> str:
     """The content of the first of the files that exists: versions call them differently."""
     for folder in group.folders:
         for file in files:
@@ -189,11 +189,11 @@ def test_what_a_group_uses_is_counted(found: Cgroups, start: Start) -> None:
     assert process.stdout and len(process.stdout.read(2)) == 2
     used = group.used()
     assert used.cpu_seconds >= 0.09 and 8 << 20 <= used.memory_bytes <= 64 << 20 and used.processes == 2
-    of_proc = groups.used_by(group.processes())
+    of_proc = control_group.used_by(group.processes())
     assert of_proc.cpu_seconds >= 0.09 and of_proc.memory_bytes >= 8 << 20 and of_proc.processes == 2
     group.kill()
     group.remove()
-    assert group.used() == cgroups.Used(0, 0, 0)
+    assert group.used() == cgroups.GroupUsage(0, 0, 0)
 
 
 def test_a_frozen_group_stands_still_and_goes_on_when_thawed(found: Cgroups, start: Start) -> None:
@@ -217,7 +217,7 @@ def test_a_group_that_does_not_stop_in_time_goes_on(
 ) -> None:
     group, process = made(found), start(ECHO)
     group.attach(process.pid)
-    monkeypatch.setattr(groups, "SETTLE", -1)  # no process resists the freezer at will
+    monkeypatch.setattr(control_group, "SETTLE", -1)  # no process resists the freezer at will
     with pytest.raises(OSError, match=r"frozen|freezer"):
         group.freeze()
     go(process)
@@ -259,7 +259,7 @@ def test_processes_that_flee_by_forking_are_all_ended(found: Cgroups, start: Sta
 
 def test_processes_that_flee_are_ended_without_a_freezer_too(found: Cgroups, start: Start) -> None:
     group, process = made(found), start(FLEE)
-    without = Group("one", found._enforcing, None)
+    without = ControlGroup("one", found._enforcing, None)
     group.attach(process.pid)
     go(process)
     assert answers(process, 10)
@@ -355,11 +355,11 @@ def test_spares_are_bounded_used_once_and_given_back(found: Cgroups) -> None:
         found.make(f"kind-{pids}", cpus=1, memory_bytes=64 << 20, pids=pids).remove()
     if not found.refill(2):
         pytest.skip("version 2 cannot rename")
-    assert len(spares(found)) == 2 * finding.KINDS and found.leftovers() == [] and found.refill(2) == 0
+    assert len(spares(found)) == 2 * hierarchy.KINDS and found.leftovers() == [] and found.refill(2) == 0
     group = found.make("one", cpus=1, memory_bytes=64 << 20, pids=16)
-    assert len(spares(found)) == 2 * finding.KINDS - 1 and setting(group, "pids.max") == "16"
+    assert len(spares(found)) == 2 * hierarchy.KINDS - 1 and setting(group, "pids.max") == "16"
     found.make("new-kind", cpus=1, memory_bytes=64 << 20, pids=17).remove()
-    assert len(spares(found)) == 2 * finding.KINDS - 3, "the oldest kind gave way"
+    assert len(spares(found)) == 2 * hierarchy.KINDS - 3, "the oldest kind gave way"
     group.remove()
     found.close()
     assert not spares(found)
@@ -383,16 +383,16 @@ def test_spares_of_a_process_that_was_killed_are_swept_by_the_next(found: Cgroup
 
 
 def test_moves_are_favoured_once_and_not_any_more_when_that_is_undone(tmp_path: Path) -> None:
-    if moves.is_favoured():
+    if cgroup_moves.is_favoured():
         pytest.skip("favoured by somebody already")
     try:
-        moves.favour_moves(tmp_path)
-        moves.favour_moves(tmp_path)
-        assert moves.is_favoured()
+        cgroup_moves.favour_moves(tmp_path)
+        cgroup_moves.favour_moves(tmp_path)
+        assert cgroup_moves.is_favoured()
     finally:
-        moves.unfavour(tmp_path)
-    assert not moves.is_favoured() and list(tmp_path.iterdir()) == []
-    moves.unfavour(tmp_path)
+        cgroup_moves.unfavour(tmp_path)
+    assert not cgroup_moves.is_favoured() and list(tmp_path.iterdir()) == []
+    cgroup_moves.unfavour(tmp_path)
 
 
 def test_a_group_can_be_made_when_another_process_has_closed_the_same_place() -> None:

@@ -1,4 +1,4 @@
-"""`aenv build`: bundle, layer and image, and what it leaves in config.json."""
+"""`aenv build`: bundle, requirements and image, and what it leaves in config.json."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class TestBundle:
             "config.json line 3: unknown field unknown is kept",
             "no image was built: neither Docker nor podman answers",
         ]
-        layer, bundle = done.stdout.splitlines()
-        assert layer == "layer   none is needed"
+        requirements, bundle = done.stdout.splitlines()
+        assert requirements == "requirements  none"
         assert bundle.startswith("bundle  my-env@1.2.0 (sha256:")
 
     def test_config_json_says_the_same_as_before_and_what_was_built(
@@ -119,7 +119,7 @@ class TestBundle:
         assert done.stderr.splitlines()[-1] == f"no image was built: there is no '{folder}/deploy/Dockerfile'"
 
     @pytest.mark.slow
-    def test_requirements_become_a_layer(
+    def test_requirements_become_a_folder(
         self, folder: Path, without_docker: dict[str, str], tmp_path: Path
     ) -> None:
         package = tmp_path / "package"
@@ -132,9 +132,9 @@ class TestBundle:
         (folder / "requirements.txt").write_text(f"aenvironment\ntiny @ file://{package}\n")
         done = aenv("build", "-w", folder, "--no-image", env=without_docker)
         assert done.returncode == 0, done.stderr
-        layer = Path(done.stdout.splitlines()[0].removeprefix("layer   "))
-        assert layer.is_relative_to(tmp_path / "home" / "layers")
-        assert (layer / "tiny.py").read_text() == "here = True\n"
+        requirements = Path(done.stdout.splitlines()[0].removeprefix("requirements  "))
+        assert requirements.is_relative_to(tmp_path / "home" / "requirements")
+        assert (requirements / "tiny.py").read_text() == "here = True\n"
 
 
 # A build backend of a dozen lines, so that installing needs no package index.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aenv.base.errors import Forbidden, InvalidRequest
 from aenv.isolation.egress import exchanges
-from aenv.isolation.egress.destinations import Destination, Policy, unmapped
+from aenv.isolation.egress.destinations import Destination, EgressPolicy, unmapped
 
 PUBLIC, PRIVATE = "203.0.113.10", "10.9.0.1"
 
@@ -73,7 +73,7 @@ class TestPolicy:
 
     def test_a_network_does_not_let_names_be_looked_up(self) -> None:
         with pytest.raises(Forbidden):
-            Policy.parse(["10.0.0.0/8"]).check(Destination.parse("secret.evil.example:80"))
+            EgressPolicy.parse(["10.0.0.0/8"]).check(Destination.parse("secret.evil.example:80"))
 
     @pytest.mark.parametrize(
         "address",
@@ -86,7 +86,7 @@ class TestPolicy:
     )
     def test_some_addresses_are_never_open_even_when_named(self, address: str) -> None:
         known = unmapped(ipaddress.ip_address(address))
-        policy = Policy.parse(["*", "0.0.0.0/0", "::/0", "named.example", str(known).partition("%")[0]])
+        policy = EgressPolicy.parse(["*", "0.0.0.0/0", "::/0", "named.example", str(known).partition("%")[0]])
         with pytest.raises(Forbidden, match="never allowed"):
             policy.check(Destination("named.example", 80), ipaddress.ip_address(address))
         with pytest.raises(Forbidden, match="never allowed"):
@@ -122,7 +122,7 @@ class TestPolicy:
     )
     def test_a_bad_entry_is_refused_by_name(self, entry: str) -> None:
         with pytest.raises(InvalidRequest) as refused:
-            Policy.parse(["x.com", entry])
+            EgressPolicy.parse(["x.com", entry])
         assert f"bad egress entry {entry!r}" in refused.value.message
 
     def test_without_entries_nothing_is_open(self) -> None:
@@ -132,7 +132,7 @@ class TestPolicy:
 
 def is_allowed(entries: Sequence[str], to: str, address: str) -> bool:
     """Whether the lookup, if one is needed, and then the connection are allowed."""
-    policy, destination = Policy.parse(entries), Destination.parse(to)
+    policy, destination = EgressPolicy.parse(entries), Destination.parse(to)
     try:
         if isinstance(destination.host, str):
             policy.check(destination)

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 import pytest
 
 from aenv.base.errors import Conflict, InvalidRequest
-from aenv.isolation.egress.destinations import Destination, Policy
-from aenv.isolation.egress.exchanges import Relay, Request
-from aenv.isolation.egress.proxy import Bounds, Egress
+from aenv.isolation.egress.destinations import Destination, EgressPolicy
+from aenv.isolation.egress.exchanges import ProxyRequest, ProxyTunnel
+from aenv.isolation.egress.server import Bounds, Egress
 from tests.egress_spaces import (
     HOST,
     METADATA,
@@ -302,7 +302,7 @@ class TestBounds:
                 end.setblocking(False)
             program, client, upstream, server = ends
             server.sendall(bytes(180_000))
-            relay = Relay(client, upstream, Request(Destination("site.example", 80)), 10.0)
+            relay = ProxyTunnel(client, upstream, ProxyRequest(Destination("site.example", 80)), 10.0)
             running = asyncio.create_task(relay.run(b""))
             while not select.select([program], [], [], 0)[0]:
                 await asyncio.sleep(0)
@@ -322,7 +322,7 @@ class TestBounds:
             raise AssertionError
 
         async with Egress(resolve=never, bounds=Bounds(connect_timeout=0.05)) as egress:
-            egress.serve("one", listener(spaces.instance), Policy.parse(["*"]))
+            egress.serve("one", listener(spaces.instance), EgressPolicy.parse(["*"]))
             proxy = Proxy(spaces, egress)
             for n in range(4):
                 answer = await proxy.ask(b"CONNECT slow%d.example:80 HTTP/1.1\r\n\r\n" % n)
@@ -343,7 +343,7 @@ class TestEnds:
 
         async with serving(spaces.world, silent), Egress(resolve=resolve) as egress:
             tasks, descriptors = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))
-            egress.serve("one", listener(spaces.instance), Policy.parse(["*"]))
+            egress.serve("one", listener(spaces.instance), EgressPolicy.parse(["*"]))
             proxy = Proxy(spaces, egress)
             clients = [await proxy.tunnel("site.example:80")]
             for request in (
@@ -379,7 +379,7 @@ class TestEnds:
     async def test_a_listener_is_closed_even_if_it_was_never_served(self, spaces: Spaces) -> None:
         async with Egress() as egress:
             given = listener(spaces.instance)
-            egress.serve("one", given, Policy())
+            egress.serve("one", given, EgressPolicy())
             await egress.stop("one")
             assert given.fileno() == -1
 
@@ -388,8 +388,8 @@ class TestEnds:
     ) -> None:
         async with Egress() as egress:
             with listener(spaces.instance) as broken:
-                egress.serve("one", broken.dup(), Policy())
-                egress.serve("other", listener(spaces.neighbour), Policy())
+                egress.serve("one", broken.dup(), EgressPolicy())
+                egress.serve("other", listener(spaces.neighbour), EgressPolicy())
                 broken.shutdown(socket.SHUT_RDWR)
                 proxy = Proxy(spaces, egress)
                 request = b"CONNECT x.com:443 HTTP/1.1\r\n\r\n"
@@ -402,11 +402,11 @@ class TestEnds:
 
     async def test_an_instance_has_one_way_out(self, spaces: Spaces) -> None:
         async with Egress() as egress:
-            egress.serve("one", listener(spaces.instance), Policy())
+            egress.serve("one", listener(spaces.instance), EgressPolicy())
             with listener(spaces.neighbour) as second, pytest.raises(Conflict):
-                egress.serve("one", second, Policy())
+                egress.serve("one", second, EgressPolicy())
             with socket.socket() as deaf, pytest.raises(InvalidRequest):
-                egress.serve("two", deaf, Policy())
+                egress.serve("two", deaf, EgressPolicy())
 
     async def test_where_programs_go_is_logged_for_debugging_only(
         self, spaces: Spaces, caplog: pytest.LogCaptureFixture

@@ -15,7 +15,7 @@ from aenv.base.errors import EnvironmentError
 from aenv.base.models import CreateInstance
 from aenv.base.settings import ClientSettings
 from aenv.client import embedded
-from aenv.control.gateway.app import gateway, serve
+from aenv.control.gateway.gateway_app import gateway, serve
 from aenv.control.serving.accounts import LOCAL
 from aenv.isolation.sandbox import probe
 from tests.gateways import gateway_settings, make_project

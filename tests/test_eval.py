@@ -19,8 +19,8 @@ from aenv.base.addresses import Origin
 from aenv.base.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from aenv.base.http1 import Pool
 from aenv.rollouts import agents, results, roster
-from aenv.rollouts.instances import Place
 from aenv.rollouts.task import Task
+from aenv.rollouts.task_instances import InstanceSource
 from tests.command_line import aenv, environ, serving
 from tests.evaluations import Run, outcomes, served_projects
 from tests.gateways import make_project
@@ -348,11 +348,11 @@ def test_a_bar_of_a_resumed_evaluation_begins_where_it_was(url: str, tmp_path: P
 
 
 def test_results_carry_variables_without_what_is_secret_by_its_name() -> None:
-    place = Place("sums", variables={"MODE": "a", "MY_API_KEY": "sk-1"})
+    place = InstanceSource("sums", variables={"MODE": "a", "MY_API_KEY": "sk-1"})
     assert place.told_variables(Task("t", {"ID": "t"})) == {"MODE": "a", "MY_API_KEY": "***", "ID": "t"}
 
 
 def test_nor_do_they_carry_what_refers_to_a_secret() -> None:
-    place = Place("sums", variables={"MODE": {"secret": "MODE_OF_MINE"}})
+    place = InstanceSource("sums", variables={"MODE": {"secret": "MODE_OF_MINE"}})
     assert place.told_variables(Task("t", {})) == {"MODE": "***"}
     assert place.environment().environment_variables == {"MODE": {"secret": "MODE_OF_MINE"}}

@@ -18,7 +18,7 @@ from aenv.base import mcp
 from aenv.base.addresses import Origin
 from aenv.base.http1 import Pool
 from aenv.base.models import CreateInstance
-from aenv.control.gateway.app import gateway
+from aenv.control.gateway.gateway_app import gateway
 from aenv.control.gateway.parts import Parts
 from aenv.control.serving import routes
 from aenv.control.serving.accounts import LOCAL, Accounts, Role

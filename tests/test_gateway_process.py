@@ -18,7 +18,7 @@ import pytest
 from aenv.base.addresses import Origin
 from aenv.base.errors import AEnvError, Conflict, Forbidden, InvalidRequest, NetworkError
 from aenv.base.http1 import Pool
-from aenv.control.gateway.app import GatewayAddress
+from aenv.control.gateway.gateway_app import GatewayAddress
 from conformance.engine import NEVER_READY, opened
 from tests.gateways import (
     Gateway,
@@ -140,7 +140,7 @@ PROGRAM = """
 import json
 import sys
 from pathlib import Path
-from aenv.control.gateway.app import run
+from aenv.control.gateway.gateway_app import run
 from aenv.base.settings import GatewaySettings
 
 home, settings, *projects = sys.argv[1:]

@@ -18,10 +18,10 @@ from aenv.artifacts.pythons.wanted import spelled
 from aenv.base.errors import Conflict, NotFound, StartFailed, Unsupported
 from aenv.base.http1 import Pool
 from aenv.engines import proc
-from aenv.engines.base import Address, Engine, InstanceSpec, Limits, Network
+from aenv.engines.base import Address, Engine, InstanceSpec, Network, ResourceLimits
 from aenv.engines.native.engine import NativeEngine
-from aenv.isolation.rootfs.host import host_root
-from aenv.isolation.sandbox.root import Root
+from aenv.isolation.rootfs.host_rootfs import host_root
+from aenv.isolation.sandbox.rootfs import Rootfs
 from conformance.engine import EngineConformance, Leftovers, MakeEngine
 from tests.conftest import REPOSITORY
 from tests.interpreters import made_runtime, other_python
@@ -105,7 +105,7 @@ async def make_engine(home: Path) -> AsyncIterator[Callable[[], NativeEngine]]:
     root = host_root(home)
     made: list[NativeEngine] = []
 
-    async def root_of(spec: InstanceSpec) -> Root:
+    async def root_of(spec: InstanceSpec) -> Rootfs:
         return root
 
     def make() -> NativeEngine:
@@ -163,7 +163,7 @@ class TestGvisor(EngineConformance):
         root = host_root(home)
         made: list[NativeEngine] = []
 
-        async def root_of(spec: InstanceSpec) -> Root:
+        async def root_of(spec: InstanceSpec) -> Rootfs:
             return root
 
         def make() -> Engine:
@@ -183,7 +183,7 @@ async def test_an_instance_runs_in_gvisor_and_its_address_says_so(
     engine: NativeEngine, runsc: Path, spec: InstanceSpec, call: Call
 ) -> None:
     given = replace(
-        spec, arguments=("a", "b c"), environment_variables={"MINE": "x=y"}, limits=Limits(open_files=99)
+        spec, arguments=("a", "b c"), environment_variables={"MINE": "x=y"}, limits=ResourceLimits(open_files=99)
     )
     address = await engine.create(given)
     assert address.isolation == ("gVisor (runsc)",)
@@ -238,7 +238,7 @@ async def test_commands_run_in_it_and_its_log_can_be_read(
 async def test_it_is_limited_measured_and_frozen_like_others(
     engine: NativeEngine, runsc: Path, spec: InstanceSpec, call: Call, home: Path
 ) -> None:
-    address = await engine.create(replace(spec, limits=Limits(cpus=0.5, memory_bytes=300 << 20, pids=77)))
+    address = await engine.create(replace(spec, limits=ResourceLimits(cpus=0.5, memory_bytes=300 << 20, pids=77)))
     said = json.loads(next((home / "run/bundles").glob("*/config.json")).read_text())["linux"]["resources"]
     limits = {"memory": {"limit": 300 << 20}, "pids": {"limit": 77}, "cpu": {"quota": 50000, "period": 100000}}
     assert said == limits
@@ -322,8 +322,8 @@ async def test_code_cannot_have_the_gateway_connect_to_another_socket(
 async def test_what_it_cannot_do_is_refused(engine: NativeEngine, runsc: Path, spec: InstanceSpec) -> None:
     with pytest.raises(Unsupported, match="network to 'none' or 'full'"):
         await engine.create(replace(spec, network=Network("egress", ("a.example",))))
-    with pytest.raises(Unsupported, match="no second part"):
-        await engine.create(replace(spec, second="tiny:1"))
+    with pytest.raises(Unsupported, match="no sidecar"):
+        await engine.create(replace(spec, sidecar="tiny:1"))
     with pytest.raises(Unsupported, match="warmPool"):
         await engine.keep_warm(spec, 1)
     await engine.create(spec)

@@ -16,11 +16,11 @@ import pytest
 
 from aenv.base.errors import NotFound
 from aenv.isolation import cgroups
-from aenv.isolation.cgroups import files, groups, hierarchies
-from aenv.isolation.cgroups.files import Hierarchy
-from aenv.isolation.cgroups.groups import Group
-from aenv.isolation.cgroups.hierarchies import Place
-from aenv.isolation.sandbox import moves
+from aenv.isolation.cgroups import control_files, control_group, mounted
+from aenv.isolation.cgroups.control_files import Hierarchy
+from aenv.isolation.cgroups.control_group import ControlGroup
+from aenv.isolation.cgroups.mounted import ParentGroup
+from aenv.isolation.sandbox import cgroup_moves
 from tests.cgroup_kernel import FILES, Kernel
 
 LIMITS: dict[str, Any] = {"cpus": 2.0, "memory_bytes": 1 << 30, "pids": 50}
@@ -30,7 +30,7 @@ LIMITS: dict[str, Any] = {"cpus": 2.0, "memory_bytes": 1 << 30, "pids": 50}
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     kernel = Kernel(tmp_path)
     # No kernel fills, empties and refuses in plain folders: these calls are what it would answer.
-    for module in (hierarchies, groups, files):
+    for module in (mounted, control_group, control_files):
         monkeypatch.setattr(module, "write", kernel.write)
     monkeypatch.setattr(os, "mkdir", kernel.mkdir)
     monkeypatch.setattr(os, "rmdir", kernel.rmdir)
@@ -210,21 +210,21 @@ def test_looking_changes_nothing(kernel: Kernel) -> None:
     unit = kernel.mount_new("cpu memory pids", "/aenv.service")
     kernel.delegated.add(unit)
     before = sorted(kernel.top.rglob("*"))
-    hierarchies.look("aenv", proc=kernel.proc)
+    mounted.look("aenv", proc=kernel.proc)
     assert sorted(kernel.top.rglob("*")) == before and procs(unit) == [str(os.getpid())]
 
 
 def test_a_mount_point_with_a_blank_is_found(tmp_path: Path) -> None:
     kernel = Kernel(tmp_path)
     kernel.list_mount(Path("/mnt/a b\u00e9"), "cgroup", "cpu", "/", "/")
-    assert hierarchies.read_mounts(kernel.proc)[0].point == "/mnt/a b\u00e9"
+    assert mounted.read_mounts(kernel.proc)[0].point == "/mnt/a b\u00e9"
 
 
 def test_on_version_2_alone_the_hierarchy_itself_is_asked_to_favour_moves(kernel: Kernel) -> None:
     kernel.mount_new("cpu", "/", name="v2")
-    assert moves.command(proc=kernel.proc) == f"mount -o remount,favordynmods {kernel.top}/v2"
+    assert cgroup_moves.command(proc=kernel.proc) == f"mount -o remount,favordynmods {kernel.top}/v2"
     kernel.mount_old("memory")
-    assert "name=aenv" in moves.command(proc=kernel.proc)
+    assert "name=aenv" in cgroup_moves.command(proc=kernel.proc)
 
 
 # From here on the real version 2, with a controller that nobody uses.
@@ -233,7 +233,7 @@ def test_on_version_2_alone_the_hierarchy_itself_is_asked_to_favour_moves(kernel
 @pytest.fixture
 def unified() -> Iterator[Path]:
     """A cgroup of this test's own in the real version 2 hierarchy, that may give "hugetlb" to its groups."""
-    points = [mount.point for mount in hierarchies.read_mounts() if mount.version == 2]
+    points = [mount.point for mount in mounted.read_mounts() if mount.version == 2]
     if os.geteuid() != 0 or not points or not os.access(points[0], os.W_OK):
         pytest.skip("needs root and a version 2 hierarchy")
     top = Path(points[0])
@@ -272,13 +272,13 @@ def test_the_kernel_lets_limits_in_once_the_processes_are_in_a_leaf(
     unified: Path, process: subprocess.Popen[bytes]
 ) -> None:
     (unified / "cgroup.procs").write_text(str(process.pid))
-    still = hierarchies.prepare(Place(2, ("hugetlb",), str(unified), str(unified), movable=False), "aenv")
+    still = mounted.prepare(ParentGroup(2, ("hugetlb",), str(unified), str(unified), movable=False), "aenv")
     assert "holds other processes" in still["hugetlb"]
-    place = Place(2, ("hugetlb",), str(unified), str(unified), movable=True)
-    assert hierarchies.prepare(place, "aenv") == {}
+    place = ParentGroup(2, ("hugetlb",), str(unified), str(unified), movable=True)
+    assert mounted.prepare(place, "aenv") == {}
     assert procs(unified / "aenv-self") == [str(process.pid)]
     assert "hugetlb" in (unified / "aenv" / "cgroup.subtree_control").read_text()
-    hierarchies.dismantle(place, "aenv")
+    mounted.dismantle(place, "aenv")
     assert procs(unified) == [str(process.pid)] and not [path for path in unified.iterdir() if path.is_dir()]
     process.kill()
     process.wait()
@@ -287,10 +287,10 @@ def test_the_kernel_lets_limits_in_once_the_processes_are_in_a_leaf(
 def test_the_kernel_freezes_ends_and_counts_a_group_of_version_2(
     unified: Path, process: subprocess.Popen[bytes]
 ) -> None:
-    place = Place(2, ("hugetlb",), str(unified), str(unified))
-    assert hierarchies.prepare(place, "aenv") == {}
+    place = ParentGroup(2, ("hugetlb",), str(unified), str(unified))
+    assert mounted.prepare(place, "aenv") == {}
     hierarchy = Hierarchy(2, ("hugetlb",), place.parent("aenv"))
-    group = Group("one", [hierarchy], hierarchy)
+    group = ControlGroup("one", [hierarchy], hierarchy)
     os.mkdir(group.folders[0])
     group.attach(process.pid)
     assert process.stdin and process.stdout
@@ -305,13 +305,13 @@ def test_the_kernel_freezes_ends_and_counts_a_group_of_version_2(
     group.kill()
     group.remove()
     assert process.wait(10) == -signal.SIGKILL
-    hierarchies.dismantle(place, "aenv")
+    mounted.dismantle(place, "aenv")
 
 
 def test_a_process_can_begin_in_a_group_of_version_2(unified: Path) -> None:
     """By clone3 with CLONE_INTO_CGROUP: nothing has to be moved."""
     hierarchy = Hierarchy(2, (), str(unified))
-    group = Group("one", [hierarchy], None)
+    group = ControlGroup("one", [hierarchy], None)
     os.mkdir(group.folders[0])
     descriptor = group.open()
     assert descriptor is not None

@@ -17,11 +17,11 @@ import pytest
 from aenv.base import wire
 from aenv.base.errors import NotFound
 from aenv.base.http1 import Pool
-from aenv.engines.base import Engine, Freeze, InstanceSpec, Limits, Measures, Warm
+from aenv.engines.base import Engine, Freeze, InstanceSpec, Measures, ResourceLimits, Warm
 from aenv.engines.descriptors import readable
 from aenv.engines.native.engine import NativeEngine
-from aenv.isolation.rootfs.host import host_root
-from aenv.isolation.sandbox.root import Root
+from aenv.isolation.rootfs.host_rootfs import host_root
+from aenv.isolation.sandbox.rootfs import Rootfs
 from conformance.capabilities import CapabilityConformance
 from conformance.engine import EngineConformance, Leftovers, MakeEngine, Projects, call
 from tests.native import groups, traces
@@ -48,17 +48,19 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def root_of(home: Path) -> Callable[[InstanceSpec], Awaitable[Root]]:
+def root_of(home: Path) -> Callable[[InstanceSpec], Awaitable[Rootfs]]:
     root = host_root(home)
 
-    async def find(spec: InstanceSpec) -> Root:
+    async def find(spec: InstanceSpec) -> Rootfs:
         return root
 
     return find
 
 
 @pytest.fixture
-async def make_engine(home: Path, root_of: Callable[[InstanceSpec], Awaitable[Root]]) -> AsyncIterator[MakeEngine]:
+async def make_engine(
+    home: Path, root_of: Callable[[InstanceSpec], Awaitable[Rootfs]]
+) -> AsyncIterator[MakeEngine]:
     async with AsyncExitStack() as stack:
         engines: list[NativeEngine] = []
 
@@ -235,7 +237,7 @@ class TestNamespacesMadeAhead:
         await until(lambda: len(_held(pids[0]) - taken) >= 4)
         ahead = _held(pids[0])
         second = replace(first, id=new_id())
-        third = replace(first, id=new_id(), limits=Limits(storage_bytes=8 << 20))
+        third = replace(first, id=new_id(), limits=ResourceLimits(storage_bytes=8 << 20))
         addresses = [await engine.create(second), await engine.create(third)]
         pids += [address.pid for address in addresses]
         entered = [set(_namespaces(pid)) for pid in pids]
@@ -269,7 +271,7 @@ def _held(instance: int) -> set[str]:
 
 
 class TestWarmPool:
-    async def test_a_blank_instance_is_used_once_and_another_made_in_its_place(
+    async def test_a_spare_instance_is_used_once_and_another_made_in_its_place(
         self, make_engine: MakeEngine, projects: Projects, pool: Pool, leftovers: Leftovers
     ) -> None:
         engine = make_engine()
@@ -315,9 +317,9 @@ class TestWarmPool:
         assert isinstance(engine, Warm)
         await engine.keep_warm(spec, 1)
         await until(lambda: engine.warm() == {"conformance@1.0": 1})
-        [blank] = [int(pid) for path in groups(home) for pid in (path / "cgroup.procs").read_text().split()][:1]
-        os.kill(blank, signal.SIGKILL)
-        while Path(f"/proc/{blank}").exists():  # without letting the engine notice
+        [spare] = [int(pid) for path in groups(home) for pid in (path / "cgroup.procs").read_text().split()][:1]
+        os.kill(spare, signal.SIGKILL)
+        while Path(f"/proc/{spare}").exists():  # without letting the engine notice
             os.sched_yield()
         assert (await call(pool, await engine.create(spec), "about"))["pid"] == 1
         await end(engine, spec)

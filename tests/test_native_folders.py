@@ -14,13 +14,13 @@ import pytest
 
 from aenv.base.errors import InvalidRequest
 from aenv.engines.folder import InstanceFolder
-from aenv.engines.native.folders import SPARES, Folders
+from aenv.engines.native.instance_folders import SPARES, InstanceFolders
 
 MADE_AND_KILLED = """
 import os, signal, sys
 from pathlib import Path
-from aenv.engines.native.folders import Folders
-Folders(Path(sys.argv[1])).refill()
+from aenv.engines.native.instance_folders import InstanceFolders
+InstanceFolders(Path(sys.argv[1])).refill()
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -43,7 +43,7 @@ def answers(path: Path) -> bool:
 
 @pytest.mark.parametrize("is_ahead", [True, False])
 def test_a_folder_has_a_socket_that_listens_and_is_for_its_owner_only(root: Path, is_ahead: bool) -> None:
-    folders = Folders(root)
+    folders = InstanceFolders(root)
     if is_ahead:
         folders.refill()
     folder, listener = folders.take("one")
@@ -55,7 +55,7 @@ def test_a_folder_has_a_socket_that_listens_and_is_for_its_owner_only(root: Path
 
 
 def test_an_instance_that_has_a_folder_keeps_it(root: Path) -> None:
-    folders = Folders(root)
+    folders = InstanceFolders(root)
     first, listener = folders.take("one")
     first.write_state(pid=1)
     with listener, pytest.raises(FileExistsError):
@@ -65,11 +65,11 @@ def test_an_instance_that_has_a_folder_keeps_it(root: Path) -> None:
 
 def test_an_id_that_could_be_another_place_is_refused(root: Path) -> None:
     with pytest.raises(InvalidRequest, match="bad instance id"):
-        Folders(root).take("../one")
+        InstanceFolders(root).take("../one")
 
 
 def test_a_socket_whose_path_is_too_long_is_elsewhere(tmp_path: Path) -> None:
-    folder, listener = Folders(tmp_path / ("long" * 30)).take("one")
+    folder, listener = InstanceFolders(tmp_path / ("long" * 30)).take("one")
     with listener:
         assert answers(folder.socket) and folder.socket.parent != folder.path
     folder.remove()
@@ -77,7 +77,7 @@ def test_a_socket_whose_path_is_too_long_is_elsewhere(tmp_path: Path) -> None:
 
 
 def test_as_many_are_made_ahead_as_were_taken_and_closing_removes_them(root: Path) -> None:
-    folders = Folders(root)
+    folders = InstanceFolders(root)
     folders.refill()
     assert len(names(root)) == SPARES
     folders.take("one")[1].close()
@@ -87,19 +87,19 @@ def test_as_many_are_made_ahead_as_were_taken_and_closing_removes_them(root: Pat
     assert names(root) == ["one"]
 
 
-@pytest.mark.parametrize("removes", [Folders.refill, Folders.close])
+@pytest.mark.parametrize("removes", [InstanceFolders.refill, InstanceFolders.close])
 def test_what_a_process_that_was_killed_had_made_ahead_is_removed_by_the_next(root: Path, removes: object) -> None:
     subprocess.run([sys.executable, "-c", MADE_AND_KILLED, str(root)], check=False)
     left = names(root)
     assert len(left) == SPARES
-    folders = Folders(root)
+    folders = InstanceFolders(root)
     removes(folders)  # type: ignore[operator]
     assert not set(left) & set(names(root))
     folders.close()
 
 
 def test_what_another_engine_has_made_ahead_stays(root: Path) -> None:
-    first, second = Folders(root), Folders(root)
+    first, second = InstanceFolders(root), InstanceFolders(root)
     first.refill()
     second.close()
     folder, listener = first.take("one")
@@ -109,7 +109,7 @@ def test_what_another_engine_has_made_ahead_stays(root: Path) -> None:
 
 
 def test_a_state_that_was_cut_short_is_the_state_before(root: Path) -> None:
-    folder, listener = Folders(root).take("one")
+    folder, listener = InstanceFolders(root).take("one")
     listener.close()
     folder.write_state(pid=1, tools=[])
     folder.write_state(tools=["a"])
@@ -119,7 +119,7 @@ def test_a_state_that_was_cut_short_is_the_state_before(root: Path) -> None:
 
 
 def test_the_folder_of_an_ended_instance_is_used_again_but_nothing_that_was_in_it(root: Path) -> None:
-    folders = Folders(root)
+    folders = InstanceFolders(root)
     ended, before = folders.take("one")
     ended.write_state(pid=1, tools=["theirs"])
     which = ended.path.stat().st_ino
@@ -137,7 +137,7 @@ def test_the_folder_of_an_ended_instance_is_used_again_but_nothing_that_was_in_i
 
 
 def test_a_folder_that_holds_more_is_not_used_again(root: Path) -> None:
-    folders = Folders(root)
+    folders = InstanceFolders(root)
     folder, listener = folders.take("one")
     listener.close()
     (folder.path / "more").touch()
@@ -146,7 +146,7 @@ def test_a_folder_that_holds_more_is_not_used_again(root: Path) -> None:
 
 
 def test_what_is_kept_to_be_used_again_is_removed_at_the_end(root: Path) -> None:
-    folders = Folders(root)
+    folders = InstanceFolders(root)
     for number in range(3):
         folders.take(f"one-{number}")[1].close()
     for number in range(3):
@@ -159,7 +159,7 @@ def test_what_is_kept_to_be_used_again_is_removed_at_the_end(root: Path) -> None
 def test_what_a_process_with_the_same_pid_left_is_swept(root: Path) -> None:
     before = root / f"spare.{os.getpid()}-1.0badcafe.1"  # in a container every gateway has the same pid
     before.mkdir(parents=True)
-    folders = Folders(root)
+    folders = InstanceFolders(root)
     folders.refill()
     assert not before.exists()
     assert len(names(root)) == SPARES

@@ -17,12 +17,12 @@ import aenv
 from aenv.base.config import Project
 from aenv.base.errors import Conflict, StartFailed
 from aenv.base.http1 import Pool
-from aenv.control.gateway.rooting import Rooting
+from aenv.control.gateway.rootfs_cache import RootfsCache
 from aenv.engines.base import Address, InstanceSpec, Network
 from aenv.engines.native.engine import NativeEngine
-from aenv.isolation.rootfs.roots import Roots
-from aenv.isolation.sandbox.root import Root
-from aenv.isolation.sandbox.run import run
+from aenv.isolation.rootfs.resolver import RootfsResolver
+from aenv.isolation.sandbox.build_run import run
+from aenv.isolation.sandbox.rootfs import Rootfs
 from conformance.engine import call
 from tests.native import traces
 from tests.ordinary import ordinary_user
@@ -59,13 +59,13 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def roots(home: Path) -> Roots:
-    return Roots(home, run=run)
+async def roots(home: Path) -> RootfsResolver:
+    return RootfsResolver(home, run=run)
 
 
 @pytest.fixture
-async def engine(home: Path, roots: Roots) -> AsyncIterator[NativeEngine]:
-    async with Rooting(roots) as rooting, NativeEngine(home, rooting.root_of) as engine:
+async def engine(home: Path, roots: RootfsResolver) -> AsyncIterator[NativeEngine]:
+    async with RootfsCache(roots) as rooting, NativeEngine(home, rooting.root_of) as engine:
         yield engine
         for id in await engine.running():
             await engine.destroy(id)
@@ -110,7 +110,7 @@ async def ran(engine: NativeEngine, *command: str) -> str:
 
 
 async def test_an_instance_lives_in_an_image_without_python_or_a_c_library(
-    engine: NativeEngine, roots: Roots, project, pool: Pool, tmp_path: Path
+    engine: NativeEngine, roots: RootfsResolver, project, pool: Pool, tmp_path: Path
 ) -> None:
     await roots.load(box(tmp_path / "x.tar"))
     address = await create(engine, project(), image="box:1")
@@ -122,7 +122,7 @@ async def test_an_instance_lives_in_an_image_without_python_or_a_c_library(
 
 
 async def test_what_nothing_has_loaded_before_is_found_in_an_image(
-    engine: NativeEngine, roots: Roots, project, pool: Pool, tmp_path: Path
+    engine: NativeEngine, roots: RootfsResolver, project, pool: Pool, tmp_path: Path
 ) -> None:
     """Modules, also those that are linked to libraries of the host."""
     await roots.load(box(tmp_path / "x.tar"))
@@ -132,7 +132,7 @@ async def test_what_nothing_has_loaded_before_is_found_in_an_image(
 
 
 async def test_nothing_private_of_the_host_is_in_an_image(
-    engine: NativeEngine, roots: Roots, project, pool: Pool, tmp_path: Path
+    engine: NativeEngine, roots: RootfsResolver, project, pool: Pool, tmp_path: Path
 ) -> None:
     await roots.load(box(tmp_path / "x.tar"))
     address = await create(engine, project(), image="box:1")
@@ -143,7 +143,7 @@ async def test_nothing_private_of_the_host_is_in_an_image(
 
 
 async def test_links_of_an_image_lead_no_mount_out_of_it(
-    engine: NativeEngine, roots: Roots, project, pool: Pool, tmp_path: Path
+    engine: NativeEngine, roots: RootfsResolver, project, pool: Pool, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -159,7 +159,7 @@ async def test_links_of_an_image_lead_no_mount_out_of_it(
 
 
 async def test_folders_of_an_image_that_belong_to_others_can_be_worked_in(
-    engine: NativeEngine, roots: Roots, project, tmp_path: Path
+    engine: NativeEngine, roots: RootfsResolver, project, tmp_path: Path
 ) -> None:
     await roots.load(
         box(tmp_path / "x.tar", folder("workspace", uid=33, gid=33, mode=0o555), folder("tmp", uid=5))
@@ -169,7 +169,7 @@ async def test_folders_of_an_image_that_belong_to_others_can_be_worked_in(
 
 
 async def test_in_the_hosts_network_names_are_looked_up_as_on_the_host(
-    engine: NativeEngine, roots: Roots, project, tmp_path: Path
+    engine: NativeEngine, roots: RootfsResolver, project, tmp_path: Path
 ) -> None:
     await roots.load(box(tmp_path / "x.tar", link("etc/resolv.conf", "/environment/config.json")))
     for image in ("box:1", ""):
@@ -179,7 +179,7 @@ async def test_in_the_hosts_network_names_are_looked_up_as_on_the_host(
 
 
 async def test_an_instance_has_what_its_dockerfile_says(
-    engine: NativeEngine, roots: Roots, project, pool: Pool, tmp_path: Path
+    engine: NativeEngine, roots: RootfsResolver, project, pool: Pool, tmp_path: Path
 ) -> None:
     await roots.load(box(tmp_path / "x.tar", Env=["BASE=1", "PATH=/bin:/opt"]))
     dockerfile = (
@@ -205,7 +205,7 @@ async def test_an_instance_has_what_a_dockerfile_on_the_hosts_own_system_says(
 
 
 async def test_another_dockerfile_is_another_root(
-    engine: NativeEngine, roots: Roots, project, tmp_path: Path
+    engine: NativeEngine, roots: RootfsResolver, project, tmp_path: Path
 ) -> None:
     await roots.load(box(tmp_path / "x.tar"))
     for text in ("one", "two"):
@@ -215,13 +215,13 @@ async def test_another_dockerfile_is_another_root(
 
 
 async def test_an_image_in_which_an_instance_lives_is_neither_removed_nor_collected(
-    engine: NativeEngine, roots: Roots, project, home: Path, tmp_path: Path
+    engine: NativeEngine, roots: RootfsResolver, project, home: Path, tmp_path: Path
 ) -> None:
     digest = await roots.load(box(tmp_path / "x.tar"))
     await create(engine, project(), image="box:1")
     with pytest.raises(Conflict, match="instances live in image 'box:1'"):
         await roots.remove("box:1")
-    assert digest not in await Roots(home, run=run).collect([], 0)
+    assert digest not in await RootfsResolver(home, run=run).collect([], 0)
     assert await ran(engine, "cat", "/etc/os-release") == "NAME=Box\n"
 
 
@@ -236,24 +236,24 @@ class CountingRoots:
     def sources(self, project: Project, image: str = "") -> tuple[Path, ...]:
         return (project.path / "config.json",)
 
-    async def collect(self, keep: list[Root], older_than: float) -> tuple[str, ...]:
+    async def collect(self, keep: list[Rootfs], older_than: float) -> tuple[str, ...]:
         self.kept.append([root.name for root in keep])
         self.collected.set()
         return ()
 
-    async def root_for(self, project: Project, image: str, on_line: Callable[[str], None]) -> Root:
+    async def root_for(self, project: Project, image: str, on_line: Callable[[str], None]) -> Rootfs:
         self.made += 1
         on_line("working")
         await self.go.wait()
         if self.error:
             raise StartFailed(self.error)
-        return Root(f"number {self.made}", (self.place,), notes=("noted",))
+        return Rootfs(f"number {self.made}", (self.place,), notes=("noted",))
 
 
 async def test_many_who_ask_at_once_get_one_root(project, tmp_path: Path, caplog) -> None:
     roots, spec = CountingRoots(tmp_path), InstanceSpec("x", "env@1.0.0", project())
     caplog.set_level("INFO")
-    async with Rooting(cast(Roots, roots)) as rooting:
+    async with RootfsCache(cast(RootfsResolver, roots)) as rooting:
         impatient = asyncio.create_task(rooting.root_of(spec))
         others = [asyncio.create_task(rooting.root_of(spec)) for _ in range(5)]
         while not roots.made:
@@ -270,7 +270,7 @@ async def test_many_who_ask_at_once_get_one_root(project, tmp_path: Path, caplog
 async def test_a_root_that_fails_is_told_to_all_and_tried_again(project, tmp_path: Path) -> None:
     roots, spec = CountingRoots(tmp_path), InstanceSpec("x", "env@1.0.0", project())
     roots.error = "no way"
-    async with Rooting(cast(Roots, roots)) as rooting:
+    async with RootfsCache(cast(RootfsResolver, roots)) as rooting:
         waiting = [asyncio.create_task(rooting.root_of(spec)) for _ in range(3)]
         while not roots.made:
             await asyncio.sleep(0)
@@ -286,7 +286,7 @@ async def test_a_root_that_another_process_has_removed_is_made_again(project, tm
     roots, spec = CountingRoots(place), InstanceSpec("x", "env@1.0.0", project())
     roots.go.set()
     place.mkdir()
-    async with Rooting(cast(Roots, roots)) as rooting:
+    async with RootfsCache(cast(RootfsResolver, roots)) as rooting:
         assert (await rooting.root_of(spec)).name == (await rooting.root_of(spec)).name == "number 1"
         place.rmdir()
         assert (await rooting.root_of(spec)).name == "number 2"
@@ -295,7 +295,7 @@ async def test_a_root_that_another_process_has_removed_is_made_again(project, tm
 async def test_old_roots_are_collected_once_a_day_and_the_new_one_is_kept(project, tmp_path: Path) -> None:
     roots, spec = CountingRoots(tmp_path), InstanceSpec("x", "env@1.0.0", project())
     roots.go.set()
-    async with Rooting(cast(Roots, roots)) as rooting:
+    async with RootfsCache(cast(RootfsResolver, roots)) as rooting:
         await rooting.root_of(spec)
         await roots.collected.wait()
         project(description="changed")
@@ -305,7 +305,7 @@ async def test_old_roots_are_collected_once_a_day_and_the_new_one_is_kept(projec
 
 async def test_builds_end_with_the_gateway(project, tmp_path: Path) -> None:
     roots, spec = CountingRoots(tmp_path), InstanceSpec("x", "env@1.0.0", project())
-    async with Rooting(cast(Roots, roots)) as rooting:
+    async with RootfsCache(cast(RootfsResolver, roots)) as rooting:
         waiting = asyncio.create_task(rooting.root_of(spec))
         while not roots.made:
             await asyncio.sleep(0)
@@ -318,14 +318,14 @@ import asyncio, sys
 from pathlib import Path
 from aenv.engines.base import InstanceSpec
 from aenv.engines.native.engine import NativeEngine
-from aenv.control.gateway.rooting import Rooting
-from aenv.isolation.rootfs.roots import Roots
-from aenv.isolation.sandbox.run import run
+from aenv.control.gateway.rootfs_cache import RootfsCache
+from aenv.isolation.rootfs.resolver import RootfsResolver
+from aenv.isolation.sandbox.build_run import run
 
 async def main(place):
-    roots = Roots(place / "home", run=run)
+    roots = RootfsResolver(place / "home", run=run)
     await roots.load(place / "x.tar")
-    async with Rooting(roots) as rooting, NativeEngine(place / "home", rooting.root_of) as engine:
+    async with RootfsCache(roots) as rooting, NativeEngine(place / "home", rooting.root_of) as engine:
         address = await engine.create(InstanceSpec("one", "env@1.0.0", place / "project"))
         print(address.root)
         command = ["sh", "-c", "touch /workspace/x && cat /etc/made && ls /etc"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aenv.artifacts.pythons.choosing import Pythons
-from aenv.artifacts.pythons.finding import Found
+from aenv.artifacts.pythons.interpreters import Found
 from aenv.artifacts.pythons.wanted import spelled
 from aenv.attacks import projects
 from aenv.attacks.table import names
@@ -20,9 +20,9 @@ from aenv.base.config import load_project
 from aenv.base.http1 import Pool
 from aenv.engines.base import InstanceSpec
 from aenv.engines.native.engine import NativeEngine
-from aenv.isolation.rootfs.host import host_root
+from aenv.isolation.rootfs.host_rootfs import host_root
 from aenv.isolation.sandbox import probe
-from aenv.isolation.sandbox.root import Root
+from aenv.isolation.sandbox.rootfs import Rootfs
 from tests.command_line import aenv, environ
 from tests.gateways import Gateway, make_project, running_gateway
 from tests.interpreters import OURS, made_runtime, other_python
@@ -186,9 +186,9 @@ async def test_attacks_from_it_are_contained_and_it_sees_no_other_interpreter(
                 verdict = await gateway.call(id, "attack", family=family, name=name, given=given)
                 assert verdict["succeeded"] is False, (name, verdict)
         id = (await gateway.create("seen@1.0.0"))["id"]
-        (runtime,) = (await gateway.call(id, "listed", path=str(home / "layers")))["result"]
-        assert runtime in {path.name for path in (home / "layers").iterdir()}
-        assert await gateway.call(id, "listed", path=str(home)) == {"result": ["layers"]}
+        (runtime,) = (await gateway.call(id, "listed", path=str(home / "requirements")))["result"]
+        assert runtime in {path.name for path in (home / "requirements").iterdir()}
+        assert await gateway.call(id, "listed", path=str(home)) == {"result": ["requirements"]}
         if not other.prefix.is_relative_to("/usr"):
             beside = await gateway.call(id, "listed", path=str(other.prefix.parent))
             assert beside == {"result": [other.prefix.name]}
@@ -200,7 +200,7 @@ async def test_instances_of_the_same_code_on_two_pythons_share_nothing(
 ) -> None:
     root, python = host_root(home), await made_runtime(other, home)
 
-    async def root_of(spec: InstanceSpec) -> Root:
+    async def root_of(spec: InstanceSpec) -> Rootfs:
         return root
 
     plain = InstanceSpec("ours-1", "plain@1.0.0", make_project(tmp_path, "plain", code=CODE))
@@ -220,9 +220,9 @@ async def test_an_image_without_a_system_of_its_own_runs_on_it_too(
     other: Found, home: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "image").mkdir()
-    root, python = Root("an empty image", (tmp_path / "image",)), await made_runtime(other, home)
+    root, python = Rootfs("an empty image", (tmp_path / "image",)), await made_runtime(other, home)
 
-    async def root_of(spec: InstanceSpec) -> Root:
+    async def root_of(spec: InstanceSpec) -> Rootfs:
         return root
 
     spec = InstanceSpec("empty-1", "plain@1.0.0", make_project(tmp_path, "plain", code=CODE), python=python)
@@ -264,7 +264,7 @@ async def test_without_packages_for_it_instances_run_on_ours(
     assert f"and {other.executable} cannot be prepared for it: cannot install what the runtime" in chosen.problem
     assert chosen.problem.endswith(f"; its instances run on Python {spelled(OURS)}, which runs aenv")
     assert "\n" not in chosen.problem
-    assert [path.name for path in (tmp_path / "home" / "layers").iterdir()] == ["resolved"]
+    assert [path.name for path in (tmp_path / "home" / "requirements").iterdir()] == ["resolved"]
 
 
 async def test_a_runtime_that_was_removed_is_made_again(other: Found, home: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from aenv.isolation.sandbox import probe, reasons
+from aenv.isolation.sandbox import probe, refusals
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="isolation needs Linux")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can set up a host that forbids it")
@@ -65,7 +65,7 @@ def nothing_left() -> Iterator[None]:
 
 def run(code: str, ask: str = "probe.missing_isolation()") -> str:
     """What a fresh process is told after it has run the code."""
-    before = f"import sys; sys.path[:0] = [{str(SOURCES)!r}]\nfrom aenv.isolation.sandbox import attempts, probe\n"
+    before = f"import sys; sys.path[:0] = [{str(SOURCES)!r}]\nfrom aenv.isolation.sandbox import selftest, probe\n"
     command = [sys.executable, "-I", "-S", "-c", f"{before}{code}\nprint({ask})"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20)
     assert done.returncode == 0, done.stderr
@@ -133,7 +133,7 @@ def test_a_process_with_threads_asks_without_forking(nothing_left: None, monkeyp
 @as_root
 @pytest.mark.parametrize("who", ["", ORDINARY], ids=["root", "ordinary"])
 def test_where_isolation_works_nothing_is_missing(who: str) -> None:
-    if run("", "dict(attempts.attempted())['user']") != "0":
+    if run("", "dict(selftest.attempted())['user']") != "0":
         pytest.skip("this host forbids user namespaces")
     assert run(who) == "None"
 
@@ -183,14 +183,14 @@ def test_attempts_that_ended_early_do_not_count_as_isolation(monkeypatch: pytest
 @pytest.mark.parametrize("step", ["user", "mount"])
 def test_a_setting_that_forbids_it_is_named(proc: Path, setting: str, value: str, fix: str, step: str) -> None:
     (proc / "sys" / setting).write_text(f"{value}\n")
-    found, told = reasons.explain(step, errno.EPERM, proc=proc)
+    found, told = refusals.explain(step, errno.EPERM, proc=proc)
     assert found == f"{setting.replace('/', '.')} is {value}" and told == f"as root: {fix}"
 
 
 def test_settings_for_ordinary_users_do_not_explain_what_root_meets(proc: Path) -> None:
     (proc / "sys/kernel/unprivileged_userns_clone").write_text("0\n")
     (proc / "self/status").write_text("Uid:\t0\t0\t0\t0\nSeccomp:\t2\n")
-    assert "seccomp" in reasons.explain("user", errno.EPERM, proc=proc)[0]
+    assert "seccomp" in refusals.explain("user", errno.EPERM, proc=proc)[0]
 
 
 @pytest.mark.parametrize(
@@ -207,13 +207,13 @@ def test_settings_for_ordinary_users_do_not_explain_what_root_meets(proc: Path) 
     ],
 )
 def test_other_errors_are_explained_too(proc: Path, step: str, error: int, found: str) -> None:
-    told, fix = reasons.explain(step, error, proc=proc)
+    told, fix = refusals.explain(step, error, proc=proc)
     assert found in told and fix
 
 
 def test_a_chroot_is_named(proc: Path) -> None:
     (proc / "self/mountinfo").write_text("2 1 0:5 / /proc rw - proc proc rw\n")
-    assert "chroot" in reasons.explain("user", errno.EPERM, proc=proc)[0]
+    assert "chroot" in refusals.explain("user", errno.EPERM, proc=proc)[0]
 
 
 @pytest.mark.parametrize(

@@ -176,23 +176,23 @@ async def test_a_file_is_read_as_long_as_it_was(engine: ProcessEngine, id: str, 
 # What an instance is told
 
 
-async def test_an_instance_gets_its_layer_its_storage_and_no_history(
+async def test_an_instance_gets_its_requirements_its_storage_and_no_history(
     engine: ProcessEngine, projects: Projects, pool: Pool, tmp_path: Path
 ) -> None:
-    layer = tmp_path / "layer"
-    layer.mkdir()
-    (layer / "only_in_the_layer.py").write_text("value = 42")
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    (packages / "only_in_the_requirements.py").write_text("value = 42")
     code = """
         import os
-        import only_in_the_layer
+        import only_in_the_requirements
         from aenv import register_tool
 
         @register_tool
         def look() -> dict:
-            return {"value": only_in_the_layer.value, "storage": os.environ.get("AENV_STORAGE")}
+            return {"value": only_in_the_requirements.value, "storage": os.environ.get("AENV_STORAGE")}
     """
     storage = tmp_path / "storages" / "one"
-    spec = projects.spec(code, layer=layer, storage=storage, keep_history=False)
+    spec = projects.spec(code, requirements=packages, storage=storage, keep_history=False)
     address = await engine.create(spec)
     assert await call(pool, address, "look") == {"value": 42, "storage": str(storage)}
     assert storage.stat().st_mode & 0o777 == 0o700
@@ -201,7 +201,7 @@ async def test_an_instance_gets_its_layer_its_storage_and_no_history(
     (storage / "kept").touch()
     await engine.destroy(spec.id)
     assert (storage / "kept").exists()
-    await engine.create(projects.spec(code, layer=layer, storage=storage))
+    await engine.create(projects.spec(code, requirements=packages, storage=storage))
 
 
 async def test_a_storage_that_cannot_be_made_fails_the_start(

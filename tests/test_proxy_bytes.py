@@ -14,7 +14,7 @@ from aenv.base.addresses import Origin
 from aenv.base.errors import NetworkError
 from aenv.base.http1 import Pool
 from aenv.base.models import CreateInstance
-from aenv.control.gateway.app import GatewayAddress
+from aenv.control.gateway.gateway_app import GatewayAddress
 from aenv.control.gateway.tokens import Tokens
 from aenv.control.serving.accounts import LOCAL
 from aenv.control.serving.listeners import bind_tcp, serving

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aenv.artifacts import requirements
-from aenv.control.homes import pruning, usage
+from aenv.control.homes import disk_usage, pruning
 from aenv.control.hub import uploads
 from aenv.control.stores.base import Put
 from aenv.control.stores.sqlite import SqliteStore
@@ -37,9 +37,9 @@ def home(tmp_path: Path) -> Path:
         for place in ("roots/images", "roots/steps", "roots"):
             old(home / place / age / "file")
             os.utime(home / place / age, (when, when))
-        old(home / "layers" / age / "file")
-        old(home / "layers" / age / ".used")
-        os.utime(home / "layers" / age / ".used", (when, when))
+        old(home / "requirements" / age / "file")
+        old(home / "requirements" / age / ".used")
+        os.utime(home / "requirements" / age / ".used", (when, when))
         old(home / "environments" / age / "file")
         os.utime(old(home / "environments" / f"{age}.used"), (when, when))
         for file in (f"evals/{age}.jsonl", f"run/{age}.log", f"run/gateway.log.{age}"):
@@ -78,7 +78,7 @@ def test_what_is_old_goes_and_what_is_new_or_precious_stays(home: Path) -> None:
     left = files(home)
     assert not {file for file in left if "old" in file}
     assert {"data/tau2/file", "storage/alice/notes/file", "envs/mine/config.json"} <= left
-    for file in ("roots/images/new/file", "layers/new/file", "environments/new/file", "evals/new.jsonl"):
+    for file in ("roots/images/new/file", "requirements/new/file", "environments/new/file", "evals/new.jsonl"):
         assert file in left
     assert "removed 0 things" in prune(home, "-y")[2]
 
@@ -86,7 +86,7 @@ def test_what_is_old_goes_and_what_is_new_or_precious_stays(home: Path) -> None:
 def test_a_kind_alone_can_be_pruned_and_an_age_be_given(home: Path) -> None:
     assert prune(home, "-y", "--only", "evals")[0] == 0
     assert not (home / "evals" / "old.jsonl").exists()
-    assert (home / "layers" / "old").exists()
+    assert (home / "requirements" / "old").exists()
     assert "would remove 0 things" in prune(home, "--dry-run", "--older-than", "41d")[2]
     assert prune(home, "--older-than", "soon")[0] == 2
 
@@ -103,7 +103,7 @@ def test_a_home_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 
 async def test_what_an_instance_runs_with_stays_however_old_it_is(home: Path, tmp_path: Path) -> None:
-    for name in ("layers/old", "environments/old"):
+    for name in ("requirements/old", "environments/old"):
         program = home / name / "sleep.py"
         program.write_text("import sys; print(flush=True); sys.stdin.read()")
         process = await asyncio.create_subprocess_exec(
@@ -111,18 +111,18 @@ async def test_what_an_instance_runs_with_stays_however_old_it_is(home: Path, tm
         )
         assert process.stdout and process.stdin
         await process.stdout.readline()
-        assert await pruning.prune(pruning.Place(home), ("requirements", "code"), 30 * 86400.0) == []
+        assert await pruning.prune(pruning.PruneScope(home), ("requirements", "code"), 30 * 86400.0) == []
         assert program.exists()
         process.stdin.close()
         await process.wait()
-    assert [one.kind for one in await pruning.prune(pruning.Place(home), pruning.KINDS, 30 * 86400.0)]
-    assert not (home / "layers" / "old").exists()
+    assert [one.kind for one in await pruning.prune(pruning.PruneScope(home), pruning.KINDS, 30 * 86400.0)]
+    assert not (home / "requirements" / "old").exists()
     assert requirements.unused(home, set(), 30 * 86400.0) == []
 
 
 async def test_logs_that_a_gateway_writes_stay(home: Path, tmp_path: Path) -> None:
     async with running_gateway(home, make_project(tmp_path)):
-        found = await pruning.prune(pruning.Place(home), ("logs",), 30 * 86400.0)
+        found = await pruning.prune(pruning.PruneScope(home), ("logs",), 30 * 86400.0)
         assert [one.name for one in found] == ["gateway.log.old"]
         assert (home / "run" / "old.log").exists()
 
@@ -132,7 +132,7 @@ async def test_a_bundle_that_no_version_refers_to_goes_and_others_stay(
 ) -> None:
     home = tmp_path / "home"
     content, digest = pack(tmp_path)
-    place = pruning.Place(home)
+    place = pruning.PruneScope(home)
     async with running_hub(home) as hub:
         await announce(hub, content, digest)
         await hub.ask("PUT", f"/bundles/{digest}?offset=0", content)
@@ -155,11 +155,11 @@ async def test_a_store_that_knows_nothing_of_a_bundle_does_not_condemn_it(tmp_pa
     # As when a gateway has its records in Redis, and 'aenv prune' was not told so.
     home = tmp_path / "home"
     blob = old(home / "blobs" / "ab" / ("ab" * 32))
-    assert await pruning.prune(pruning.Place(home), ("bundles",), 0.0) == []
+    assert await pruning.prune(pruning.PruneScope(home), ("bundles",), 0.0) == []
     assert not (home / "aenv.db").exists()
     async with SqliteStore(home / "aenv.db") as store:
         await store.write(Put("thing", "a", {}))
-    assert await pruning.prune(pruning.Place(home), ("bundles",), 0.0) == []
+    assert await pruning.prune(pruning.PruneScope(home), ("bundles",), 0.0) == []
     assert blob.exists()
 
 
@@ -169,12 +169,12 @@ async def test_a_store_that_knows_nothing_of_a_bundle_does_not_condemn_it(tmp_pa
 def test_sizes_count_what_lies_on_the_disk_and_follow_no_link(home: Path, tmp_path: Path) -> None:
     old(tmp_path / "elsewhere" / "large", "x" * 1_000_000)
     (home / "evals" / "link").symlink_to(tmp_path / "elsewhere")
-    found = usage.sizes(home)
-    assert list(found) == list(usage.PARTS)
+    found = disk_usage.sizes(home)
+    assert list(found) == list(disk_usage.PARTS)
     assert 20_000 < found["evals"] < 100_000
     assert found["store"] == 0
-    with pytest.raises(usage.Stopped):
-        usage.sizes(home, lambda: True)
+    with pytest.raises(disk_usage.Stopped):
+        disk_usage.sizes(home, lambda: True)
 
 
 def test_doctor_tells_what_the_home_folder_takes(home: Path) -> None:

@@ -55,7 +55,7 @@ def test_every_published_module_path_has_its_names(module):
 
 def test_the_public_names_are_exactly_these():
     ours = {"Audio", "Blob", "Context", "Depends", "Image", "SyncEnvironment", "Text", "ToolResult"}
-    ours |= {"register_prompt", "register_reset", "register_resource", "SecondPart", "SyncSecondPart", "NotJudged"}
+    ours |= {"register_prompt", "register_reset", "register_resource", "Sidecar", "SyncSidecar", "NotJudged"}
     ours |= {"register_start"}
     assert set(aenv.__all__) == {*PUBLISHED["aenv"], *ours}
 
@@ -142,3 +142,10 @@ def test_import_aenv_loads_nothing_heavy():
     code = f"import sys, aenv; print(*sorted(set(sys.modules) & {heavy}))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == ""
+
+
+@pytest.mark.parametrize(("old", "new"), [("SecondPart", "Sidecar"), ("SyncSecondPart", "SyncSidecar")])
+def test_environments_that_were_pushed_with_the_old_name_of_the_sidecar_still_load(old: str, new: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"aenv.{old} is now aenv.{new}"):
+        assert getattr(aenv, old) is getattr(aenv, new)
+    assert old not in aenv.__all__

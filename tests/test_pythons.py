@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from aenv.artifacts.pythons.choosing import Pythons
-from aenv.artifacts.pythons.finding import find
-from aenv.artifacts.pythons.wanted import Wanted, wanted
+from aenv.artifacts.pythons.interpreters import find
+from aenv.artifacts.pythons.wanted import WantedPython, wanted
 from aenv.base.config import load_project
 from aenv.base.errors import InvalidRequest
 from aenv.cli import scaffold
@@ -118,7 +118,7 @@ def test_no_pyproject_holds_up_the_gateway(tmp_path: Path, text: str) -> None:
         wanted(tmp_path)
 
 
-ASKED = Wanted("its Dockerfile asks for another", (NEXT,))
+ASKED = WantedPython("its Dockerfile asks for another", (NEXT,))
 NAME = f"python{NEXT[0]}.{NEXT[1]}"
 
 
@@ -135,7 +135,7 @@ def test_one_that_is_here_is_found(tmp_path: Path, place: str) -> None:
 
 def test_a_stand_in_for_another_version_does_not_count(tmp_path: Path) -> None:
     program(tmp_path / "bin" / "python3.19", (3, 18))
-    asked = Wanted("it asks", ((3, 19),))
+    asked = WantedPython("it asks", ((3, 19),))
     assert find(asked, {"PATH": str(tmp_path / "bin")}, tmp_path / "home").found is None
 
 

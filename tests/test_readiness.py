@@ -9,7 +9,7 @@ import pytest
 
 from aenv.base import settings
 from aenv.base.http1 import Pool
-from aenv.control.gateway import app
+from aenv.control.gateway import gateway_app
 from aenv.control.gateway import home as homes
 from aenv.control.gateway.parts import parts, shared
 from aenv.control.instances.catalog import read_folders
@@ -90,9 +90,9 @@ async def test_a_gateway_whose_store_does_not_answer_lives_and_is_not_ready(tmp_
 
 
 async def test_a_hub_alone_is_ready_when_its_store_answers(tmp_path: Path) -> None:
-    ready: asyncio.Future[app.GatewayAddress] = asyncio.get_running_loop().create_future()
+    ready: asyncio.Future[gateway_app.GatewayAddress] = asyncio.get_running_loop().create_future()
     known = settings.GatewaySettings(port=0, home=tmp_path / "home")
-    serving = asyncio.create_task(app.serve_hub(known, ready.set_result))
+    serving = asyncio.create_task(gateway_app.serve_hub(known, ready.set_result))
     try:
         async with Pool() as pool:
             hub = Gateway(await ready, pool, known.home)

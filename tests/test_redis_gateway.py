@@ -17,7 +17,7 @@ import pytest
 from aenv.base.errors import Conflict, NotFound, StartFailed
 from aenv.base.http1 import Pool
 from aenv.base.models import CreateInstance
-from aenv.control.gateway.app import gateway
+from aenv.control.gateway.gateway_app import gateway
 from aenv.control.gateway.parts import Parts
 from aenv.control.serving.accounts import LOCAL
 from aenv.engines import proc

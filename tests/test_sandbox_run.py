@@ -18,9 +18,9 @@ import pytest
 
 from aenv.base.errors import InvalidRequest, StartFailed
 from aenv.isolation import cgroups
-from aenv.isolation.rootfs.view import View
-from aenv.isolation.sandbox.root import Root
-from aenv.isolation.sandbox.run import Held, run
+from aenv.isolation.rootfs.merged_view import MergedView
+from aenv.isolation.sandbox.build_run import BuildLimits, run
+from aenv.isolation.sandbox.rootfs import Rootfs
 from tests.ordinary import OrdinaryUser, ordinary_user
 from tests.saved_images import debian
 from tests.system import require
@@ -51,7 +51,7 @@ class Box:
     """A root, and commands in it."""
 
     def __init__(self, place: Path) -> None:
-        self.root = Root("box", (fill(place / "box"),))
+        self.root = Rootfs("box", (fill(place / "box"),))
         self.upper = place / "upper"
         self.lines: list[str] = []
 
@@ -67,8 +67,8 @@ class Box:
         return await run(self.root, ["/bin/sh", "-c", script], upper=self.upper, **asked)
 
     @property
-    def result(self) -> View:
-        return View(Root("result", (self.upper / "root", *self.root.layers)))
+    def result(self) -> MergedView:
+        return MergedView(Rootfs("result", (self.upper / "root", *self.root.layers)))
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def test_what_a_command_writes_and_removes_is_kept_and_the_root_is_not_cha
 
 async def test_a_second_command_stands_on_what_the_first_has_left(box: Box, tmp_path: Path) -> None:
     await box.sh("rm /old/file; touch /new")
-    box.root = Root("box", (box.upper / "root", *box.root.layers))
+    box.root = Rootfs("box", (box.upper / "root", *box.root.layers))
     box.upper = tmp_path / "second"
     assert await box.sh("ls / /old; test ! -e /old/file && touch /old/file") == 0
     assert "new" in box.lines and box.result.read("/old/file") == b""
@@ -133,9 +133,9 @@ async def test_what_a_command_leaves_in_the_background_ends_with_it(box: Box) ->
 _CALLER = """
 import asyncio, sys
 from pathlib import Path
-from aenv.isolation.sandbox.root import Root
-from aenv.isolation.sandbox.run import Held, run
-asyncio.run(run(Root("box", (Path(sys.argv[1]),)), ["/bin/sh", "-c", sys.argv[3]], upper=Path(sys.argv[2]),
+from aenv.isolation.sandbox.rootfs import Rootfs
+from aenv.isolation.sandbox.build_run import BuildLimits, run
+asyncio.run(run(Rootfs("box", (Path(sys.argv[1]),)), ["/bin/sh", "-c", sys.argv[3]], upper=Path(sys.argv[2]),
     variables={"PATH": "/bin"}, folder="/", network=False, user=sys.argv[4],
     on_line=lambda line: print(line, flush=True)))
 """
@@ -316,7 +316,7 @@ def test_users_of_an_ordinary_user_are_all_the_same(theirs: Callable[..., list[s
 
 @pytest.mark.timeout(400)
 async def test_packages_of_debian_can_be_installed(tmp_path: Path) -> None:
-    root = Root("debian", (debian(tmp_path / "debian"),))
+    root = Rootfs("debian", (debian(tmp_path / "debian"),))
     lines: list[str] = []
     status = await run(
         root,
@@ -328,7 +328,7 @@ async def test_packages_of_debian_can_be_installed(tmp_path: Path) -> None:
         on_line=lines.append,
     )
     assert status == 0, lines[-20:]
-    view = View(Root("result", (tmp_path / "upper/root", *root.layers)))
+    view = MergedView(Rootfs("result", (tmp_path / "upper/root", *root.layers)))
     assert b"Package: cowsay" in (view.read("/var/lib/dpkg/status") or b"")
     home = view.find("/home/app")
     assert home is not None and home.stat().st_uid == 1000
@@ -354,7 +354,7 @@ def groups() -> Iterator[cgroups.Cgroups]:
 
 
 async def test_a_command_has_the_limits_that_it_is_given(box: Box, groups: cgroups.Cgroups) -> None:
-    held = Held(groups, memory_bytes=64 << 20, pids=20)
+    held = BuildLimits(groups, memory_bytes=64 << 20, pids=20)
     assert await box.sh("echo fine > /made", held=held) == 0 and box.result.read("/made") == b"fine\n"
     # One line of a text that grows in memory, and more processes than are allowed.
     assert (
@@ -369,5 +369,5 @@ async def test_a_command_has_the_limits_that_it_is_given(box: Box, groups: cgrou
 
 async def test_a_command_that_takes_too_long_is_ended(box: Box, groups: cgroups.Cgroups) -> None:
     with pytest.raises(StartFailed, match="did not end within 0"):
-        await box.sh("sleep 1000", held=Held(groups, seconds=0.1))
+        await box.sh("sleep 1000", held=BuildLimits(groups, seconds=0.1))
     assert groups.leftovers() == []

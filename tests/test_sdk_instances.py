@@ -13,7 +13,7 @@ from aenv import Environment, SyncEnvironment
 from aenv.base import errors
 from aenv.base.addresses import Origin
 from aenv.client.api import Api
-from aenv.client.remote import Output, Remote
+from aenv.client.remote import Remote, RemoteOutput
 from aenv.client.scheduler_client import AEnvSchedulerClient
 from aenv.inside.runtime.messages import Reply, Request, json_reply
 from tests.test_api import failure, success
@@ -201,7 +201,11 @@ class TestCommands:
         async with scripted(answer) as (url, _), Environment("e@1", aenv_url=url) as env:
             seen = [piece async for piece in env.exec_stream(["ls", "-l"], 5, "in")]
             done = await env.exec(["ls", "-l"], 5, b"in")
-        assert seen == [Output("stdout", b"a\n\n"), Output("stderr", b"\xff"), Output("exit", exit_code=3)]
+        assert seen == [
+            RemoteOutput("stdout", b"a\n\n"),
+            RemoteOutput("stderr", b"\xff"),
+            RemoteOutput("exit", exit_code=3),
+        ]
         assert (done.stdout, done.stderr, done.exit_code) == ("a\n\n", "�", 3)
 
     async def test_a_stream_without_an_exit_code_is_an_error(self):

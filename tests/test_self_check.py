@@ -323,7 +323,7 @@ class TestKeys:
         from aenv.base.config import load_project
         from aenv.engines.base import InstanceSpec
 
-        place = Path("/home/layers") / runtime
+        place = Path("/home/requirements") / runtime
         python = Python(place / "bin/python", "", place / "lib", (place,)) if runtime else None
         spec = InstanceSpec(id="", environment="sums@1.0.0", project=folder, data=data, python=python)
         asked = CreateInstance(envName=alias or "sums", **request)

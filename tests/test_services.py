@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from aenv.base.addresses import parse_url
 from aenv.base.errors import NotFound
 from aenv.base.models import CreateService
-from aenv.control.services.records import ServiceRecords
 from aenv.control.services.replicas import plan
+from aenv.control.services.service_records import ServiceRecords
 from aenv.control.serving.accounts import LOCAL
 from conformance.engine import opened
 from tests.gateways import make_project as make_echo

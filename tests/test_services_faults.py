@@ -18,8 +18,8 @@ import pytest
 from aenv.base.addresses import Origin
 from aenv.base.errors import ConnectFailed, NetworkError
 from aenv.base.http1 import Pool
-from aenv.control.services.records import ServiceRecords
 from aenv.control.services.replica import Delays, Pace, judge
+from aenv.control.services.service_records import ServiceRecords
 from aenv.engines import proc
 from conformance.engine import opened
 from tests.service_gateway import (
@@ -321,7 +321,7 @@ if not os.path.exists({str(go)!r}):
         await opened(pipe)
     (half,) = replica_processes(home)
     go.touch()
-    caplog.set_level("INFO", "aenv.control.services.services")
+    caplog.set_level("INFO", "aenv.control.services.service_supervisor")
     async with service_gateway(home, project) as gateway:
         await gateway.until("s", available=1)
         (pid,) = await gateway.pids("s")

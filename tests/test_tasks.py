@@ -13,10 +13,10 @@ import pytest
 from aenv.base.errors import InvalidRequest
 from aenv.base.outcomes import Outcome, read_reward
 from aenv.rollouts import cheats, samples, summaries, task
-from aenv.rollouts.contract import Offer, described, task_told
+from aenv.rollouts.contract import OfferedFunctions, described, task_told
 from aenv.rollouts.report import Finding, Report
 from aenv.rollouts.statistics import summary, wilson
-from aenv.rollouts.task import Task, Wanted
+from aenv.rollouts.task import Task, TaskSelection
 
 
 class TestReward:
@@ -74,7 +74,7 @@ class TestTasks:
         known = [Task(id) for id in ("a", "b", "c", "d,e")]
 
         def ids(*words: str, limit: int | None = None) -> list[str]:
-            return [one.id for one in task.chosen(known, Wanted(words, limit=limit))]
+            return [one.id for one in task.chosen(known, TaskSelection(words, limit=limit))]
 
         assert ids("c,a") == ["c", "a"]
         assert ids("d,e", "a") == ["d,e", "a"]
@@ -87,7 +87,7 @@ class TestTasks:
         assert len(words) > 4096
         for length in (300, 4097, len(words)):
             chosen = words[:length].rpartition(",")[0] if length < len(words) else words
-            assert ",".join(one.id for one in task.chosen(known, Wanted([chosen]))) == chosen
+            assert ",".join(one.id for one in task.chosen(known, TaskSelection([chosen]))) == chosen
 
     @pytest.mark.parametrize(
         "told",
@@ -98,8 +98,10 @@ class TestTasks:
 
 
 class TestContract:
-    def tool(self, **parts: object) -> Offer:
-        return Offer([{"name": "x", "description": "d", "inputSchema": {"type": "object"}, **parts}], {}, [])
+    def tool(self, **parts: object) -> OfferedFunctions:
+        return OfferedFunctions(
+            [{"name": "x", "description": "d", "inputSchema": {"type": "object"}, **parts}], {}, []
+        )
 
     @pytest.mark.parametrize(
         ("parts", "check", "why"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aenv.engines.native.unused import MAX_OF_TENANT, MAX_ZYGOTES, UNUSED, Candidate, to_let_go
+from aenv.engines.native.idle_zygotes import MAX_OF_TENANT, MAX_ZYGOTES, UNUSED, Candidate, to_let_go
 
 NOW = 10_000.0
 

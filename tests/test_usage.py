@@ -17,7 +17,7 @@ from aenv.cli import usage
 from aenv.cli.main import cli
 from aenv.control.gateway.parts import Parts
 from aenv.control.serving.accounts import LOCAL, Role
-from aenv.engines.base import Used
+from aenv.engines.base import ResourceUsage
 from aenv.isolation.sandbox import probe
 from aenv.isolation.sandbox.probe import Check
 from tests.gateways import Gateway, composed, listening, make_project
@@ -27,9 +27,9 @@ from tests.test_warmth import WarmEngine
 class MeasuringEngine(WarmEngine):
     """Tells what it was told to tell."""
 
-    uses: Mapping[str, Used] = {}
+    uses: Mapping[str, ResourceUsage] = {}
 
-    async def used(self, ids: Sequence[str]) -> Mapping[str, Used]:
+    async def used(self, ids: Sequence[str]) -> Mapping[str, ResourceUsage]:
         return {id: self.uses[id] for id in ids if id in self.uses}
 
 
@@ -65,7 +65,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 async def test_a_row_says_what_an_instance_uses(served: Served) -> None:
     id = await served.create(owner="ada")
-    served.engine.uses = {id: Used(1.5, 5 << 20, 2)}
+    served.engine.uses = {id: ResourceUsage(1.5, 5 << 20, 2)}
     data = await served.usage()
     (row,) = data["instances"]
     assert row | {"created_at": "", "expires_at": ""} == {
@@ -163,7 +163,7 @@ def test_the_table_has_a_line_for_each_and_one_for_all(capsys: pytest.CaptureFix
 
 async def test_ps_lists_what_the_gateway_says(served: Served) -> None:
     id = await served.create(owner="ada")
-    served.engine.uses = {id: Used(0.0, 5_000_000, 2)}
+    served.engine.uses = {id: ResourceUsage(0.0, 5_000_000, 2)}
     done = await served.aenv("ps", "--owner", "ada")
     assert done.exit_code == 0, done.output
     header, row = done.stdout.splitlines()
@@ -174,7 +174,7 @@ async def test_ps_lists_what_the_gateway_says(served: Served) -> None:
 
 async def test_top_looks_again_and_sorts(served: Served) -> None:
     one, two = await served.create(), await served.create()
-    served.engine.uses = {one: Used(0.0, 9, 1), two: Used(5.0, 3, 1)}
+    served.engine.uses = {one: ResourceUsage(0.0, 9, 1), two: ResourceUsage(5.0, 3, 1)}
     looks = ("top", "-n", "2", "--delay", "1ms", "--json")
     lines = [json.loads(line) for line in (await served.aenv(*looks)).stdout.splitlines()]
     assert [row["id"] for row in lines[0]["instances"]] == [two, one]

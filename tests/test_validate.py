@@ -10,9 +10,9 @@ import pytest
 
 from aenv.base.errors import NotFound
 from aenv.rollouts import cheats
-from aenv.rollouts.instances import Place
 from aenv.rollouts.report import Report
-from aenv.rollouts.task import Task, Wanted
+from aenv.rollouts.task import Task, TaskSelection
+from aenv.rollouts.task_instances import InstanceSource
 from aenv.rollouts.validation import validate
 from tests.command_line import aenv, environ, serving
 from tests.gateways import make_project
@@ -138,9 +138,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert traces(folder / "home") == []
 
 
-async def report_on(url: str, name: str, wanted: Wanted | None = None) -> Report:
-    place = Place(f"{name}@1.0.0", url, limit=60.0)
-    return await validate(place, wanted or Wanted(), 2)
+async def report_on(url: str, name: str, wanted: TaskSelection | None = None) -> Report:
+    place = InstanceSource(f"{name}@1.0.0", url, limit=60.0)
+    return await validate(place, wanted or TaskSelection(), 2)
 
 
 def bad(report: Report) -> dict[str, str]:
@@ -167,10 +167,10 @@ async def test_the_environment_of_the_documentation_is_valid(url: str) -> None:
 
 
 async def test_a_selection_of_tasks_is_all_that_is_played(url: str) -> None:
-    report = await report_on(url, "sums", Wanted(split="test"))
+    report = await report_on(url, "sums", TaskSelection(split="test"))
     assert [one.subject for one in report.findings if one.check == "gold"] == ["six"]
     with pytest.raises(NotFound, match="no task 'sx'; there are 'six'"):
-        await report_on(url, "sums", Wanted(tasks=["sx"]))
+        await report_on(url, "sums", TaskSelection(tasks=["sx"]))
 
 
 @pytest.mark.parametrize(
@@ -291,13 +291,13 @@ async def test_every_generic_attempt_is_made_through_a_shell(url: str) -> None:
 
 
 async def test_a_test_that_the_shell_can_edit_is_broken(url: str) -> None:
-    from aenv.rollouts.instances import Instances
+    from aenv.rollouts.task_instances import TaskInstances
 
-    place = Place("shell@1.0.0", url, limit=60.0)
+    place = InstanceSource("shell@1.0.0", url, limit=60.0)
     shell = cheats.Shell("bash", "command")
     edit = next(cheat for cheat in cheats.generic(shell, "") if cheat.kind == "edit-tests")
     begun = cheats.Cheat(edit.name, edit.kind, [{"tool": "begin"}, *edit.steps])
-    async with Instances(place) as instances:
+    async with TaskInstances(place) as instances:
         found = await cheats.attempt(instances, Task("only"), begun)
     assert found.status == "broken"
     assert found.detail.startswith("the reward is 1 afterwards")

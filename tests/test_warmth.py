@@ -1,4 +1,4 @@
-"""Warmth: how many blank instances are kept, for whom, and who may say so."""
+"""Warmth: how many spare instances are kept, for whom, and who may say so."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from aenv.base.config import load_project
 from aenv.base.errors import Forbidden, InvalidRequest, NotFound, Unsupported
 from aenv.base.models import CreateInstance
 from aenv.control.gateway.parts import Parts
-from aenv.control.instances.warmth import BLANK_BYTES
+from aenv.control.instances.warmth import SPARE_BYTES
 from aenv.control.serving.accounts import LOCAL, Role
 from aenv.engines.base import InstanceSpec
 from aenv.engines.process import ProcessEngine
 from tests.gateways import Gateway, composed, listening, make_project
 
-MEMORY = 100 * BLANK_BYTES
+MEMORY = 100 * SPARE_BYTES
 
 
 class WarmEngine(ProcessEngine):
@@ -142,7 +142,7 @@ async def test_creates_count(tmp_path: Path) -> None:
         await warm.engine.until(echo=3)
         await asyncio.gather(*(warm.made.creations.create(narrowed, LOCAL) for _ in range(3)))
         await warm.later(0)
-        assert warm.engine.warm() == {"echo@1.0.0": 3}  # no blank one is like those
+        assert warm.engine.warm() == {"echo@1.0.0": 3}  # no spare one is like those
 
 
 async def test_memory_bounds_them_all_and_what_was_asked_for_comes_first(tmp_path: Path) -> None:

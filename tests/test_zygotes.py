@@ -17,11 +17,11 @@ import pytest
 from aenv.base import wire
 from aenv.base.errors import StartFailed
 from aenv.base.http1 import Pool
-from aenv.engines.base import InstanceSpec, Limits
-from aenv.engines.native import blanks, zygotes
+from aenv.engines.base import InstanceSpec, ResourceLimits
+from aenv.engines.native import spares, zygotes
 from aenv.engines.native.engine import NativeEngine
-from aenv.isolation.rootfs.host import host_root
-from aenv.isolation.sandbox.root import Root
+from aenv.isolation.rootfs.host_rootfs import host_root
+from aenv.isolation.sandbox.rootfs import Rootfs
 from conformance.engine import Projects, call
 from tests.native import group_name, groups, traces
 
@@ -32,11 +32,12 @@ from aenv import register_tool
 @register_tool
 def processes() -> list[str]:
     """The programs that can be seen from here."""
+    import contextlib
     import os
 
     found = []
     for name in filter(str.isdecimal, os.listdir("/proc")):
-        with open(f"/proc/{name}/cmdline") as file:
+        with contextlib.suppress(OSError), open(f"/proc/{name}/cmdline") as file:  # it may have ended meanwhile
             found.append(file.read())
     return found
 '''
@@ -56,7 +57,7 @@ def spec(tmp_path: Path) -> InstanceSpec:
 async def engine_of(home: Path) -> AsyncIterator[NativeEngine]:
     root = host_root(home)
 
-    async def root_of(spec: InstanceSpec) -> Root:
+    async def root_of(spec: InstanceSpec) -> Rootfs:
         return root
 
     async with NativeEngine(home, root_of) as engine:
@@ -91,7 +92,7 @@ async def test_the_process_that_loads_an_environment_has_no_rights_and_limits_of
     home: Path, spec: InstanceSpec
 ) -> None:
     async with engine_of(home) as engine:
-        limited = like(spec, limits=Limits(memory_bytes=300 << 20, pids=50))
+        limited = like(spec, limits=ResourceLimits(memory_bytes=300 << 20, pids=50))
         _, zygote, stager = above((await engine.create(limited)).pid)
         said = status(zygote)
         assert int(said["CapPrm"], 16) == 1 << 18 | 1 << 21  # to enter what was built for an instance
@@ -168,16 +169,16 @@ async def test_code_that_cannot_be_loaded_ahead_is_told_with_its_traceback(home:
     assert traces(home) == []
 
 
-async def test_a_blank_instance_ends_with_its_engine_whatever_its_code_does(
+async def test_a_spare_instance_ends_with_its_engine_whatever_its_code_does(
     home: Path, spec: InstanceSpec
 ) -> None:
     """As kill -9 ends an engine: its sockets are closed, and nothing is said."""
     code = "import os, signal\nos._exit = lambda code: signal.pause()\n"
     (spec.project / "src" / "stays.py").write_text(code)
     async with engine_of(home) as engine:
-        used, blank = like(spec, preload=("stays",)), like(spec, preload=("stays",))
+        used, spare = like(spec, preload=("stays",)), like(spec, preload=("stays",))
         living = (await engine.create(used)).pid
-        await engine.keep_warm(blank, 1)
+        await engine.keep_warm(spare, 1)
         async with asyncio.timeout(10):
             while not engine.warm().get(spec.environment):
                 await asyncio.sleep(0.01)
@@ -192,7 +193,7 @@ async def test_a_blank_instance_ends_with_its_engine_whatever_its_code_does(
 
 
 def groups_members(home: Path) -> list[psutil.Process]:
-    """The processes in the control groups of instances, blank ones included."""
+    """The processes in the control groups of instances, spare ones included."""
     pids = {int(pid) for group in groups(home) for pid in (group / "cgroup.procs").read_text().split()}
     return [psutil.Process(pid) for pid in pids]
 
@@ -210,7 +211,7 @@ async def test_nothing_is_left_of_a_zygote_when_its_engine_is_closed(home: Path,
 async def test_forks_that_never_come_keep_nothing_open(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blanks, "_ANSWERS", 0.0)
+    monkeypatch.setattr(spares, "_ANSWERS", 0.0)
     silent = """
 import os
 import signal

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
         Context,
         Depends,
         Image,
-        SecondPart,
-        SyncSecondPart,
+        Sidecar,
+        SyncSidecar,
         Text,
         register_function,
         register_health,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         register_start,
         register_tool,
     )
-    from .inside.author.published import Tool, get_registry
+    from .inside.author.published_registry import Tool, get_registry
 
 # name → the module that holds it. Importing them here would cost every process what only some need.
 _HOMES = {
@@ -45,8 +45,8 @@ _HOMES = {
     "Context": "inside.author",
     "Depends": "inside.author",
     "Image": "inside.author",
-    "SecondPart": "inside.author",
-    "SyncSecondPart": "inside.author",
+    "Sidecar": "inside.author",
+    "SyncSidecar": "inside.author",
     "Text": "inside.author",
     "register_function": "inside.author",
     "register_health": "inside.author",
@@ -56,8 +56,8 @@ _HOMES = {
     "register_reward": "inside.author",
     "register_start": "inside.author",
     "register_tool": "inside.author",
-    "Tool": "inside.author.published",
-    "get_registry": "inside.author.published",
+    "Tool": "inside.author.published_registry",
+    "get_registry": "inside.author.published_registry",
     "Environment": "client.environment",
     "SyncEnvironment": "client.sync",
     "ToolResult": "client.result",
@@ -83,9 +83,9 @@ __all__ = [
     "EnvironmentError",
     "Image",
     "NotJudged",
-    "SecondPart",
+    "Sidecar",
     "SyncEnvironment",
-    "SyncSecondPart",
+    "SyncSidecar",
     "Text",
     "Tool",
     "ToolError",
@@ -105,7 +105,16 @@ __all__ = [
 ]
 
 
+_RENAMED = {"SecondPart": "Sidecar", "SyncSecondPart": "SyncSidecar"}
+"""Names that pushed environments may import: a bundle never changes."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        import warnings
+
+        warnings.warn(f"aenv.{name} is now aenv.{_RENAMED[name]}", DeprecationWarning, stacklevel=2)
+        name = _RENAMED[name]
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'aenv' has no attribute {name!r}")

@@ -19,11 +19,11 @@ from typing import Any
 
 from aenv.base import mcp, wire
 from aenv.base.http1 import Pool
-from aenv.engines.base import InstanceSpec, Limits, Network
+from aenv.engines.base import InstanceSpec, Network, ResourceLimits
 from aenv.engines.native.engine import NativeEngine
-from aenv.isolation.rootfs.host import host_root
+from aenv.isolation.rootfs.host_rootfs import host_root
 from aenv.isolation.sandbox import probe
-from aenv.isolation.sandbox.root import Root
+from aenv.isolation.sandbox.rootfs import Rootfs
 
 
 class Orders:
@@ -42,7 +42,7 @@ class Orders:
         network: str = "none",
         hosts: tuple[str, ...] = (),
         project: str = "",
-        layer: str = "",
+        requirements: str = "",
     ) -> dict[str, Any]:
         """A new instance."""
         id = wire.new_instance_id("attacked")
@@ -51,9 +51,9 @@ class Orders:
             environment="attacked@1.0",
             project=Path(project) if project else self._project,
             environment_variables=variables or {},
-            limits=Limits(**(limits or {})),
+            limits=ResourceLimits(**(limits or {})),
             network=Network(network, tuple(hosts)),  # type: ignore[arg-type]
-            layer=Path(layer) if layer else None,
+            requirements=Path(requirements) if requirements else None,
         )
         address = self._addresses[id] = await self._engine.create(spec)
         return {"id": id, "pid": address.pid, "not_enforced": address.not_enforced}
@@ -131,9 +131,9 @@ async def main(home: Path, project: Path, private: Path | None) -> None:
     found = host_root(home)
     # A folder of the system with something in it that is not for everybody.
     system = {**found.system, **({"/opt": (private,)} if private else {})}
-    root = Root(found.name, found.layers, system)
+    root = Rootfs(found.name, found.layers, system)
 
-    async def root_of(spec: InstanceSpec) -> Root:
+    async def root_of(spec: InstanceSpec) -> Rootfs:
         return root
 
     lines = asyncio.StreamReader(limit=1 << 24)

@@ -110,7 +110,7 @@ def test_code_of_a_required_package_that_runs_when_it_is_found_is_confined(engin
     (layer / "hostile.pth").write_text(code)
     if engine.user:
         engine.user.give(layer)
-    id = engine.ask("create", layer=str(layer))["id"]
+    id = engine.ask("create", requirements=str(layer))["id"]
     pid, status = engine.evaluate(id, "import builtins; said = builtins.found")
     engine.ask("destroy", id=id)
     shutil.rmtree(layer)

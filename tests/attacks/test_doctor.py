@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from aenv.attacks import verdicts, watched_gateway
-from aenv.attacks.stage import Attacked, Stage
+from aenv.attacks.stage import Attacked, AttackStage
 from aenv.attacks.verdicts import Verdict
 from aenv.cli.commands import doctor
 from aenv.cli.main import cli
@@ -127,7 +127,7 @@ def test_a_run_that_is_stopped_leaves_nothing_behind(operator: Operator, number:
     operator.leaves_nothing()
 
 
-class Weak(Stage):
+class Weak(AttackStage):
     """A stage whose instances have the host's network, whatever was asked for."""
 
     @contextlib.asynccontextmanager
@@ -149,7 +149,7 @@ async def test_a_wall_that_is_not_there_is_found(monkeypatch: pytest.MonkeyPatch
 
 async def test_attacks_whose_gateway_does_not_answer_are_unclear_and_not_held() -> None:
     async with verdicts.staged(doctor._gateway) as stage:
-        gone = Stage(stage.api, "http://127.0.0.1:1", stage.key, stage.folder, stage.given)
+        gone = AttackStage(stage.api, "http://127.0.0.1:1", stage.key, stage.folder, stage.given)
         only = ("read_home_folder", "disk_fill", "kill_everything")
         found = [verdict async for verdict in verdicts.verdicts(gone, only)]
     assert {verdict.attack.name: verdict.state for verdict in found} == dict.fromkeys(only, "unclear")

@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from aenv import Environment
-from aenv.engines.base import MAX_ENTRIES, Output
+from aenv.engines.base import MAX_ENTRIES, CommandOutput
 from aenv.engines.commands import MOST, Command, Commands
 from tests.attacks.served import Served, served
 from tests.ordinary import OrdinaryUser
@@ -218,7 +218,7 @@ async def test_the_loop_goes_on_while_a_program_is_being_started(tmp_path: Path)
         if await holder.stdout.readline() != b"ready\n":
             pytest.skip("this kernel cannot hold up the start of a program")
 
-        async def run() -> list[Output]:
+        async def run() -> list[CommandOutput]:
             command = Command([str(program), "started"], Path("/"), {}, b"", None)
             return [output async for output in Commands().run("x", command, lambda: None)]
 

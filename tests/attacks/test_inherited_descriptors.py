@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from aenv.engines.commands import Command, Commands
-from aenv.isolation.rootfs.host import host_root
-from aenv.isolation.sandbox.run import run
+from aenv.isolation.rootfs.host_rootfs import host_root
+from aenv.isolation.sandbox.build_run import run
 from tests.relayed import answer, relayed, relays
 
 HIGH = 1500

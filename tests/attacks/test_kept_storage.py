@@ -14,7 +14,7 @@ import pytest
 from aenv.base.errors import StartFailed
 from aenv.base.http1 import Pool
 from aenv.engines.native.engine import NativeEngine
-from aenv.isolation.rootfs.host import host_root
+from aenv.isolation.rootfs.host_rootfs import host_root
 from aenv.isolation.sandbox import interpreter
 from aenv.isolation.sandbox.namespaces import ID_COUNT, KEPT
 from conformance.engine import Projects, call

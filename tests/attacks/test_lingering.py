@@ -20,8 +20,8 @@ import pytest
 from aenv.base import sockets
 from aenv.engines.base import InstanceSpec
 from aenv.engines.native.engine import NativeEngine
-from aenv.isolation.rootfs.host import host_root
-from aenv.isolation.sandbox.root import Root
+from aenv.isolation.rootfs.host_rootfs import host_root
+from aenv.isolation.sandbox.rootfs import Rootfs
 from tests.attacks.engines import AttackedEngine
 from tests.attacks.served import Served, served
 from tests.gateways import Gateway, composed, listening, make_project
@@ -123,7 +123,7 @@ async def without_the_option(
     home = tmp_path / "home"
     root = host_root(home)
 
-    async def root_of(spec: InstanceSpec) -> Root:
+    async def root_of(spec: InstanceSpec) -> Rootfs:
         return root
 
     async with (

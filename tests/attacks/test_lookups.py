@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aenv.isolation.egress import Egress, Policy
+from aenv.isolation.egress import Egress, EgressPolicy
 from tests.egress_spaces import PUBLIC, Proxy, Spaces, echo, listener, made, serving, within
 
 HOSTILE = 20  # each of them asks for more names than it has lookups
@@ -49,8 +49,10 @@ async def test_instances_that_ask_a_dead_name_server_hold_up_no_lookup_of_others
     async with serving(spaces.world, echo), Egress() as egress:
         ports = range(4000, 4000 + HOSTILE)
         for port in ports:
-            egress.serve(f"hostile-{port}", listener(spaces.neighbour, ("127.0.0.1", port)), Policy.parse(["*"]))
-        egress.serve("one", listener(spaces.instance), Policy.parse(["site.example"]))
+            egress.serve(
+                f"hostile-{port}", listener(spaces.neighbour, ("127.0.0.1", port)), EgressPolicy.parse(["*"])
+            )
+        egress.serve("one", listener(spaces.instance), EgressPolicy.parse(["site.example"]))
         clients = []
         for port in ports:
             for number in range(4):
@@ -71,7 +73,7 @@ async def test_instances_that_ask_a_dead_name_server_hold_up_no_lookup_of_others
 
 async def test_a_name_that_cannot_be_looked_up_ends_nothing_but_its_own_connection(spaces: Spaces) -> None:
     async with Egress() as egress:
-        egress.serve("one", listener(spaces.instance), Policy.parse(["*"]))
+        egress.serve("one", listener(spaces.instance), EgressPolicy.parse(["*"]))
         proxy = Proxy(spaces, egress)
         for host in (b"x" * 63 + b"." + b"y" * 63, b"a" * 64, b"xn--a.example", b"\xff.example", b"a..b"):
             answer = await proxy.ask(b"CONNECT %b:80 HTTP/1.1\r\n\r\n" % host)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aenv.isolation.sandbox.places import OOM_SCORE
+from aenv.isolation.sandbox.inside_paths import OOM_SCORE
 from tests.attacks.engines import AttackedEngine
 
 LOWER = """

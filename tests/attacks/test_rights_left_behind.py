@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from aenv.base.errors import InvalidRequest
-from aenv.isolation.rootfs.host import host_root
-from aenv.isolation.sandbox.run import run
+from aenv.isolation.rootfs.host_rootfs import host_root
+from aenv.isolation.sandbox.build_run import run
 from tests.ordinary import OrdinaryUser
 
 # Every capability, effective: without and with the id for whose root it holds.
@@ -87,8 +87,8 @@ def test_outside_the_same_files_lend_rights(tmp_path: Path) -> None:
 def test_an_ordinary_users_command_leaves_no_mode_that_lends_their_rights(user: OrdinaryUser) -> None:
     folder = user.make_folder("rights")
     driver = (
-        "import asyncio, sys\nfrom pathlib import Path\nfrom aenv.isolation.rootfs.host import host_root\n"
-        "from aenv.isolation.sandbox.run import run\nhome = Path(sys.argv[1])\n"
+        "import asyncio, sys\nfrom pathlib import Path\nfrom aenv.isolation.rootfs.host_rootfs import host_root\n"
+        "from aenv.isolation.sandbox.build_run import run\nhome = Path(sys.argv[1])\n"
         "upper = home / 'upper'\nupper.mkdir()\n"
         "asyncio.run(run(host_root(home), ['python3', '-c', sys.argv[2], '/usr/left'], upper=upper,\n"
         "    variables={'PATH': '/usr/bin:/bin'}, folder='/', network=False, on_line=print))"

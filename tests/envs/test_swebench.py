@@ -151,7 +151,7 @@ async def test_the_agent_finds_neither_answer_nor_tests_nor_history(swe: Instanc
     assert "\n1\n" in looked["output"]
 
 
-async def test_nothing_done_is_not_resolved_and_starts_no_second_part(swe: Instance) -> None:
+async def test_nothing_done_is_not_resolved_and_starts_no_sidecar(swe: Instance) -> None:
     reward = await swe.reward()
     assert (reward["resolved"], reward["reward"], reward["returncode"]) == (False, 0.0, 1)
     assert "invalid" not in reward

@@ -17,14 +17,14 @@ import pytest_asyncio
 from aenv.base.config import load_project
 from aenv.base.errors import NotJudged, ToolError
 from aenv.base.http1 import Pool
-from aenv.control.gateway.rooting import Rooting
-from aenv.control.instances.second_parts import later
+from aenv.control.gateway.rootfs_cache import RootfsCache
+from aenv.control.instances.declared_sidecar import later
 from aenv.engines.base import InstanceSpec
 from aenv.engines.native.engine import NativeEngine
-from aenv.isolation.rootfs.host import host_root
-from aenv.isolation.rootfs.roots import Roots
-from aenv.isolation.sandbox.root import Root
-from aenv.isolation.sandbox.run import run
+from aenv.isolation.rootfs.host_rootfs import host_root
+from aenv.isolation.rootfs.resolver import RootfsResolver
+from aenv.isolation.sandbox.build_run import run
+from aenv.isolation.sandbox.rootfs import Rootfs
 from tests.envs import terminalbench_tasks as shipped
 from tests.native import traces
 from tests.wheels import make_wheel, repacked
@@ -58,12 +58,12 @@ async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
     project = load_project(PROJECT)
     numbers = itertools.count()
 
-    async def root_of(spec: InstanceSpec) -> Root:
+    async def root_of(spec: InstanceSpec) -> Rootfs:
         return host_root(home)
 
     async with (
-        Rooting(Roots(home, run=run)) as rooting,
-        NativeEngine(home, root_of, later_root=rooting.later_root) as engine,
+        RootfsCache(RootfsResolver(home, run=run)) as rooting,
+        NativeEngine(home, root_of, lazy_sidecar_rootfs=rooting.lazy_sidecar_rootfs) as engine,
         Pool() as pool,
     ):
 
@@ -71,10 +71,10 @@ async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
         async def opened(data: Path | None = None, **variables: str) -> AsyncIterator[Call]:
             id = f"bench-{next(numbers)}"
             variables = {"AENV_VALIDATION": "1", **variables}
-            second = later(project, variables, data)
+            sidecar = later(project, variables, data)
             if data:
                 variables["TERMINALBENCH_DATA_DIR"] = "/data"
-            spec = InstanceSpec(id, "terminalbench@1.0.0", PROJECT, variables, data=data, second=second)
+            spec = InstanceSpec(id, "terminalbench@1.0.0", PROJECT, variables, data=data, sidecar=sidecar)
             address = await engine.create(spec)
 
             async def call(name: str, **arguments: Any) -> Any:

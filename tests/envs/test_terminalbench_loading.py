@@ -46,7 +46,7 @@ YAMLS = [
     "- command: echo 1\n  block: true\n  min_timeout_sec: 1.5\n- command: |\n    a\n    b\n  enter: false\n",
     "tags: [a, 'b c', 3]\nmore: {x: 1, y: two}\nempty: []\n",
     'long: this goes\n  on here\nquoted: "and this\n  too"\nurl: http://x/y#z\n',
-    "text:\n  on lines\n  of its own\n\n  and a second part,\n\n\n  and a third\nafter: 1\n",
+    "text:\n  on lines\n  of its own\n\n  and a sidecar,\n\n\n  and a third\nafter: 1\n",
     "text: plain\n\n  with a break\n\nafter: 1\n",
     "outer:\n  inner:\n    deep: 1\n  beside: 2\nend: x\n",
     "",

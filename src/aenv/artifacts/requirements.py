@@ -1,8 +1,8 @@
-"""Layers: the Python packages that environments require, installed once for all that require the same.
+"""Requirements: the Python packages that environments need, installed once for all that need the same.
 
-A layer is a folder `<home>/layers/<key>`; the key says which versions of what are in it, for which Python. `uv`
-chooses and installs them. What was chosen is remembered, so that asking again needs neither uv nor a network.
-Not here: making a layer importable (`inside/runtime/loader.py`).
+They are in a folder `<home>/requirements/<key>`; the key says which versions of what are in it, for which Python.
+`uv` chooses and installs them. What was chosen is remembered, so that asking again needs neither uv nor a network.
+Not here: making them importable (`inside/runtime/loader.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from urllib.parse import unquote
 from ..base.errors import InvalidRequest, StartFailed
 from ..base.locks import locked
 
-# What the runtime itself loads: never in a layer, and whoever requires it gets the version that the runtime has.
+# What the runtime itself loads: never installed here. An environment that requires it gets the runtime's version.
 RUNTIME_PACKAGES = (
     "annotated-types",
     "httptools",
@@ -75,7 +75,7 @@ class Target:
 OWN = Target(sys.executable, f"{sys.implementation.cache_tag} {sysconfig.get_platform()}")
 
 
-async def layer_for(
+async def folder_for(
     requirements: Path,
     home: Path,
     on_line: OnLine | None = None,
@@ -83,7 +83,7 @@ async def layer_for(
     trusted: bool = True,
     target: Target = OWN,
 ) -> Path | None:
-    """The layer for a requirements.txt, made when it is missing; None when nothing is required.
+    """The folder with what a requirements.txt asks for, made when it is missing; None when nothing is required.
 
     `on_line` gets what uv says meanwhile. Requirements that are not `trusted` may be names and versions only, and
     come as wheels: nothing of theirs is run or read on the host. On failure nothing is left behind.
@@ -94,11 +94,11 @@ async def layer_for(
     # Not in a stranger's project, which may bring a configuration for uv.
     folder = _above(requirements) if trusted else place(home)
     work = _Work(repr(str(requirements)), tuple(lines.values()), place(home), folder, trusted, on_line, target)
-    return await work.layer() if lines else None
+    return await work.folder_of_packages() if lines else None
 
 
-async def layer_of(lines: Iterable[str], home: Path, *, what: str, on_line: OnLine | None = None) -> Path | None:
-    """The layer of requirements that stand in no file and come from strangers: names and versions, as wheels.
+async def folder_of(lines: Iterable[str], home: Path, *, what: str, on_line: OnLine | None = None) -> Path | None:
+    """The folder of requirements that stand in no file and come from strangers: names and versions, as wheels.
 
     `what` says in errors who requires them.
     """
@@ -106,7 +106,7 @@ async def layer_of(lines: Iterable[str], home: Path, *, what: str, on_line: OnLi
     if bad := [line for line in asked if not _PLAIN.match(line)]:
         raise InvalidRequest(f"{what}: {bad[0]!r} is refused; only names and versions are allowed here")
     work = _Work(what, asked, place(home), place(home), trusted=False, on_line=on_line)
-    return await work.layer() if asked else None
+    return await work.folder_of_packages() if asked else None
 
 
 async def install_runtime(folder: Path, home: Path, target: Target, on_line: OnLine | None = None) -> None:
@@ -116,44 +116,44 @@ async def install_runtime(folder: Path, home: Path, target: Target, on_line: OnL
 
 
 def collect(home: Path, keep: set[str], older_than: float) -> list[str]:
-    """Remove the layers that are `unused`; the keys of what is gone."""
+    """Remove the folders that are `unused`; the keys of what is gone."""
     root = place(home)
     removed = []
-    for layer in unused(home, keep, older_than):
-        is_work = layer.name.startswith(".")
+    for packages in unused(home, keep, older_than):
+        is_work = packages.name.startswith(".")
         limit = time.time() - (max(older_than, _ABANDONED) if is_work else older_than)
         away = root / f".old-{secrets.token_hex(8)}"
-        layer.rename(away)
+        packages.rename(away)
         if last_use(away) > limit:  # somebody was given it at the last moment
-            away.rename(layer)
+            away.rename(packages)
             continue
         shutil.rmtree(away, ignore_errors=True)
         if not is_work:
-            removed.append(layer.name)
+            removed.append(packages.name)
     return removed
 
 
 def unused(home: Path, keep: set[str], older_than: float) -> list[Path]:
-    """The layers that nobody has asked for in the last `older_than` seconds, except `keep`."""
+    """The folders that no environment has asked for in the last `older_than` seconds, except `keep`."""
     found = []
-    for layer in sorted(place(home).glob("*/")):
-        is_work = layer.name.startswith(".")  # of a process that builds or removes one, or was killed meanwhile
+    for packages in sorted(place(home).glob("*/")):
+        is_work = packages.name.startswith(".")  # of a process that builds or removes one, or was killed meanwhile
         limit = time.time() - (max(older_than, _ABANDONED) if is_work else older_than)
-        if layer.name not in keep and layer.name != "resolved" and last_use(layer) <= limit:
-            found.append(layer)
+        if packages.name not in keep and packages.name != "resolved" and last_use(packages) <= limit:
+            found.append(packages)
     return found
 
 
-def last_use(layer: Path) -> float:
+def last_use(packages: Path) -> float:
     """When it was last asked for, in seconds since the epoch."""
     with contextlib.suppress(FileNotFoundError):
-        return (layer / _USED).stat().st_mtime
-    return layer.stat().st_mtime
+        return (packages / _USED).stat().st_mtime
+    return packages.stat().st_mtime
 
 
 @dataclass(frozen=True)
 class _Work:
-    """One question for a layer."""
+    """One request for packages."""
 
     what: str
     """Who asks, for errors."""
@@ -165,15 +165,15 @@ class _Work:
     on_line: OnLine | None
     target: Target = OWN
 
-    async def layer(self) -> Path | None:
+    async def folder_of_packages(self) -> Path | None:
         resolved = self.root / "resolved"
         resolved.mkdir(parents=True, exist_ok=True, mode=0o700)
         question = digest([*self.lines, *runtime_pins(), self.target.platform, str(self.trusted)])
         answer = resolved / question
         # What lies in a folder of the project may change, and the requirements remain the same.
         lasting = all(_PLAIN.match(line) or _REMOTE.match(line) for line in self.lines)
-        if lasting and answer.exists() and (layer := self._found(answer.read_text())):
-            return layer
+        if lasting and answer.exists() and (packages := self._found(answer.read_text())):
+            return packages
         async with locked(resolved / f"{question}.lock"):
             if not (lasting and answer.exists()):
                 _write(answer, await self._resolve())
@@ -185,8 +185,8 @@ class _Work:
             return self._found(pins)
 
     def _found(self, pins: str) -> Path | None:
-        layer = self.root / self._key(pins)
-        return layer if use(layer) else None
+        packages = self.root / self._key(pins)
+        return packages if use(packages) else None
 
     def _key(self, pins: str) -> str:
         content = (part for path in self._local(pins) for part in _content(path))
@@ -211,16 +211,16 @@ class _Work:
 
     async def _install(self, pins: str) -> None:
         with tempfile.TemporaryDirectory(prefix=".new-", dir=self.root) as folder:
-            layer = Path(folder) / "layer"
+            packages = Path(folder) / "packages"
             # Without it uv takes what it built before, unless pyproject.toml has changed.
             again = ["--refresh"] if any(path.is_dir() for path in self._local(pins)) else []
-            await self.install_into(layer, pins, *again)
-            mark(layer)
-            with contextlib.suppress(OSError):  # another requirements.txt has led to the same layer meanwhile
-                layer.rename(self.root / self._key(pins))
+            await self.install_into(packages, pins, *again)
+            mark(packages)
+            with contextlib.suppress(OSError):  # another requirements.txt has led to the same versions meanwhile
+                packages.rename(self.root / self._key(pins))
 
     async def install_into(self, folder: Path, pins: str, *more: str) -> None:
-        # Copies: what an instance changes in its layer must not change uv's cache.
+        # Copies: what an instance changes there must not change uv's cache.
         options = ["--target", str(folder), "--no-deps", "--link-mode", "copy", "--compile-bytecode", *more]
         await self._uv("install", "-r", "-", *options, stdin=pins)
 
@@ -287,19 +287,28 @@ def _above(file: Path) -> Path:
 
 
 def place(home: Path) -> Path:
-    """Where the layers of a home are."""
-    return home.expanduser().absolute() / "layers"
+    """Where the requirements of a home are installed.
+
+    Version 1.0.0 called the folder "layers". It is moved; what runs from there finds it by a link.
+    """
+    top = home.expanduser().absolute()
+    found, before = top / "requirements", top / "layers"
+    if not found.exists() and before.is_dir() and not before.is_symlink():
+        with contextlib.suppress(FileNotFoundError, FileExistsError):  # another process is moving it, too
+            before.rename(found)
+            before.symlink_to(found.name)
+    return found
 
 
-def mark(layer: Path) -> None:
+def mark(packages: Path) -> None:
     """Say that a new one is whole."""
-    (layer / _USED).touch()
+    (packages / _USED).touch()
 
 
-def use(layer: Path) -> bool:
+def use(packages: Path) -> bool:
     """Whether it is there; if so, it counts as used now."""
     try:
-        os.utime(layer / _USED)
+        os.utime(packages / _USED)
     except FileNotFoundError:
         return False
     return True

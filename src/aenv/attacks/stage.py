@@ -87,7 +87,7 @@ class Attacked:
 
 
 @dataclass(frozen=True)
-class Stage:
+class AttackStage:
     """What every attack can use."""
 
     api: Api

@@ -26,9 +26,9 @@ from ..client.api import Api
 from .controls import control
 from .ground import ground
 from .projects import make_project
-from .stage import INSIDE, TIMEOUT, Attacked, Stage
+from .stage import INSIDE, TIMEOUT, Attacked, AttackStage
 from .table import ATTACKS, Attack
-from .watched import Broken, NotEnforced, Unclear, not_enforced
+from .watched import BrokenWall, NotEnforced, Unclear, not_enforced
 from .watched_gateway import WATCHED
 
 State = Literal["held", "broken", "not enforced", "unclear", "not run"]
@@ -58,7 +58,7 @@ class Verdict:
 
 
 @asynccontextmanager
-async def staged(serve: Serve) -> AsyncIterator[Stage]:
+async def staged(serve: Serve) -> AsyncIterator[AttackStage]:
     """A stage in a temporary folder. It is gone with the block, with every process that was started for it."""
     with tempfile.TemporaryDirectory(prefix="aenv-attacks-", ignore_cleanup_errors=True) as name:
         folder = Path(name)  # this user's alone: what lies here must tempt no other user of the host
@@ -74,11 +74,11 @@ async def staged(serve: Serve) -> AsyncIterator[Stage]:
         with ground(host, f"token-{secrets.token_hex(16)}") as given:
             projects.append(_author(folder / "pushed", {**given, **INSIDE, "gateway_home": str(home)}))
             async with serve(home, projects) as (url, key), Api(control_origin(url), api_key=key) as api:
-                yield Stage(api, url, key, folder, {**given, "gateway_home": str(home)})
+                yield AttackStage(api, url, key, folder, {**given, "gateway_home": str(home)})
             _check(given)
 
 
-async def verdicts(stage: Stage, only: Collection[str] = ()) -> AsyncIterator[Verdict]:
+async def verdicts(stage: AttackStage, only: Collection[str] = ()) -> AsyncIterator[Verdict]:
     """Each attack of the list, or those named in `only`, one after the other."""
     wanted = [attack for attack in ATTACKS if not only or attack.name in only]
     for family in dict.fromkeys(attack.family for attack in wanted):
@@ -105,7 +105,7 @@ async def _clear(made: Awaitable[list[Verdict]], attacks: list[Attack]) -> list[
         return [Verdict(attack, "unclear", f"{type(error).__name__}: {error}") for attack in attacks]
 
 
-async def _family(stage: Stage, attacks: list[Attack]) -> list[Verdict]:
+async def _family(stage: AttackStage, attacks: list[Attack]) -> list[Verdict]:
     """All attacks of a family from one instance. Another instance holds the token as well."""
     token = stage.given["token"]
     held: dict[str, Any] = {"environment_variables": {"TOKEN": token}}
@@ -135,13 +135,13 @@ async def _family(stage: Stage, attacks: list[Attack]) -> list[Verdict]:
     return judged
 
 
-async def _authored(stage: Stage, attacks: list[Attack]) -> list[Verdict]:
+async def _authored(stage: AttackStage, attacks: list[Attack]) -> list[Verdict]:
     """Those that only an author can try."""
     said = await _said_by_author(stage, [attack.name for attack in attacks])
     return [Verdict(attack, *_judged({"author": said[attack.name]})) for attack in attacks]
 
 
-async def _said_by_author(stage: Stage, names: Collection[str]) -> dict[str, dict[str, Any]]:
+async def _said_by_author(stage: AttackStage, names: Collection[str]) -> dict[str, dict[str, Any]]:
     """What became of these attacks when the author's code made them, before there was an instance."""
     async with stage.instance("pushed") as instance:
         said = await instance.said()
@@ -150,7 +150,7 @@ async def _said_by_author(stage: Stage, names: Collection[str]) -> dict[str, dic
     return {name: said[name] for name in names if name != _ALLOWED_TO_AUTHORS}
 
 
-async def _bomb(stage: Stage, attack: Attack) -> list[Verdict]:
+async def _bomb(stage: AttackStage, attack: Attack) -> list[Verdict]:
     """From an instance of its own for each way: it may take the instance along."""
     found = {}
     for how in ("tool", "command"):
@@ -182,14 +182,14 @@ async def _bombed(attacker: Attacked, attack: Attack, given: dict[str, Any], how
     return verdict
 
 
-async def _watch(stage: Stage, attack: Attack) -> Verdict:
+async def _watch(stage: AttackStage, attack: Attack) -> Verdict:
     watch = WATCHED.get(attack.name)
     if not watch:
         return Verdict(attack, "not run", "only the project's own tests can tell")
     try:
         async with asyncio.timeout(4 * TIMEOUT):
             return Verdict(attack, "held", await watch(stage))
-    except Broken as error:
+    except BrokenWall as error:
         return Verdict(attack, "broken", str(error))
     except NotEnforced as error:
         return Verdict(attack, "not enforced", str(error))

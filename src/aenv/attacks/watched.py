@@ -1,6 +1,7 @@
 """Attacks that show outside of the instance that makes them: each is made, and then the rest is looked at.
 
-An attack that got through raises `Broken`. Not here: those through the gateway's own doors (`watched_gateway.py`).
+An attack that got through raises `BrokenWall`. Not here: those through the gateway's own
+doors (`watched_gateway.py`).
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from urllib.parse import quote
 from ..base.errors import AEnvError
 from ..base.http1 import Response
 from ..isolation.sandbox import landlock
-from .stage import INSIDE, TIMEOUT, Attacked, Stage
+from .stage import INSIDE, TIMEOUT, Attacked, AttackStage
 
 MEBIBYTE = 1 << 20
 LOAD = "import sys; sys.path.insert(0, '/environment/programs'); "
 
 
-class Broken(Exception):
+class BrokenWall(Exception):
     """The attack got through; the text says to what."""
 
 
@@ -35,7 +36,7 @@ class NotEnforced(Exception):
     """This host cannot contain it; the text says why."""
 
 
-Watch = Callable[[Stage], Awaitable[str]]
+Watch = Callable[[AttackStage], Awaitable[str]]
 WATCHED: dict[str, Watch] = {}
 
 
@@ -48,7 +49,7 @@ def watched(watch: Watch) -> Watch:
 def demand(holds: object, otherwise: str) -> None:
     """Broken unless it holds."""
     if not holds:
-        raise Broken(otherwise)
+        raise BrokenWall(otherwise)
 
 
 def expect(holds: object, otherwise: str) -> None:
@@ -61,7 +62,7 @@ def expect(holds: object, otherwise: str) -> None:
 
 
 @watched
-async def links_in_the_workspace(stage: Stage) -> str:
+async def links_in_the_workspace(stage: AttackStage) -> str:
     secret = Path(stage.given["secret"])
     async with stage.instance() as attacker:
         await attacker.evaluate(
@@ -99,7 +100,7 @@ _LOGS = (
 
 
 @watched
-async def log_tricks(stage: Stage) -> str:
+async def log_tricks(stage: AttackStage) -> str:
     for trick in _LOGS:
         async with stage.instance() as attacker:
             names = f"log = '/var/log/instance.log'; secret = {stage.given['secret']!r}"
@@ -120,7 +121,7 @@ _VARIABLES = (
 
 
 @watched
-async def variables_tricks(stage: Stage) -> str:
+async def variables_tricks(stage: AttackStage) -> str:
     for trick in _VARIABLES:
         async with stage.instance() as attacker:
             names = f"file = '/run/variables.json'; secret = {stage.given['secret']!r}"
@@ -136,7 +137,7 @@ async def variables_tricks(stage: Stage) -> str:
 
 
 @watched
-async def kill_everything(stage: Stage) -> str:
+async def kill_everything(stage: AttackStage) -> str:
     async with stage.instance() as attacker, stage.instance() as neighbour:
         await attacker.remote.exec(["python3", "-c", "import os; os.kill(-1, 9)"], timeout=TIMEOUT)
         await attacker.evaluate("import os\ntry: os.kill(-1, 9)\nexcept ProcessLookupError: pass")
@@ -146,7 +147,7 @@ async def kill_everything(stage: Stage) -> str:
 
 
 @watched
-async def kill_own_runtime(stage: Stage) -> str:
+async def kill_own_runtime(stage: AttackStage) -> str:
     async with stage.instance() as attacker, stage.instance() as neighbour:
         with suppress(AEnvError):
             await attacker.evaluate("import os; os._exit(7)")
@@ -171,7 +172,7 @@ said = 1
 
 
 @watched
-async def stop_itself(stage: Stage) -> str:
+async def stop_itself(stage: AttackStage) -> str:
     mark = f"deaf-{stage.given['token'][-8:]}"
     async with stage.instance() as attacker:
         await attacker.evaluate(_DEAF.replace("MARK", mark))
@@ -185,7 +186,7 @@ _CRASH = "import ctypes, resource; resource.setrlimit(resource.RLIMIT_CORE, ({0}
 
 
 @watched
-async def dump_core(stage: Stage) -> str:
+async def dump_core(stage: AttackStage) -> str:
     async with stage.instance() as attacker:
         done = await attacker.remote.exec(["python3", "-c", _CRASH.format("resource.RLIM_INFINITY")])
         demand("Error" in done.stderr, "the limit of cores can be lifted")
@@ -198,7 +199,7 @@ async def dump_core(stage: Stage) -> str:
 
 
 @watched
-async def abstract_socket_with_full_network(stage: Stage) -> str:
+async def abstract_socket_with_full_network(stage: AttackStage) -> str:
     if landlock.abi() < 6:
         raise NotEnforced("landlock of this kernel knows no sockets; it takes Linux 6.12")
     async with stage.instance("attacked-open") as attacker:
@@ -211,7 +212,7 @@ async def abstract_socket_with_full_network(stage: Stage) -> str:
 
 
 @watched
-async def leaked_descriptors(stage: Stage) -> str:
+async def leaked_descriptors(stage: AttackStage) -> str:
     allowed = {"/dev/null", "/var/log/instance.log", "anon_inode:[eventpoll]", "anon_inode:[eventfd]", "pipe"}
     allowed |= {"AF_UNIX own", "AF_UNIX listening", "AF_UNIX connection", "gone"}
     code = f"{LOAD}import descriptors; said = descriptors.listing()"
@@ -230,7 +231,7 @@ async def leaked_descriptors(stage: Stage) -> str:
 
 
 @watched
-async def log_fill(stage: Stage) -> str:
+async def log_fill(stage: AttackStage) -> str:
     most = 32
     async with stage.instance(resources={"ephemeralStorage": f"{most}Mi"}) as attacker:
         written = await attacker.evaluate(
@@ -250,7 +251,7 @@ async def log_fill(stage: Stage) -> str:
 
 
 @watched
-async def cpu_spin(stage: Stage) -> str:
+async def cpu_spin(stage: AttackStage) -> str:
     half = {"cpu": "0.5"}
     async with stage.instance(resources=half) as spinning, stage.instance(resources=half) as working:
         if reason := not_enforced(await spinning.record(), "cpu"):
@@ -265,7 +266,7 @@ async def cpu_spin(stage: Stage) -> str:
 
 
 @watched
-async def take_all_watches(stage: Stage) -> str:
+async def take_all_watches(stage: AttackStage) -> str:
     libc = ctypes.CDLL(None, use_errno=True)
     async with stage.instance() as attacker, stage.instance() as neighbour:
         code = f"{LOAD}import resources; kept.extend(resources.hold_watches(5000)); said = len(kept)"
@@ -282,7 +283,7 @@ async def take_all_watches(stage: Stage) -> str:
 
 
 @watched
-async def descriptors_in_flight(stage: Stage) -> str:
+async def descriptors_in_flight(stage: AttackStage) -> str:
     async with stage.instance() as attacker:
         code = f"{LOAD}import resources; kept.extend(resources.hold_descriptors_in_flight(20000)); said = 1"
         await attacker.evaluate(code)
@@ -304,7 +305,7 @@ said = [reply.status, reply.read().decode(errors="replace")]
 
 
 @watched
-async def use_token_for_another(stage: Stage) -> str:
+async def use_token_for_another(stage: AttackStage) -> str:
     async with stage.instance("attacked-open") as attacker, stage.instance() as other:
         origin, own, token = await stage.data_path(attacker.id)
         _, base, theirs = await stage.data_path(other.id)
@@ -333,7 +334,7 @@ _MOST_GROWTH = 96 * MEBIBYTE
 
 
 @watched
-async def endless_response(stage: Stage) -> str:
+async def endless_response(stage: AttackStage) -> str:
     grown = 0
     async with stage.instance() as neighbour:
         for how in (*_ENDLESS, *_REFUSED):
@@ -352,7 +353,7 @@ async def endless_response(stage: Stage) -> str:
 
 
 @watched
-async def slow_response(stage: Stage) -> str:
+async def slow_response(stage: AttackStage) -> str:
     async with stage.instance() as neighbour, stage.instance("hostile", arguments=["nothing"]) as attacker:
         origin, base, token = await stage.data_path(attacker.id)
         async with AsyncExitStack() as stack:
@@ -389,13 +390,13 @@ async def _asked(attacker: Attacked, method: str, target: str) -> bytes | None:
             return None
 
 
-async def _cpu_seconds(stage: Stage, one: Attacked) -> float:
+async def _cpu_seconds(stage: AttackStage, one: Attacked) -> float:
     rows = (await stage.api.call("GET", "/env-instances/usage"))["instances"]
     return next(float(row["cpu_seconds"] or 0) for row in rows if row["id"] == one.id)
 
 
 @asynccontextmanager
-async def _answer(stage: Stage, id: str) -> AsyncIterator[Response]:
+async def _answer(stage: AttackStage, id: str) -> AsyncIterator[Response]:
     origin, base, token = await stage.data_path(id)
     headers = [("authorization", f"Bearer {token}")]
     async with asyncio.timeout(TIMEOUT):
@@ -414,14 +415,14 @@ async def _read(response: Response, most: int) -> None:
                     return
 
 
-def gateway_process(stage: Stage) -> int:
+def gateway_process(stage: AttackStage) -> int:
     """The number of the gateway's process: of those that know its home, the one that was there first."""
     number = next(processes(str(stage.folder / "home")), 0)
     demand(number, "the gateway is gone")
     return number
 
 
-def _gateway_memory(stage: Stage) -> int:
+def _gateway_memory(stage: AttackStage) -> int:
     """Bytes that the gateway's process has in memory."""
     number = gateway_process(stage)
     with open(f"/proc/{number}/statm") as file:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..base.errors import AEnvError
 from ..client.api import Api
-from .stage import TIMEOUT, Stage
+from .stage import TIMEOUT, AttackStage
 from .watched import WATCHED, demand, expect, gateway_process, watched
 
 __all__ = ["WATCHED"]
@@ -29,7 +29,7 @@ for name in ("self", "1"):
 
 
 @watched
-async def lower_oom_score(stage: Stage) -> str:
+async def lower_oom_score(stage: AttackStage) -> str:
     async with stage.instance() as attacker:
         demand(await attacker.evaluate(_LOWER) == [], "a tool could change when it is ended")
         done = await attacker.remote.exec(["python3", "-c", f"{_LOWER}print(*said)"], timeout=TIMEOUT)
@@ -38,7 +38,7 @@ async def lower_oom_score(stage: Stage) -> str:
 
 
 @watched
-async def nonsense_when_it_starts(stage: Stage) -> str:
+async def nonsense_when_it_starts(stage: AttackStage) -> str:
     async with stage.instance() as neighbour:
         before = gateway_process(stage)
         said = "the create was answered"
@@ -54,7 +54,7 @@ async def nonsense_when_it_starts(stage: Stage) -> str:
 
 
 @watched
-async def smuggle_replies(stage: Stage) -> str:
+async def smuggle_replies(stage: AttackStage) -> str:
     async with stage.instance() as neighbour:
         origin, base, token = await stage.data_path(neighbour.id)
         for how in ("two replies", "two lengths", "chunks and a length", "cookies"):
@@ -86,7 +86,7 @@ async def _until_quiet(reader: asyncio.StreamReader) -> bytes:
 
 
 @watched
-async def flood_the_gateway(stage: Stage) -> str:
+async def flood_the_gateway(stage: AttackStage) -> str:
     async with stage.instance() as neighbour:
         async with stage.instance("hostile", arguments=["long history"]) as attacker:
             asking = asyncio.create_task(_history(attacker.remote))
@@ -112,7 +112,7 @@ async def _history(remote: Any) -> bool:
 
 
 @watched
-async def open_by_seen_id(stage: Stage) -> str:
+async def open_by_seen_id(stage: AttackStage) -> str:
     async with stage.instance() as other:
         origin, base, token = await stage.data_path(other.id)
         status = await _status(stage, "GET", f"{base}/health", token)
@@ -126,7 +126,7 @@ async def open_by_seen_id(stage: Stage) -> str:
 
 
 @watched
-async def find_ids_on_host(stage: Stage) -> str:
+async def find_ids_on_host(stage: AttackStage) -> str:
     async with stage.instance() as other:
         await other.remote.exec(["true"], timeout=TIMEOUT)
         token = (await other.record())["token"]
@@ -146,7 +146,7 @@ def _text(path: str) -> str:
 
 
 @watched
-async def act_as_viewer(stage: Stage) -> str:
+async def act_as_viewer(stage: AttackStage) -> str:
     async with stage.instance() as other, _viewer(stage, "doctor") as viewer:
         seen = await viewer.get_instance(other.id)
         expect(seen["status"] == "Running", "the viewer sees nothing at all")
@@ -168,14 +168,14 @@ async def act_as_viewer(stage: Stage) -> str:
 
 
 @asynccontextmanager
-async def _viewer(stage: Stage, user: str) -> AsyncIterator[Api]:
+async def _viewer(stage: AttackStage, user: str) -> AsyncIterator[Api]:
     made = await stage.api.call("POST", "/token", {"user": user, "role": "viewer"})
     async with Api(stage.api.origin, api_key=made["token"], max_retries=0) as viewer:
         yield viewer
 
 
 @watched
-async def name_folder_of_host(stage: Stage) -> str:
+async def name_folder_of_host(stage: AttackStage) -> str:
     for folder in (str(stage.folder / "host"), "/etc", "/"):
         with suppress(AEnvError):
             async with stage.instance(datasource=folder):
@@ -184,7 +184,7 @@ async def name_folder_of_host(stage: Stage) -> str:
 
 
 @watched
-async def call_from_web_page(stage: Stage) -> str:
+async def call_from_web_page(stage: AttackStage) -> str:
     async with stage.instance() as other:
         _, base, token = await stage.data_path(other.id)
         expect(await _status(stage, "GET", f"{base}/health", token) == 200, "its token does not open it")
@@ -195,7 +195,7 @@ async def call_from_web_page(stage: Stage) -> str:
     return "pages of other origins were refused"
 
 
-async def _status(stage: Stage, method: str, target: str, key: str, **headers: str) -> int:
+async def _status(stage: AttackStage, method: str, target: str, key: str, **headers: str) -> int:
     """On the control port, which serves both kinds of paths."""
     sent = [("authorization", f"Bearer {key}"), *headers.items()]
     response = await stage.api.pool().request(stage.api.origin, method, target, sent)

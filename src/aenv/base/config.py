@@ -72,7 +72,7 @@ _DEPLOY = {
     "warmPool": int,
     "freezeAfter": (str, int, float),
     "reclaim": bool,
-    "secondPart": (str, dict),
+    "sidecar": (str, dict),
     # Legacy, flat: read where `service` or the simple names are absent.
     **dict.fromkeys(("replicas", "port"), int),
     "enableStorage": bool,

@@ -33,7 +33,7 @@ _HIGH_WATER = 1 << 20  # bytes of a response held back before the socket is paus
 class Response:
     """A response whose head has arrived. Read the body with `read()` or by iterating, or `close()` it."""
 
-    def __init__(self, connection: _Connection) -> None:
+    def __init__(self, connection: _ClientConnection) -> None:
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self._connection = connection
@@ -89,8 +89,8 @@ class Pool:
     """Kept-alive connections to any number of origins; an `async with` that closes them all."""
 
     def __init__(self, *, max_idle: int = 128, tls: ssl.SSLContext | None = None) -> None:
-        self._idle: dict[Origin, list[_Connection]] = {}
-        self._busy: set[_Connection] = set()
+        self._idle: dict[Origin, list[_ClientConnection]] = {}
+        self._busy: set[_ClientConnection] = set()
         self._opening: dict[Origin, asyncio.Future[None]] = {}
         self._max_idle = max_idle
         self._tls = tls
@@ -143,7 +143,7 @@ class Pool:
             finally:
                 self._opening.pop(origin).set_result(None)
 
-    def _take(self, origin: Origin) -> _Connection | None:
+    def _take(self, origin: Origin) -> _ClientConnection | None:
         idle = self._idle.get(origin)
         loop = asyncio.get_running_loop()
         while idle:
@@ -153,11 +153,11 @@ class Pool:
             connection.abort()
         return None
 
-    async def _connect(self, origin: Origin) -> _Connection:
+    async def _connect(self, origin: Origin) -> _ClientConnection:
         loop = asyncio.get_running_loop()
 
-        def make() -> _Connection:
-            return _Connection(loop, origin, self._give_back)
+        def make() -> _ClientConnection:
+            return _ClientConnection(loop, origin, self._give_back)
 
         try:
             if origin.socket:
@@ -183,7 +183,7 @@ class Pool:
             self._tls = ssl.create_default_context()
         return self._tls
 
-    def _give_back(self, connection: _Connection, reusable: bool) -> None:
+    def _give_back(self, connection: _ClientConnection, reusable: bool) -> None:
         self._busy.discard(connection)
         idle = self._idle.setdefault(connection.origin, [])
         if reusable and len(idle) < self._max_idle:
@@ -196,7 +196,7 @@ class Pool:
             del self._idle[connection.origin]  # a gateway sees any number of origins come and go
 
 
-class _Connection(asyncio.Protocol):
+class _ClientConnection(asyncio.Protocol):
     """One connection, one exchange at a time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, origin: Origin, give_back: _GiveBack) -> None:
@@ -423,4 +423,4 @@ def _head_bytes(lines: list[str]) -> bytes:
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    _GiveBack = Callable[[_Connection, bool], None]
+    _GiveBack = Callable[[_ClientConnection, bool], None]

@@ -111,7 +111,7 @@ class EnvVersions(BaseModel):
     versions: list[EnvVersion] = Field(default_factory=list)
 
 
-class Surface(BaseModel):
+class EnvironmentSurface(BaseModel):
     """What an environment offers, as its author's tools say it."""
 
     tools: list[dict[str, Any]] | None = Field(None, max_length=1000)
@@ -146,7 +146,7 @@ class PushEnvironment(BaseModel):
     code_url: str | None = Field(None, max_length=2000)
     bundle: str | None = Field(None, pattern=DIGEST_PATTERN)
     readme: str | None = None
-    metadata: Surface | None = None
+    metadata: EnvironmentSurface | None = None
     dependencies: Dependencies | None = None
     access: Access | None = None
 
@@ -284,7 +284,7 @@ class Usage(BaseModel):
     """When it was so, by the clock of `created_at`."""
     instances: list[InstanceUsage]
     warm: dict[str, int] = Field(default_factory=dict)
-    """How many blank instances are ready, by environment; for administrators."""
+    """How many spare instances are ready, by environment; for administrators."""
 
 
 class KeepWarm(BaseModel):
@@ -294,7 +294,7 @@ class KeepWarm(BaseModel):
 
 
 class WarmPool(BaseModel):
-    """The blank instances of an environment."""
+    """The spare instances of an environment."""
 
     environment: str
     count: int

@@ -28,7 +28,7 @@ KNOWN = {
     "AENV_CALL_TIMEOUT": "inside an instance: seconds a call may take",
     "AENV_STORAGE": "inside an instance: the folder that outlives it",
     "AENV_SECRET_NAMES": "inside an instance: the names of its variables that hold secrets",
-    "AENV_SECOND_PART": "inside an instance: the socket of its second part",
+    "AENV_SIDECAR": "inside an instance: the socket of its sidecar",
     "AENV_VALIDATION": "inside an instance: 1 lets it play its reference solution, for 'aenv validate'",
     "AENV_SERVICE_ID": "inside a replica of a service: the service's id",
     "AENV_TEST_SHARED": "tests only: the folder with shared test data",
@@ -58,8 +58,8 @@ class RuntimeSettings:
     environment: str | None = None
     workspace: Path | None = None
     call_timeout: float | None = None
-    second_part: str | None = None
-    """The socket of the second part."""
+    sidecar: str | None = None
+    """The socket of the sidecar."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class GatewaySettings:
     reclaim_below: int | None = None
     """Bytes of memory that shall stay available, at the cost of frozen instances; None = a twentieth of it all."""
     warm_memory: int | None = None
-    """Bytes that blank instances may take together; None = a tenth of the host's memory."""
+    """Bytes that spare instances may take together; None = a tenth of the host's memory."""
     require_data_token: bool = False
     self_check: bool = True
     """Whether rewards of environments that ask for it wait for the self-check of their task."""
@@ -140,7 +140,7 @@ def runtime_settings(environ: Mapping[str, str] | None = None) -> RuntimeSetting
         environment=env.get("AENV_ENVIRONMENT") or None,
         workspace=Path(env["AENV_WORKSPACE"]) if env.get("AENV_WORKSPACE") else None,
         call_timeout=float(timeout) if timeout else None,
-        second_part=env.get("AENV_SECOND_PART") or None,
+        sidecar=env.get("AENV_SIDECAR") or None,
     )
 
 

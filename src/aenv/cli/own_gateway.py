@@ -18,10 +18,10 @@ from .supervise import end, read_ready
 
 if TYPE_CHECKING:
     from ..base.config import Project
-    from ..rollouts.instances import Place
+    from ..rollouts.task_instances import InstanceSource
 
 # What is made once for all gateways of a user: roots, packages, and the data that was pulled.
-_SHARED = ("roots", "layers", "data")
+_SHARED = ("roots", "requirements", "data")
 
 
 @asynccontextmanager
@@ -49,7 +49,7 @@ async def own_gateway(
 
 
 @asynccontextmanager
-async def served(place: Place, project: Project) -> AsyncIterator[Place]:
+async def served(place: InstanceSource, project: Project) -> AsyncIterator[InstanceSource]:
     """The place, behind a gateway for this project alone that isolates instances where this host can do that.
 
     What the project's Dockerfile and requirements lead to stays in the user's home, for the next time.

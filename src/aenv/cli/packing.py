@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..artifacts import bundles
-from ..artifacts.pythons.choosing import layer_of_project
+from ..artifacts.pythons.choosing import requirements_of_project
 from ..base import config, settings
 from ..base.addresses import Origin
 from ..client import code_url
@@ -62,12 +62,18 @@ def pack(project: config.Project, work: Path, version: str | None = None) -> Pac
 async def describe(project: config.Project) -> dict[str, Any]:
     """Tools, functions and rewards of a project: what its runtime says, started once in a process of its own."""
     with progress.lines("installing requirements") as show:
-        python, layer = await layer_of_project(project, settings.home(), settings.variables(), show)
+        python, requirements = await requirements_of_project(project, settings.home(), settings.variables(), show)
     with tempfile.TemporaryDirectory(prefix="aenv-load-") as workspace, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{workspace}/socket")
         listener.listen()
         variables = {**project.environment_variables, **settings.variables(), "AENV_WORKSPACE": workspace}
-        options = ["--name", project.name, "--log-level", "ERROR", *(["--layer", str(layer)] if layer else [])]
+        options = [
+            "--name",
+            project.name,
+            "--log-level",
+            "ERROR",
+            *(["--requirements", str(requirements)] if requirements else []),
+        ]
         path = project.path.resolve()
         plan = supervise.Plan(path, options, (), Path(workspace), variables, python.executable)
         try:

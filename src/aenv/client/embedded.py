@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from ..artifacts.data.folders import of_built_in
+from ..artifacts.data.data_folders import of_built_in
 from ..base.addresses import Origin
 from ..base.errors import EnvironmentError, Unavailable
 from ..base.settings import ClientSettings

@@ -23,7 +23,7 @@ from ..base.http1 import Response
 from . import address, formats, launch, where
 from .breaker import THRESHOLD, Breaker
 from .embedded import forwarded, found_by, platform
-from .launch import Instance, Launched, Limits
+from .launch import Instance, ReadyInstance, RetryLimits
 from .names import ToolNames
 from .result import Progress, ToolResult, from_mcp
 from .session import OnProgress, Session
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .group import Group
-    from .remote import Finished, Output, Remote
+    from .remote import Finished, Remote, RemoteOutput
 
 logger = logging.getLogger("aenv.client.environment")
 
@@ -109,9 +109,9 @@ class Environment:
         if ttl is not None:
             quantities.seconds(ttl)
         patience = None if wait is None else quantities.seconds(wait)
-        self._limits = Limits(timeout, startup_timeout, max_retries, patience)
+        self._limits = RetryLimits(timeout, startup_timeout, max_retries, patience)
         self._set_published_urls(aenv_url or self.dummy_instance_ip or found.url or "http://localhost")
-        self._launched: Launched | None = None
+        self._launched: ReadyInstance | None = None
         self._tools: list[dict[str, Any]] | None = None
         self._names = ToolNames(env_name, None)
         self._breaker = Breaker()
@@ -153,7 +153,7 @@ class Environment:
                 self._take(await self._launch())
         return True
 
-    def _take(self, launched: Launched) -> None:
+    def _take(self, launched: ReadyInstance) -> None:
         self._launched = launched
         self._tools = launched.instance.tools
         self._names = ToolNames(self.env_name, launched.instance.version)
@@ -161,20 +161,20 @@ class Environment:
         self._initialized = True
         logger.info("instance %s is ready", self.instance_id)
 
-    async def _launch(self) -> Launched:
+    async def _launch(self) -> ReadyInstance:
         if self.dummy_instance_ip:
             origin = address.direct_origin(self.dummy_instance_ip)
             probe = self.enable_data_plane and not self.skip_for_healthy
             return await launch.direct(origin, self._limits, self._attach, probe=probe)
         return await self._at_gateway(self._launch_at)
 
-    async def _launch_at(self, control: Origin) -> Launched:
+    async def _launch_at(self, control: Origin) -> ReadyInstance:
         if self._attach:
             return await launch.attach(control, self.api_key, self._limits, self._attach)
         id = wire.new_instance_id(self._ref.name)
         return await launch.create(control, self.api_key, self._limits, id, self._create_body())
 
-    async def _launch_many(self, count: int) -> list[Launched]:
+    async def _launch_many(self, count: int) -> list[ReadyInstance]:
         if self.dummy_instance_ip or self._attach:
             raise EnvironmentError("many instances take a gateway that makes them", self.env_name)
         body = self._create_body()
@@ -277,7 +277,7 @@ class Environment:
 
     async def exec_stream(
         self, command: str | Sequence[str], timeout: float | None = None, stdin: str | bytes = b""
-    ) -> AsyncIterator[Output]:
+    ) -> AsyncIterator[RemoteOutput]:
         """The same, with each piece of output as it comes; the last item has the exit code. Leaving ends it."""
         remote = await self._remote("exec_stream")
         async with aclosing(remote.exec_stream(command, timeout=timeout, stdin=stdin)) as pieces:

@@ -30,7 +30,7 @@ _PUBLISHED_POLL = 0.5
 
 
 @dataclass(frozen=True)
-class Limits:
+class RetryLimits:
     """How long, and how often, the client tries; times in seconds."""
 
     timeout: float
@@ -81,7 +81,7 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class Launched:
+class ReadyInstance:
     """A ready instance and the ways to it."""
 
     api: Api
@@ -95,7 +95,7 @@ class Launched:
         await _give_back(self.api, self.instance.id if self.owned else None)
 
 
-async def direct(origin: Origin, limits: Limits, id: str | None, *, probe: bool) -> Launched:
+async def direct(origin: Origin, limits: RetryLimits, id: str | None, *, probe: bool) -> ReadyInstance:
     """The runtime at `origin`; `probe` asks it which era of MCP it speaks, which also shows that it is there."""
     api = Api(origin, timeout=limits.timeout, max_retries=limits.max_retries)
     session = Session(api.pool, origin, "", [], limits.timeout)
@@ -111,10 +111,10 @@ async def direct(origin: Origin, limits: Limits, id: str | None, *, probe: bool)
     instance = Instance(
         id=id or "test", status=wire.EnvStatus.RUNNING, created_at=now, updated_at=now, ip=origin.host
     )
-    return Launched(api, session, instance)
+    return ReadyInstance(api, session, instance)
 
 
-async def attach(control: Origin, api_key: str | None, limits: Limits, id: str) -> Launched:
+async def attach(control: Origin, api_key: str | None, limits: RetryLimits, id: str) -> ReadyInstance:
     """An instance that exists already; releasing it leaves it running."""
     api = _api(control, api_key, limits)
     try:
@@ -126,8 +126,8 @@ async def attach(control: Origin, api_key: str | None, limits: Limits, id: str) 
 
 
 async def create(
-    control: Origin, api_key: str | None, limits: Limits, id: str, body: Mapping[str, Any]
-) -> Launched:
+    control: Origin, api_key: str | None, limits: RetryLimits, id: str, body: Mapping[str, Any]
+) -> ReadyInstance:
     """A new instance called `id`, ready to be used."""
     api = _api(control, api_key, limits)
     try:
@@ -149,8 +149,8 @@ async def create(
 
 
 async def create_many(
-    control: Origin, api_key: str | None, limits: Limits, count: int, body: Mapping[str, Any]
-) -> list[Launched]:
+    control: Origin, api_key: str | None, limits: RetryLimits, count: int, body: Mapping[str, Any]
+) -> list[ReadyInstance]:
     """`count` new instances, all ready to be used; none when one of them cannot be made."""
     api = _api(control, api_key, limits)
     name = refs.parse(body["envName"]).name
@@ -169,7 +169,7 @@ async def create_many(
 
 
 @asynccontextmanager
-async def _in_time(control: Origin, limits: Limits, body: Mapping[str, Any]) -> AsyncIterator[None]:
+async def _in_time(control: Origin, limits: RetryLimits, body: Mapping[str, Any]) -> AsyncIterator[None]:
     """The time that all attempts to create have together."""
     try:
         async with asyncio.timeout(limits.until_ready):
@@ -180,11 +180,11 @@ async def _in_time(control: Origin, limits: Limits, body: Mapping[str, Any]) -> 
         ) from None
 
 
-def _api(control: Origin, api_key: str | None, limits: Limits) -> Api:
+def _api(control: Origin, api_key: str | None, limits: RetryLimits) -> Api:
     return Api(control, api_key=api_key, timeout=limits.timeout, max_retries=limits.max_retries)
 
 
-def _launched(api: Api, control: Origin, instance: Instance, limits: Limits, *, owned: bool) -> Launched:
+def _launched(api: Api, control: Origin, instance: Instance, limits: RetryLimits, *, owned: bool) -> ReadyInstance:
     async def renew() -> str | None:
         return Instance.read(await api.get_instance(instance.id)).token
 
@@ -197,10 +197,12 @@ def _launched(api: Api, control: Origin, instance: Instance, limits: Limits, *, 
     session = Session(
         api.pool, origin, base, [], limits.timeout, era_known=True, token=instance.token, renew=renew
     )
-    return Launched(api, session, instance, _routing_headers(instance, control), owned)
+    return ReadyInstance(api, session, instance, _routing_headers(instance, control), owned)
 
 
-async def _create_published(api: Api, control: Origin, limits: Limits, body: Mapping[str, Any]) -> Launched:
+async def _create_published(
+    api: Api, control: Origin, limits: RetryLimits, body: Mapping[str, Any]
+) -> ReadyInstance:
     """The way of a published gateway, which knows no PUT: create, look until it runs, shake hands on port 8081."""
     id: str | None = None
     try:
@@ -221,7 +223,7 @@ async def _create_published(api: Api, control: Origin, limits: Limits, body: Map
         if isinstance(error, RpcError | TimeoutError):
             raise EnvironmentError(f"{control} did not start {body['envName']!r}: {error}") from error
         raise
-    return Launched(api, session, instance, headers, owned=True)
+    return ReadyInstance(api, session, instance, headers, owned=True)
 
 
 def _routing_headers(instance: Instance, control: Origin) -> tuple[tuple[str, str], ...]:

@@ -27,7 +27,7 @@ _MAX_LINE = 1 << 20  # bytes without a line end after which what is there is tak
 
 
 @dataclass(frozen=True)
-class Output:
+class RemoteOutput:
     """A piece of what a command printed, or, at last, its exit code."""
 
     stream: Literal["stdout", "stderr", "exit"]
@@ -89,7 +89,7 @@ class Remote:
 
     async def exec_stream(
         self, command: str | Sequence[str], *, timeout: float | None = None, stdin: str | bytes = b""
-    ) -> AsyncGenerator[Output]:
+    ) -> AsyncGenerator[RemoteOutput]:
         """Each piece of output as it comes, and the exit code last. Leaving early ends the command."""
         body: dict[str, Any] = {"command": command if isinstance(command, str) else list(command)}
         body |= {"timeout": timeout} if timeout is not None else {}
@@ -99,13 +99,13 @@ class Remote:
         async with aclosing(_events(response)) as events:
             async for name, data in events:
                 if name == "exit":
-                    yield Output("exit", exit_code=int(data["code"]))
+                    yield RemoteOutput("exit", exit_code=int(data["code"]))
                 elif name == "error":
                     raise EnvironmentError(str(data.get("message")))
                 else:
                     text = data.get("text")
                     printed = base64.b64decode(data["base64"]) if text is None else text.encode()
-                    yield Output("stderr" if name == "stderr" else "stdout", printed)
+                    yield RemoteOutput("stderr" if name == "stderr" else "stdout", printed)
 
     # Files. Paths are relative to the workspace.
 

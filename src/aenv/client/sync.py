@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .group import Group
-    from .remote import Finished, Output
+    from .remote import Finished, RemoteOutput
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ class SyncEnvironment:
 
     def exec_stream(
         self, command: str | Sequence[str], timeout: float | None = None, stdin: str | bytes = b""
-    ) -> Iterator[Output]:
+    ) -> Iterator[RemoteOutput]:
         yield from _each(self.environment.exec_stream(command, timeout, stdin))
 
     def upload(self, local: str | Path, remote: str) -> int:

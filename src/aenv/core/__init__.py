@@ -9,7 +9,7 @@ from ..base.errors import (
 )
 from ..client.environment import Environment
 from ..inside.author.decorators import register_function, register_reward, register_tool
-from ..inside.author.published import get_function_registry, get_registry
+from ..inside.author.published_registry import get_function_registry, get_registry
 
 __all__ = [
     "Environment",

@@ -15,7 +15,7 @@ from ..base.addresses import Origin
 
 
 @dataclass(frozen=True)
-class Limits:
+class ResourceLimits:
     """What an instance may use; None leaves it to the engine."""
 
     cpus: float | None = None
@@ -35,13 +35,13 @@ class Network:
 
 
 @dataclass(frozen=True)
-class Later:
-    """A second part that is made when the first part uses it for the first time."""
+class LazySidecar:
+    """A sidecar that is made when the main part uses it for the first time."""
 
     dockerfile: Path | None = None
     """What its root is built of, in the folder where it lies; without one it is the host's own system."""
     requirements: tuple[str, ...] = ()
-    """Python packages that code which the first part runs there can import, and nothing else there."""
+    """Python packages that code which the main part runs there can import, and nothing else there."""
 
 
 DATA_PLACE = "/data"
@@ -65,7 +65,7 @@ class InstanceSpec:
     call_timeout: float | None = None
     python: Python | None = None
     """What its runtime runs on; None for the interpreter that runs us."""
-    layer: Path | None = None
+    requirements: Path | None = None
     """A folder of Python packages that the environment requires, for that Python."""
     storage: Path | None = None
     """A folder, or a volume that the engine has made, that outlives the instance; a service's."""
@@ -73,7 +73,7 @@ class InstanceSpec:
     """Where the instance sees it, if its engine shows it other files than the host's."""
     keep_history: bool = True
     """Whether the runtime remembers its last calls, with their arguments."""
-    limits: Limits = field(default_factory=Limits)
+    limits: ResourceLimits = field(default_factory=ResourceLimits)
     network: Network = field(default_factory=Network)
     image: str = ""
     """The image whose files it shall see, where the engine has it."""
@@ -83,8 +83,8 @@ class InstanceSpec:
     """The variable that tells the environment where it finds that folder."""
     folders: Mapping[str, Path] = field(default_factory=dict)
     """Further folders that it may read, by the variable that tells where."""
-    second: str | Later = ""
-    """The image of a second part, in which the first can run commands; or one that is made later."""
+    sidecar: str | LazySidecar = ""
+    """The image of a sidecar, in which the tools of the instance can run commands; or one that is made later."""
     preload: tuple[str, ...] = ()
     """Modules that are the same for all instances of the environment, to be loaded once."""
     tenant: str = ""
@@ -150,7 +150,7 @@ class Logs(Protocol):
 
 
 @dataclass(frozen=True)
-class Output:
+class CommandOutput:
     """A piece of what a command printed, or, at last, its exit code."""
 
     stream: Literal["stdout", "stderr", "exit"]
@@ -164,7 +164,7 @@ class Exec(Protocol):
 
     def exec(
         self, id: str, command: Sequence[str], *, stdin: bytes = b"", timeout: float | None = None
-    ) -> AsyncIterator[Output]:
+    ) -> AsyncIterator[CommandOutput]:
         """Run a command in the instance; the last piece is its exit code. Leaving early, or `timeout`, ends it."""
         ...
 
@@ -246,7 +246,7 @@ class Leftovers(Protocol):
 
 
 @dataclass(frozen=True)
-class Used:
+class ResourceUsage:
     """What an instance uses now."""
 
     cpu_seconds: float
@@ -258,7 +258,7 @@ class Used:
 class Measures(Protocol):
     """An engine that knows what its instances use."""
 
-    async def used(self, ids: Sequence[str]) -> Mapping[str, Used]:
+    async def used(self, ids: Sequence[str]) -> Mapping[str, ResourceUsage]:
         """For those of `ids` that run."""
         ...
 
@@ -278,7 +278,7 @@ class Freeze(Protocol):
 
 @runtime_checkable
 class Warm(Protocol):
-    """An engine that can have blank instances ready, so that a create only has to fill one in."""
+    """An engine that can have spare instances ready, so that a create only has to fill one in."""
 
     async def keep_warm(self, spec: InstanceSpec, count: int) -> None:
         """From now on keep so many for instances like `spec` (its id, variables and arguments do not matter).

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from ..base.errors import InvalidRequest, TooManyRequests
 from . import proc, spawning
-from .base import Output
+from .base import CommandOutput
 from .descriptors import readable
 
 MOST = 32
@@ -62,7 +62,7 @@ class Commands:
         self._threads = ThreadPoolExecutor(_THREADS, "commands")
         self._own: dict[str, _Own] = {}
 
-    async def run(self, id: str, command: Command, check: Callable[[], object]) -> AsyncIterator[Output]:
+    async def run(self, id: str, command: Command, check: Callable[[], object]) -> AsyncIterator[CommandOutput]:
         """What the command prints, then its exit code; 124 when it took too long.
 
         `check` is called when the process exists, and raises when its instance does not any more: from then on
@@ -82,7 +82,9 @@ class Commands:
             if not own.running:
                 del self._own[id]
 
-    async def _run(self, own: _Own, command: Command, check: Callable[[], object]) -> AsyncGenerator[Output, None]:
+    async def _run(
+        self, own: _Own, command: Command, check: Callable[[], object]
+    ) -> AsyncGenerator[CommandOutput, None]:
         try:
             async with own.starting:
                 running = await self._start(command)
@@ -97,8 +99,8 @@ class Commands:
             code = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
             reason = "not found" if code == _NOT_FOUND else (error.strerror or str(error)).lower()
             told = f"{error.filename or command.arguments[0]}: {reason}\n"
-            yield Output("stderr", told.encode(errors="replace"))
-            yield Output("exit", exit_code=code)
+            yield CommandOutput("stderr", told.encode(errors="replace"))
+            yield CommandOutput("exit", exit_code=code)
             return
         except ValueError as error:
             raise InvalidRequest(f"cannot run {command.arguments[0]!r}: {error}") from error
@@ -106,11 +108,11 @@ class Commands:
             while running.returncode is None:
                 for output in await running.outputs():
                     yield output
-            yield Output("exit", exit_code=running.exit_code())
+            yield CommandOutput("exit", exit_code=running.exit_code())
         finally:
             await _finish(running.close())
 
-    async def _start(self, command: Command) -> _Running:
+    async def _start(self, command: Command) -> _RunningCommand:
         """Start it in a thread. Who is cancelled meanwhile leaves no process."""
         loop = asyncio.get_running_loop()
         pipes = _Pipes(command)
@@ -124,7 +126,7 @@ class Commands:
                     child.kill()
                     child.wait()
                 raise
-            return _Running(child, pipes, command.timeout)
+            return _RunningCommand(child, pipes, command.timeout)
         except BaseException:
             pipes.close()
             raise
@@ -181,7 +183,7 @@ class _Pipes:
             os.close(self._ours.pop())
 
 
-class _Running:
+class _RunningCommand:
     """A command's process, its pipes, and its time limit."""
 
     def __init__(self, child: spawning.Child, pipes: _Pipes, timeout: float | None) -> None:
@@ -209,7 +211,7 @@ class _Running:
                 async with asyncio.timeout(_START_TIMEOUT):
                     await readable(self._pipes.begun, self._end)
 
-    async def outputs(self) -> list[Output]:
+    async def outputs(self) -> list[CommandOutput]:
         """The next pieces. When the process has ended: the last ones, and `returncode` is set."""
         ready = await readable(self._end, *self._streams)
         over = self._end in ready
@@ -222,7 +224,7 @@ class _Running:
                 if not data:
                     del self._streams[descriptor]
                 for at in range(0, len(data), _PIECE_BYTES):
-                    outputs.append(Output(self._streams[descriptor], data[at : at + _PIECE_BYTES]))
+                    outputs.append(CommandOutput(self._streams[descriptor], data[at : at + _PIECE_BYTES]))
         if over:
             await self._stop_limit()
             self._child.wait()  # last: it frees the pid, which nobody may signal from now on

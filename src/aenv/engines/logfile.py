@@ -19,7 +19,7 @@ _PIECE_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
-class Place:
+class LogLocation:
     """Where a log is: a file `name` in the folder `above` below `root`."""
 
     root: Path | str
@@ -29,7 +29,7 @@ class Place:
     """Inside it, this thread has the rights with which the file is opened."""
 
 
-async def read(place: Place, id: str) -> AsyncIterator[bytes]:
+async def read(place: LogLocation, id: str) -> AsyncIterator[bytes]:
     """What the instance has printed up to now."""
     with _opened(place, id) as log:
         left = os.fstat(log.fileno()).st_size
@@ -38,7 +38,7 @@ async def read(place: Place, id: str) -> AsyncIterator[bytes]:
             yield piece
 
 
-async def follow(place: Place, id: str, leader: Process) -> AsyncIterator[bytes]:
+async def follow(place: LogLocation, id: str, leader: Process) -> AsyncIterator[bytes]:
     """What the instance has printed, and what it prints until its leading process ends."""
     with contextlib.ExitStack() as stack:
         log = stack.enter_context(_opened(place, id))
@@ -60,7 +60,7 @@ async def follow(place: Place, id: str, leader: Process) -> AsyncIterator[bytes]
                 os.read(changes, 1 << 12)  # the events say no more than that there were some
 
 
-def _opened(place: Place, id: str) -> io.BufferedReader:
+def _opened(place: LogLocation, id: str) -> io.BufferedReader:
     try:
         with place.acting(), beneath.folder(place.root, place.above) as own:
             return beneath.open_file(own, place.name)

@@ -24,7 +24,7 @@ from ..base.addresses import Origin
 from ..base.errors import Conflict, InvalidRequest, NotFound, StartFailed, Unsupported
 from ..isolation.sandbox import protocol
 from . import logfile, ports, proc
-from .base import MAX_ENTRIES, Address, FileEntry, InstanceSpec, Output
+from .base import MAX_ENTRIES, Address, CommandOutput, FileEntry, InstanceSpec
 from .commands import Command, Commands
 from .descriptors import readable
 from .folder import InstanceFolder, bind
@@ -114,12 +114,12 @@ class ProcessEngine:
     def logs(self, id: str, *, follow: bool = False) -> AsyncIterator[bytes]:
         """What the instance has printed so far; with `follow` also what comes, until it ends."""
         _, leader = self._living(id)
-        place = logfile.Place(self._root, (id,), "log")
+        place = logfile.LogLocation(self._root, (id,), "log")
         return logfile.follow(place, id, leader) if follow else logfile.read(place, id)
 
     def exec(
         self, id: str, command: Sequence[str], *, stdin: bytes = b"", timeout: float | None = None
-    ) -> AsyncIterator[Output]:
+    ) -> AsyncIterator[CommandOutput]:
         """Run a command in the workspace, with the instance's variables."""
         folder, leader = self._living(id)
         try:
@@ -259,7 +259,7 @@ def _refuse(spec: InstanceSpec) -> None:
     """What must not be ignored is refused; what makes no difference to others is only mentioned."""
     if spec.isolation:
         raise Unsupported(f"the process engine cannot isolate by {spec.isolation!r}, nor by anything else")
-    if (spec.data and not spec.data_variable) or spec.second:
+    if (spec.data and not spec.data_variable) or spec.sidecar:
         logger.warning("the process engine has no use for its datasource")
 
 
@@ -271,9 +271,9 @@ def _not_enforced(spec: InstanceSpec) -> tuple[str, ...]:
 
 def _options(spec: InstanceSpec) -> list[str]:
     """What the runtime is told besides where it listens."""
-    layer = ["--layer", str(spec.layer.absolute())] if spec.layer else []
+    requirements = ["--requirements", str(spec.requirements.absolute())] if spec.requirements else []
     history = [] if spec.keep_history else ["--no-history"]
-    return [*layer, *history, "--", *spec.arguments]
+    return [*requirements, *history, "--", *spec.arguments]
 
 
 def _variables(spec: InstanceSpec, folder: InstanceFolder) -> dict[str, str]:

@@ -17,8 +17,8 @@ from typing import Any
 from ..base.errors import InvalidRequest, ToolError
 from ..client.result import ToolResult
 from . import samples
-from .episodes import Spent
-from .instances import WatchedEnvironment
+from .episodes import AgentUsage
+from .task_instances import WatchedEnvironment
 
 MAX_STEPS = 50
 """How many tools an agent calls at most, unless the task or its user says otherwise."""
@@ -31,7 +31,7 @@ class Oracle:
 
     name, validation, asks = "oracle", True, False
 
-    async def play(self, env: WatchedEnvironment, task: dict[str, Any], spent: Spent) -> None:
+    async def play(self, env: WatchedEnvironment, task: dict[str, Any], spent: AgentUsage) -> None:
         played = await env.call_function("play_gold")
         steps = played.get("steps") if isinstance(played, dict) else None
         if isinstance(steps, list):
@@ -47,7 +47,7 @@ class Nop:
 
     name, validation, asks = "nop", False, False
 
-    async def play(self, env: WatchedEnvironment, task: dict[str, Any], spent: Spent) -> None:
+    async def play(self, env: WatchedEnvironment, task: dict[str, Any], spent: AgentUsage) -> None:
         pass
 
     async def close(self) -> None:
@@ -63,7 +63,7 @@ class RandomCalls:
         self._seed = seed
         self._max_steps = max_steps
 
-    async def play(self, env: WatchedEnvironment, task: dict[str, Any], spent: Spent) -> None:
+    async def play(self, env: WatchedEnvironment, task: dict[str, Any], spent: AgentUsage) -> None:
         attempt = task.get("attempt", 1)
         random = Random(f"{self._seed}:{task['id']}" + (f":{attempt}" if attempt != 1 else ""))
         tools = [tool for tool in await env.list_tools() if not _reaches_out(tool)]
@@ -93,7 +93,7 @@ class Function:
         self.name = name
         self._function = function
 
-    async def play(self, env: WatchedEnvironment, task: dict[str, Any], spent: Spent) -> None:
+    async def play(self, env: WatchedEnvironment, task: dict[str, Any], spent: AgentUsage) -> None:
         returned = await self._function(env, task)
         told = returned if isinstance(returned, dict) else {}
         tokens = told.get("tokens")
@@ -141,14 +141,14 @@ def is_done(result: ToolResult) -> bool:
     return isinstance(result.structured, dict) and result.structured.get("done") is True
 
 
-def begin(spent: Spent, task: dict[str, Any]) -> None:
+def begin(spent: AgentUsage, task: dict[str, Any]) -> None:
     """The messages with which every conversation begins."""
     if task.get("system"):
         spent.messages.append({"role": "system", "content": str(task["system"])})
     spent.messages.append({"role": "user", "content": str(task.get("instruction") or "Begin.")})
 
 
-def record(spent: Spent, tool: str, arguments: dict[str, Any], result: ToolResult) -> None:
+def record(spent: AgentUsage, tool: str, arguments: dict[str, Any], result: ToolResult) -> None:
     """A call and its answer, as messages of a chat."""
     id = f"call_{len(spent.messages)}"
     called = {"name": tool, "arguments": json.dumps(arguments, ensure_ascii=False)}

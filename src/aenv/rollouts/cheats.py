@@ -17,10 +17,10 @@ from typing import Any
 from ..base.errors import AEnvError, InvalidRequest
 from ..base.outcomes import Outcome
 from . import rewards
-from .contract import Offer
-from .instances import Instances, WatchedEnvironment
+from .contract import OfferedFunctions
 from .report import Finding
 from .task import Task
+from .task_instances import TaskInstances, WatchedEnvironment
 
 KINDS = ("edit-tests", "overwrite-verifier", "spoof-output", "exit-early", "fill-disk", "read-answer")
 _COMMANDS = ("command", "cmd", "commands", "shell_command", "script", "bash")
@@ -89,7 +89,7 @@ class Shell:
         return {"tool": self.tool, "arguments": {**self.needed, self.parameter: line}}
 
 
-def shell_of(offer: Offer) -> Shell | None:
+def shell_of(offer: OfferedFunctions) -> Shell | None:
     """The tool that looks most like a shell, or like Python; None where there is none."""
     for words, is_python in ((_COMMANDS, False), (_CODES, True)):
         for tool in offer.tools:
@@ -147,7 +147,7 @@ def _is_step(step: Any) -> bool:
 
 
 async def attempt(
-    instances: Instances, task: Task, cheat: Cheat, *, answer: str | None = None, seals_code: bool = True
+    instances: TaskInstances, task: Task, cheat: Cheat, *, answer: str | None = None, seals_code: bool = True
 ) -> Finding:
     """Try it in an instance of its own, which is made as an agent's is.
 
@@ -207,7 +207,7 @@ def gives_away(text: str, answer: str) -> bool:
     return text.strip() == answer or (len(answer) >= 6 and answer in text)
 
 
-async def leaks(env: WatchedEnvironment, offer: Offer, task: Task, answer: str) -> list[Finding]:
+async def leaks(env: WatchedEnvironment, offer: OfferedFunctions, task: Task, answer: str) -> list[Finding]:
     """Whether a tool that needs no argument tells the answer to who has done nothing."""
     findings = []
     for tool in offer.tools:

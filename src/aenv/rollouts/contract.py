@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base.errors import AEnvError, InvalidRequest
-from .instances import WatchedEnvironment
 from .report import Finding
+from .task_instances import WatchedEnvironment
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
@@ -22,7 +22,7 @@ _DEEPEST = 30
 
 
 @dataclass(frozen=True)
-class Offer:
+class OfferedFunctions:
     """What an environment offers, from an instance of it."""
 
     tools: list[dict[str, Any]]
@@ -33,14 +33,14 @@ class Offer:
         return function in self.functions
 
 
-async def offer_of(env: WatchedEnvironment) -> Offer:
+async def offer_of(env: WatchedEnvironment) -> OfferedFunctions:
     """Tools go by their short names."""
     listed = await env.list_functions()
     tools = [{**tool, "name": tool["name"].removeprefix(f"{env.env_name}/")} for tool in await env.list_tools()]
-    return Offer(tools, {one["name"]: one for one in listed["functions"]}, list(listed["reward"]))
+    return OfferedFunctions(tools, {one["name"]: one for one in listed["functions"]}, list(listed["reward"]))
 
 
-def described(offer: Offer, description: str) -> Iterator[Finding]:
+def described(offer: OfferedFunctions, description: str) -> Iterator[Finding]:
     """Names, schemas and documentation."""
     if not description.strip():
         yield Finding("docs", "environment", "failed", "config.json has no description")
@@ -126,7 +126,7 @@ async def health(env: WatchedEnvironment) -> Finding:
     return Finding("health", "environment", "ok" if well else "failed", "" if well else f"it says {data}")
 
 
-async def sealed(env: WatchedEnvironment, offer: Offer) -> list[Finding]:
+async def sealed(env: WatchedEnvironment, offer: OfferedFunctions) -> list[Finding]:
     """Whether gold and cheats keep quiet in an instance that was made without AENV_VALIDATION."""
     findings = []
     for name in ("play_gold", "list_cheats"):
@@ -142,7 +142,7 @@ async def sealed(env: WatchedEnvironment, offer: Offer) -> list[Finding]:
     return findings
 
 
-async def splits(env: WatchedEnvironment, offer: Offer, known: set[str]) -> Finding:
+async def splits(env: WatchedEnvironment, offer: OfferedFunctions, known: set[str]) -> Finding:
     """Whether an unknown split is refused with the names of those that there are."""
     if "split" not in offer.functions["list_tasks"].get("parameters", {}):
         return Finding("tasks", "list_tasks", "ok", "it knows no splits")

@@ -19,15 +19,15 @@ from ..base.errors import (
 )
 from ..base.outcomes import Outcome
 from . import rewards
-from .instances import Instances, WatchedEnvironment
 from .task import Task
+from .task_instances import TaskInstances, WatchedEnvironment
 
 # Not the environment's answer: somebody between it and us, or nobody at all.
 _INFRASTRUCTURE = (NetworkError, Unavailable, TooManyRequests, UnrecoverableEnvironmentError, ToolServerError)
 
 
 @dataclass
-class Spent:
+class AgentUsage:
     """What an agent used, and what was said, where it knows."""
 
     tokens_in: int | None = None
@@ -43,7 +43,7 @@ class Agent(Protocol):
     validation: bool
     asks: bool
 
-    async def play(self, env: WatchedEnvironment, task: dict[str, Any], spent: Spent) -> None: ...
+    async def play(self, env: WatchedEnvironment, task: dict[str, Any], spent: AgentUsage) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -56,7 +56,7 @@ class Episode:
     attempt: int | None = None
     """Which attempt at the task it is, where there are to be several."""
     result: dict[str, Any] = field(default_factory=dict)
-    spent: Spent = field(default_factory=Spent)
+    spent: AgentUsage = field(default_factory=AgentUsage)
 
     def _ends(
         self, outcome: Outcome, reason: str, number: float | None = None, passed: bool | None = None
@@ -66,7 +66,7 @@ class Episode:
             self.result["error"] = reason
 
 
-async def play(instances: Instances, episode: Episode, agent: Agent, *, offers_task: bool) -> None:
+async def play(instances: TaskInstances, episode: Episode, agent: Agent, *, offers_task: bool) -> None:
     """Play one task. What goes wrong on the way is an outcome, not an exception; a cancellation is both."""
     task, spent, result = episode.task, episode.spent, episode.result
     attempt = {"attempt": episode.attempt} if episode.attempt else {}

@@ -13,15 +13,15 @@ from typing import Any, TextIO
 
 from ..base.errors import Forbidden, InvalidRequest, NotFound
 from ..base.outcomes import Outcome
-from . import live, places, results, summaries, task
+from . import live, locations, results, summaries, task
 from .episodes import Agent, Episode, play
-from .instances import Instances, Place
 from .results import Result, ResultFile
-from .task import Task, Wanted
+from .task import Task, TaskSelection
+from .task_instances import InstanceSource, TaskInstances
 
 
 @dataclass(frozen=True)
-class Options:
+class EvaluationOptions:
     """How to evaluate, beside whom and where."""
 
     seed: int = 0
@@ -33,7 +33,7 @@ class Options:
     force_export: bool = False
 
     @classmethod
-    def of(cls, agent: Agent, default: Path, /, **given: Any) -> Options:
+    def of(cls, agent: Agent, default: Path, /, **given: Any) -> EvaluationOptions:
         """From the options of `aenv eval`."""
         return cls(
             seed=given["seed"],
@@ -47,11 +47,11 @@ class Options:
 
 
 def evaluated(
-    opened: AbstractAsyncContextManager[Place],
-    wanted: Wanted,
+    opened: AbstractAsyncContextManager[InstanceSource],
+    wanted: TaskSelection,
     concurrency: int,
     agent: Agent,
-    options: Options,
+    options: EvaluationOptions,
     tell: Callable[[Result], None] | None,
 ) -> tuple[list[Result], str]:
     """Open the place, evaluate, and say what it took. KeyboardInterrupt when it was stopped, in order."""
@@ -64,7 +64,7 @@ def evaluated(
         finally:
             await agent.close()
 
-    found = places.run(main)
+    found = locations.run(main)
     return found, summaries.spent(found, time.monotonic() - started)
 
 
@@ -73,7 +73,7 @@ def _nothing(result: Result) -> None:
 
 
 @dataclass(frozen=True)
-class Surface:
+class TaskSurface:
     """What the environment has for tasks."""
 
     tasks: list[Task]
@@ -83,18 +83,18 @@ class Surface:
 
 
 async def evaluate(
-    place: Place,
-    wanted: Wanted,
+    place: InstanceSource,
+    wanted: TaskSelection,
     concurrency: int,
     agent: Agent,
-    options: Options,
+    options: EvaluationOptions,
     tell: Callable[[Result], None],
 ) -> list[Result]:
     """Every result, those of an earlier run included; each is told, and written, when it is there.
 
     Attempts that were not judged are played again when a file is resumed.
     """
-    async with Instances(place) as instances:
+    async with TaskInstances(place) as instances:
         surface = await surface_of(instances, wanted)
         eval_only = place.eval_only or surface.eval_only
         _may_export(agent, options, eval_only)
@@ -139,7 +139,7 @@ async def evaluate(
 
 
 async def _play_all(
-    instances: Instances,
+    instances: TaskInstances,
     agent: Agent,
     episodes: list[Episode],
     concurrency: int,
@@ -160,7 +160,7 @@ async def _play_all(
             group.create_task(worker())
 
 
-async def surface_of(instances: Instances, wanted: Wanted) -> Surface:
+async def surface_of(instances: TaskInstances, wanted: TaskSelection) -> TaskSurface:
     """What the environment has to play, from an instance of it."""
     async with live.creating(f"starting an instance of {instances.place.name}"), instances.one() as env:
         functions = {one["name"] for one in (await env.list_functions())["functions"]}
@@ -172,10 +172,10 @@ async def surface_of(instances: Instances, wanted: Wanted) -> Surface:
             raise NotFound(f"{instances.place.name!r} lists no tasks")
         # As the gateway calls it: an alias or a range is no name that a result can be found by.
         name = f"{env.of.get('name') or env.env_name}@{env.of.get('version') or 'unknown'}"
-        return Surface(tasks, "get_task" in functions, name, env.of.get("eval_only") is True)
+        return TaskSurface(tasks, "get_task" in functions, name, env.of.get("eval_only") is True)
 
 
-def _may_export(agent: Agent, options: Options, eval_only: bool) -> None:
+def _may_export(agent: Agent, options: EvaluationOptions, eval_only: bool) -> None:
     if options.trajectories is None:
         return
     if agent.name == "oracle":
@@ -189,7 +189,7 @@ def _may_export(agent: Agent, options: Options, eval_only: bool) -> None:
         )
 
 
-def _file(options: Options, about: Mapping[str, Any]) -> AbstractContextManager[ResultFile]:
+def _file(options: EvaluationOptions, about: Mapping[str, Any]) -> AbstractContextManager[ResultFile]:
     if not options.resume:
         return results.created(options.out)
     return results.resumed(options.out, about, options.repeat or 1)

@@ -11,8 +11,8 @@ from ..base.errors import ToolError
 from ..client.result import ToolResult
 from . import agents
 from .chat import Chat
-from .episodes import Spent
-from .instances import WatchedEnvironment
+from .episodes import AgentUsage
+from .task_instances import WatchedEnvironment
 
 _SYSTEM = (
     "You solve a task in an environment by calling its tools. Look before you act, and check what you did. "
@@ -55,7 +55,7 @@ class Llm:
     async def close(self) -> None:
         await self._chat.close()
 
-    async def play(self, env: WatchedEnvironment, task: dict[str, Any], spent: Spent) -> None:
+    async def play(self, env: WatchedEnvironment, task: dict[str, Any], spent: AgentUsage) -> None:
         agents.begin(spent, {"system": _SYSTEM, **task})
         tools = await env.openai_tools()
         mouth = _mouth(tools)
@@ -72,7 +72,7 @@ class Llm:
             if done or env.steps >= most:
                 return
 
-    async def _say(self, spent: Spent, tools: list[dict[str, Any]]) -> dict[str, Any]:
+    async def _say(self, spent: AgentUsage, tools: list[dict[str, Any]]) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self._model.name, "messages": spent.messages}
         if tools:
             body["tools"] = tools
@@ -101,7 +101,7 @@ def _mouth(tools: Sequence[dict[str, Any]]) -> tuple[str, str] | None:
     return None
 
 
-async def _send(env: WatchedEnvironment, spent: Spent, mouth: tuple[str, str], text: str) -> bool:
+async def _send(env: WatchedEnvironment, spent: AgentUsage, mouth: tuple[str, str], text: str) -> bool:
     tool, parameter = mouth
     result = await _called(env, tool, {parameter: text})
     said = result.structured.get("observation") if isinstance(result.structured, dict) else None
@@ -109,7 +109,7 @@ async def _send(env: WatchedEnvironment, spent: Spent, mouth: tuple[str, str], t
     return agents.is_done(result)
 
 
-async def _call_all(env: WatchedEnvironment, spent: Spent, calls: Any) -> bool:
+async def _call_all(env: WatchedEnvironment, spent: AgentUsage, calls: Any) -> bool:
     """Do what the model asked for, one after the other; whether the environment is done."""
     done, pictures = False, []
     for call in calls if isinstance(calls, list) else []:

@@ -16,7 +16,7 @@ HEADERS = ("Task", "Attempts", "Judged", "Mean reward", "Outcomes", "Steps", "Se
 
 
 @dataclass(frozen=True)
-class Row:
+class TaskRow:
     """A task. Rewards are of judged attempts; steps and seconds are means of the attempts that tell them."""
 
     task: str
@@ -39,7 +39,7 @@ class Row:
         return (self.task, str(self.attempts), str(self.judged), *numbers, _told(self.seconds, ".1f"))
 
 
-def rows(found: Sequence[Mapping[str, Any]]) -> list[Row]:
+def rows(found: Sequence[Mapping[str, Any]]) -> list[TaskRow]:
     """A row for each task: the best first, those that were not judged last, and equal ones by their name."""
     return sorted((_row(task, attempts) for task, attempts in by_task(found).items()), key=_place)
 
@@ -49,11 +49,11 @@ def heading(found: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(str(found[0][key]) for key in ("environment", "agent", "model") if found[0].get(key))
 
 
-def _row(task: str, attempts: Sequence[Mapping[str, Any]]) -> Row:
+def _row(task: str, attempts: Sequence[Mapping[str, Any]]) -> TaskRow:
     rewards = [one["reward"] for one in attempts if one["outcome"] == Outcome.REWARD]
     outcomes = Counter(_outcome(one) for one in attempts)
     means = [_mean(one.get(key) for one in attempts) for key in ("steps", "seconds")]
-    return Row(task, len(attempts), len(rewards), _mean(rewards), dict(sorted(outcomes.items())), *means)
+    return TaskRow(task, len(attempts), len(rewards), _mean(rewards), dict(sorted(outcomes.items())), *means)
 
 
 def _outcome(result: Mapping[str, Any]) -> str:
@@ -62,7 +62,7 @@ def _outcome(result: Mapping[str, Any]) -> str:
     return "pass" if result["passed"] else "fail"
 
 
-def _place(row: Row) -> tuple[bool, float, list[tuple[int, str]]]:
+def _place(row: TaskRow) -> tuple[bool, float, list[tuple[int, str]]]:
     """Numbers within a name count as such: t2 stands before t10."""
     parts = [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", row.task)]
     return row.mean_reward is None, -(row.mean_reward or 0.0), parts

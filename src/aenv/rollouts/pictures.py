@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from .overview import Row
+from .overview import TaskRow
 
 _PANEL_ROWS = 40  # before another panel begins
 _MOST_PANELS = 4
@@ -33,7 +33,7 @@ text { font: 11px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace }
 """.strip()
 
 
-def svg(title: str, rows: Sequence[Row]) -> str:
+def svg(title: str, rows: Sequence[TaskRow]) -> str:
     """The picture, in the order of the rows. Tasks without a judged attempt are hatched, with their outcomes."""
     panels = min(_MOST_PANELS, math.ceil(len(rows) / _PANEL_ROWS))
     tall = math.ceil(len(rows) / panels)
@@ -58,7 +58,7 @@ def svg(title: str, rows: Sequence[Row]) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _note(rows: Sequence[Row]) -> str:
+def _note(rows: Sequence[TaskRow]) -> str:
     rewards = [row.mean_reward for row in rows if row.mean_reward is not None]
     mean = f", mean reward {math.fsum(rewards) / len(rewards):.3f}" if rewards else ""
     return f"tasks: {len(rows)}, judged: {len(rewards)}{mean}"
@@ -73,7 +73,7 @@ def _legend(some_partly: bool) -> Iterator[str]:
         yield _write("ink note", _MARGIN + 340, 76, "1/2: one of two attempts was judged")
 
 
-def _panel(rows: Sequence[Row], left: float, letters: int, all_of: float) -> Iterator[str]:
+def _panel(rows: Sequence[TaskRow], left: float, letters: int, all_of: float) -> Iterator[str]:
     """Names of at most so many letters, and bars beside them below an axis from 0 to 1."""
     start, bottom = left + letters * _LETTER + 8, _TOP + len(rows) * _ROW
     wide = left + all_of - _VALUE - start
@@ -85,7 +85,7 @@ def _panel(rows: Sequence[Row], left: float, letters: int, all_of: float) -> Ite
         yield _write("faint", x, _TOP - 10, f"{value:g}", anchor="middle")
 
 
-def _bar(row: Row, letters: int, start: float, wide: float, y: float) -> Iterator[str]:
+def _bar(row: TaskRow, letters: int, start: float, wide: float, y: float) -> Iterator[str]:
     reward = row.mean_reward
     told = row.told_outcomes if reward is None else f"mean reward {reward:.3f} ({row.told_outcomes})"
     yield f"<g><title>{_text(row.task)}: {_text(told)}</title>"

@@ -11,10 +11,10 @@ from typing import Any
 
 from ..base.errors import AEnvError, InvalidRequest, NotJudged
 from ..base.outcomes import Outcome
-from . import live, places
+from . import live, locations
 from .evaluation import surface_of
-from .instances import Instances, Place
-from .task import Task, Wanted
+from .task import Task, TaskSelection
+from .task_instances import InstanceSource, TaskInstances
 
 Prepared = dict[str, Any]
 READY = ("held", "known")
@@ -22,8 +22,8 @@ _NONE = "none"
 
 
 def prepared(
-    opened: AbstractAsyncContextManager[Place],
-    wanted: Wanted,
+    opened: AbstractAsyncContextManager[InstanceSource],
+    wanted: TaskSelection,
     concurrency: int,
     tell: Callable[[Prepared], None],
 ) -> list[Prepared]:
@@ -33,15 +33,15 @@ def prepared(
         async with opened as there:
             return await prepare(there, wanted, concurrency, tell)
 
-    return places.run(main)
+    return locations.run(main)
 
 
 async def prepare(
-    place: Place, wanted: Wanted, concurrency: int, tell: Callable[[Prepared], None]
+    place: InstanceSource, wanted: TaskSelection, concurrency: int, tell: Callable[[Prepared], None]
 ) -> list[Prepared]:
     """`{"task", "self_check", "reason", "seconds"}` of each task; one that has been checked takes a moment."""
     found: list[Prepared] = []
-    async with Instances(place) as instances:
+    async with TaskInstances(place) as instances:
         surface = await surface_of(instances, wanted)
         waiting = iter(surface.tasks)
         async with live.shown(f"{surface.environment} self-check", len(surface.tasks)) as shown:
@@ -61,7 +61,7 @@ async def prepare(
     return found
 
 
-async def _prepared(instances: Instances, task: Task) -> Prepared:
+async def _prepared(instances: TaskInstances, task: Task) -> Prepared:
     started = time.perf_counter()
     row: Prepared = {"task": task.id, "self_check": "", "reason": ""}
     try:

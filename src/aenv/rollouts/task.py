@@ -25,7 +25,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TaskSelection:
     """Which tasks were asked for: ids or files of them, a split, at most so many."""
 
     tasks: Sequence[str] = ()
@@ -68,7 +68,7 @@ def _kind(value: Any) -> str:
     return "nothing" if value is None else f"a {type(value).__name__}"
 
 
-def chosen(tasks: Sequence[Task], wanted: Wanted) -> list[Task]:
+def chosen(tasks: Sequence[Task], wanted: TaskSelection) -> list[Task]:
     """Those of `tasks` that are wanted, in the order in which they were asked for."""
     known = {task.id: task for task in tasks}
     found: dict[str, Task] = {}

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 from ..base.errors import AEnvError, InvalidRequest, NotFound, NotJudged, ToolError
 from ..base.outcomes import Outcome
-from . import cheats, contract, live, places, rewards, samples, task
+from . import cheats, contract, live, locations, rewards, samples, task
 from .cheats import Cheat
-from .contract import Offer
-from .instances import Instances, Place, WatchedEnvironment
+from .contract import OfferedFunctions
 from .report import Finding, Report
-from .task import Task, Wanted
+from .task import Task, TaskSelection
+from .task_instances import InstanceSource, TaskInstances, WatchedEnvironment
 
 T = TypeVar("T")
 
@@ -59,11 +59,11 @@ class _Played:
 class Validation:
     """One run over one environment; its report grows."""
 
-    instances: Instances
-    wanted: Wanted
+    instances: TaskInstances
+    wanted: TaskSelection
     concurrency: int
     report: Report
-    offer: Offer = field(default_factory=lambda: Offer([], {}, []))
+    offer: OfferedFunctions = field(default_factory=lambda: OfferedFunctions([], {}, []))
     exceptions: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: {"gold": {}, "empty": {}})
     answers: dict[str, str] = field(default_factory=dict)
     """What `play_gold` says is the answer, for tasks that have a short one."""
@@ -380,20 +380,22 @@ class Validation:
                 self.report.add(await cheats.leaks(env, self.offer, one, answer))
 
 
-def validated(opened: AbstractAsyncContextManager[Place], wanted: Wanted, concurrency: int) -> Report:
+def validated(
+    opened: AbstractAsyncContextManager[InstanceSource], wanted: TaskSelection, concurrency: int
+) -> Report:
     """Open the place, and validate. KeyboardInterrupt when it was stopped, in order."""
 
     async def main() -> Report:
         async with opened as there:
             return await validate(there, wanted, concurrency)
 
-    return places.run(main)
+    return locations.run(main)
 
 
-async def validate(place: Place, wanted: Wanted, concurrency: int) -> Report:
+async def validate(place: InstanceSource, wanted: TaskSelection, concurrency: int) -> Report:
     """The report about the environment at `place`."""
     report = Report(place.name, place.digest)
-    async with Instances(place) as instances:
+    async with TaskInstances(place) as instances:
         await Validation(instances, wanted, concurrency, report).run()
     order = list(dict.fromkeys(finding.check for finding in report.findings))
     report.findings.sort(key=lambda finding: (order.index(finding.check), finding.subject))

@@ -49,7 +49,7 @@ class Contents:
 
 def inspect(archive: Path, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> Contents:
     """What a bundle holds, by the rules of `unpack` but with nothing written."""
-    kept = _Kept()
+    kept = _KeptTexts()
     top = _read(archive, kept, max_bytes, max_files)
     texts = {path.removeprefix(top): text for path, text in kept.texts.items()}
     requirements = [line.partition(" #")[0].strip() for line in texts.get(_REQUIREMENTS, "").splitlines()]
@@ -107,7 +107,7 @@ class _Sink(Protocol):
     def link(self, path: str, target: str) -> None: ...
 
 
-class _Kept:
+class _KeptTexts:
     """The digests of all files, and the text of the few that say what the bundle is."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ _LEFT_OUT = {".git", "__pycache__"}
 
 
 @dataclass(frozen=True)
-class Entry:
+class ManifestEntry:
     """A file, or a link to one."""
 
     path: str
@@ -39,7 +39,7 @@ class Entry:
 class Manifest:
     """The files of a folder, by their paths."""
 
-    files: tuple[Entry, ...]
+    files: tuple[ManifestEntry, ...]
     revision: str = ""
 
     @property
@@ -72,13 +72,13 @@ def parse(text: bytes, where: str) -> Manifest:
     return manifest
 
 
-def _entry(value: dict[str, Any]) -> Entry:
+def _entry(value: dict[str, Any]) -> ManifestEntry:
     match value:
         case {"path": str(path), "link": str(link)} if link:
-            return Entry(checked(path), link=link)
+            return ManifestEntry(checked(path), link=link)
         case {"path": str(path), "sha256": str(digest), "size": int(size)} if size >= 0:
             if len(bytes.fromhex(digest)) == 32:
-                return Entry(checked(path), size, digest.lower(), value.get("executable") is True)
+                return ManifestEntry(checked(path), size, digest.lower(), value.get("executable") is True)
     raise ValueError
 
 
@@ -94,7 +94,7 @@ def of_folder(folder: Path) -> Manifest:
     return Manifest(tuple(entries))
 
 
-def _found(folder: Path, prefix: str) -> Iterator[Entry]:
+def _found(folder: Path, prefix: str) -> Iterator[ManifestEntry]:
     for item in os.scandir(folder / prefix):
         path = f"{prefix}{item.name}"
         if item.name in _LEFT_OUT or path == NAME:
@@ -103,10 +103,10 @@ def _found(folder: Path, prefix: str) -> Iterator[Entry]:
         if stat.S_ISDIR(mode):
             yield from _found(folder, f"{path}/")
         elif stat.S_ISLNK(mode):
-            yield Entry(path, link=os.readlink(item.path))
+            yield ManifestEntry(path, link=os.readlink(item.path))
         elif stat.S_ISREG(mode):
             size = item.stat(follow_symlinks=False).st_size
-            yield Entry(path, size, sha256(Path(item.path)), bool(mode & stat.S_IXUSR))
+            yield ManifestEntry(path, size, sha256(Path(item.path)), bool(mode & stat.S_IXUSR))
         else:
             raise InvalidRequest(f"{path!r} in {str(folder)!r} is neither file, folder nor link")
 

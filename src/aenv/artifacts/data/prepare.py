@@ -19,13 +19,13 @@ from ...base.config import Project
 from ...base.errors import Conflict, InvalidRequest, NotFound, StartFailed
 from ..requirements import find_uv
 from .builtin import built_in
-from .folders import on_host
+from .data_folders import on_host
 
 _PROGRAM = "prepare.py"
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedTask:
     """How it went with one task: `ready` says from what it was made, `failed` why it was not."""
 
     id: str
@@ -47,7 +47,7 @@ def preparable(name: str) -> Project:
 
 def prepare(
     name: str, home: Path, instances: Sequence[str], base: str, on_step: Callable[[str], None]
-) -> Iterator[Prepared]:
+) -> Iterator[PreparedTask]:
     """Make the tasks ready, one after another; without names, all of the data. What is ready is left as it is."""
     project = preparable(name)
     assert project.data
@@ -67,7 +67,7 @@ def prepare(
         yield from _run([sys.executable, str(project.path / _PROGRAM)], order, on_step)
 
 
-def _run(command: list[str], order: dict[str, object], on_step: Callable[[str], None]) -> Iterator[Prepared]:
+def _run(command: list[str], order: dict[str, object], on_step: Callable[[str], None]) -> Iterator[PreparedTask]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin
         assert process.stdout
@@ -79,7 +79,7 @@ def _run(command: list[str], order: dict[str, object], on_step: Callable[[str], 
                 if step := said.pop("step", ""):
                     on_step(f"{said['id']}: {step}")
                 else:
-                    yield Prepared(**said)
+                    yield PreparedTask(**said)
         except BaseException:
             process.terminate()
             raise

@@ -19,7 +19,7 @@ from ...base.errors import AEnvError, Conflict, InvalidRequest, NetworkError, No
 from .. import bundles
 from . import chromium, manifests
 from .download import OnBytes, download, read
-from .manifests import MAX_BYTES, MAX_FILES, Entry, Manifest
+from .manifests import MAX_BYTES, MAX_FILES, Manifest, ManifestEntry
 from .sources import SOURCES
 
 Bar = Callable[[str, int], AbstractContextManager[OnBytes]]
@@ -184,12 +184,12 @@ class _Pull:
         self._finish(manifest)
         return manifest
 
-    def _place(self, entry: Entry) -> Path:
+    def _place(self, entry: ManifestEntry) -> Path:
         place = self.tree / entry.path
         place.parent.mkdir(parents=True, exist_ok=True)
         return place
 
-    def _check(self, entry: Entry, place: Path) -> None:
+    def _check(self, entry: ManifestEntry, place: Path) -> None:
         if not _is(entry, place):
             size, digest = place.stat().st_size, manifests.sha256(place)
             place.unlink()
@@ -209,5 +209,5 @@ class _Pull:
                 place.chmod(0o755 if entry.executable else 0o644)
 
 
-def _is(entry: Entry, file: Path) -> bool:
+def _is(entry: ManifestEntry, file: Path) -> bool:
     return file.stat().st_size == entry.size and manifests.sha256(file) == entry.sha256

@@ -8,12 +8,12 @@ from pathlib import Path
 from ...base.config import Data
 from ...base.errors import InvalidRequest
 from . import manifests
-from .folders import on_host
+from .data_folders import on_host
 from .manifests import Manifest
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """Data that others publish."""
 
     data: Data
@@ -42,26 +42,28 @@ _TERMINALBENCH = "91e10457b5410f16c44364da1a34cb6de8c488a5"
 SOURCES = {
     source.data.name: source
     for source in (
-        Source(
+        DataSource(
             Data("tau2", "TAU2_DATA_DIR"),
             "databases, policies and tasks of τ²-bench (MIT)",
             "v1.0.1",
             "https://github.com/sierra-research/tau2-bench/raw/v1.0.1/data",
         ),
-        Source(
+        DataSource(
             Data("swebench", "SWEBENCH_DATA_DIR"),
             "tasks of SWE-bench, one folder each",
             _SWEBENCH,
             _archive("SWE-bench/swe-bench-tasks", _SWEBENCH),
         ),
-        Source(
+        DataSource(
             Data("terminalbench", "TERMINALBENCH_DATA_DIR"),
             "tasks of Terminal-Bench core 0.1.1",
             _TERMINALBENCH,
             _archive("laude-institute/terminal-bench", _TERMINALBENCH),
         ),
         # Not at one revision: the archive of a Debian release has only the newest of each package.
-        Source(Data("browser", "BROWSER_DATA_DIR"), "Chromium and its libraries, of Debian's packages", "", ""),
+        DataSource(
+            Data("browser", "BROWSER_DATA_DIR"), "Chromium and its libraries, of Debian's packages", "", ""
+        ),
     )
 }
 
@@ -69,7 +71,7 @@ SOURCES = {
 def overview(home: Path) -> list[dict[str, str]]:
     """All data that is known or here, and where this machine has it."""
     others = {path.name for path in (home / "data").glob("[!.]*/")} - {*SOURCES}
-    found = [*SOURCES.values(), *(Source(Data(name, ""), "", "", "") for name in sorted(others))]
+    found = [*SOURCES.values(), *(DataSource(Data(name, ""), "", "", "") for name in sorted(others))]
     return [
         {
             "name": source.data.name,

@@ -16,9 +16,9 @@ from pathlib import Path
 from ...base.config import Project
 from ...base.errors import InvalidRequest, StartFailed
 from .. import requirements
-from .finding import Search, find
+from .interpreters import Search, find
 from .runtimes import Python, runtime
-from .wanted import OLDEST, Minor, Wanted, spelled, wanted_by
+from .wanted import OLDEST, Minor, WantedPython, spelled, wanted_by
 
 Clock = Callable[[], float]
 _LOOK_AGAIN = 600.0  # seconds: an operator may have installed what was missing
@@ -75,7 +75,9 @@ class Pythons:
         self._chosen[project.path] = choice
         return choice
 
-    async def _chosen_for(self, project: Project, asked: Wanted, on_line: requirements.OnLine | None) -> Choice:
+    async def _chosen_for(
+        self, project: Project, asked: WantedPython, on_line: requirements.OnLine | None
+    ) -> Choice:
         async with self._choosing.setdefault(asked.minors, asyncio.Lock()):
             return self._known(project.path) or await self._look(asked, on_line)
 
@@ -87,7 +89,7 @@ class Pythons:
             return choice if requirements.use(choice.python.folders[0]) else None
         return choice if self._now() < choice.until else None
 
-    async def _look(self, asked: Wanted, on_line: requirements.OnLine | None) -> Choice:
+    async def _look(self, asked: WantedPython, on_line: requirements.OnLine | None) -> Choice:
         search = await asyncio.to_thread(find, asked, self._variables, self._home.expanduser().absolute())
         if search.found is None:
             return self._without(f"{asked.words}, {_missing(asked, search)}")
@@ -104,12 +106,12 @@ class Pythons:
         return Choice(problem=problem, until=self._now() + _LOOK_AGAIN)
 
 
-async def layer_of_project(
+async def requirements_of_project(
     project: Project, home: Path, variables: Mapping[str, str], on_line: requirements.OnLine
 ) -> tuple[requirements.Target, Path | None]:
-    """The Python that an author's own project gets on this machine, and the layer of what it requires."""
+    """The Python that an author's own project gets on this machine, and the folder with what it requires."""
     target = (await Pythons(home, variables).choose(project, on_line)).target
-    return target, await requirements.layer_for(project.path / "requirements.txt", home, on_line, target=target)
+    return target, await requirements.folder_for(project.path / "requirements.txt", home, on_line, target=target)
 
 
 def note_on_our_own(project: Project) -> str:
@@ -123,7 +125,7 @@ def note_on_our_own(project: Project) -> str:
     return f"{asked.words}; it runs here on Python {_OWN}; instances get the other one where their host has it"
 
 
-def _missing(asked: Wanted, search: Search) -> str:
+def _missing(asked: WantedPython, search: Search) -> str:
     """Why there is none, and what to do."""
     if not asked.usable:
         return f"and aenv needs {spelled(OLDEST)} or newer"

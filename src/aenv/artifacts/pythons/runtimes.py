@@ -1,7 +1,7 @@
 """Runtimes: what an interpreter needs to run instances, made once for each.
 
-A runtime is a virtual environment `<home>/layers/<key>` with a copy of our own code, compiled, and the packages
-that it loads. It is kept, and let go, as a layer of requirements is.
+A runtime is a virtual environment `<home>/requirements/<key>` with a copy of our own code, compiled, and the
+packages that it loads. It is kept, and let go, as installed requirements are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from ...base.errors import StartFailed
 from ...base.locks import locked
 from .. import requirements
-from .finding import Found
+from .interpreters import Found
 from .wanted import spelled
 
 _OURS = Path(__file__).parents[2]

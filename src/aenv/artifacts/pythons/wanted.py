@@ -29,7 +29,7 @@ Minor = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedPython:
     """The Python that an environment asks for."""
 
     words: str
@@ -47,16 +47,16 @@ class Wanted:
         return tuple(minor for minor in self.minors if minor >= OLDEST)
 
 
-def wanted_by(project: Project) -> Wanted | None:
+def wanted_by(project: Project) -> WantedPython | None:
     """What a project asks for, if anything. InvalidRequest when that cannot be read."""
     return wanted(project.path, str(project.build.get("dockerfile") or "Dockerfile"))
 
 
-def wanted(folder: Path, dockerfile: str = "Dockerfile") -> Wanted | None:
+def wanted(folder: Path, dockerfile: str = "Dockerfile") -> WantedPython | None:
     """What the project in this folder asks for."""
     if found := _FROM.findall(_text(folder, dockerfile)):
         major, minor = map(int, found[-1])  # the last one is what the image is made of
-        return Wanted(f"its Dockerfile asks for Python {major}.{minor}", ((major, minor),))
+        return WantedPython(f"its Dockerfile asks for Python {major}.{minor}", ((major, minor),))
     try:
         told = tomllib.loads(_text(folder, "pyproject.toml")).get("project")
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -68,7 +68,7 @@ def wanted(folder: Path, dockerfile: str = "Dockerfile") -> Wanted | None:
         raise InvalidRequest(f"requires-python is longer than {_MAX_CLAUSES} characters")
     minors = [(3, minor) for minor in range(_NEWEST[1], 5, -1)]
     accepted = tuple(minor for minor in minors if all(_accepts(clause, minor) for clause in asked.split(",")))
-    return Wanted(f"its pyproject.toml asks for Python {asked}", accepted)
+    return WantedPython(f"its pyproject.toml asks for Python {asked}", accepted)
 
 
 def spelled(minor: Minor) -> str:

@@ -1,4 +1,4 @@
-"""`aenv build`: everything that an instance is made of: bundle, dependency layer, image."""
+"""`aenv build`: everything that an instance is made of: bundle, requirements, image."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def command(
     dockerfile: str | None,
     image: bool | None,
 ) -> None:
-    """Pack the project, install its requirements into a layer, and build its image where Docker or podman runs.
+    """Pack the project, install its requirements once, and build its image where Docker or podman runs.
 
     What was made is written into the project's config.json, as artifacts.
     """
@@ -71,7 +71,7 @@ def command(
         if made:
             images = [{"id": "", "type": "image", "content": name} for name in made]
             found = project.with_artifacts(found, "image", images)
-    _layer(found)
+    _requirements(found)
     _bundle(found)
 
 
@@ -113,16 +113,16 @@ def _image(
     return names
 
 
-def _layer(found: Project) -> None:
+def _requirements(found: Project) -> None:
     import asyncio
 
-    from ...artifacts.pythons.choosing import layer_of_project
+    from ...artifacts.pythons.choosing import requirements_of_project
     from ...base import settings
     from ..progress import lines
 
     with lines("installing requirements") as show:
-        _, layer = asyncio.run(layer_of_project(found, settings.home(), settings.variables(), show))
-    output.data(f"layer   {layer}" if layer else "layer   none is needed")
+        _, folder = asyncio.run(requirements_of_project(found, settings.home(), settings.variables(), show))
+    output.data(f"requirements  {folder}" if folder else "requirements  none")
 
 
 def _bundle(found: Project) -> None:

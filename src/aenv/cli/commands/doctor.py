@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...base import settings
-from ...control.homes import usage
+from ...control.homes import disk_usage
 from .. import output
 
 _LOW = 0.05  # of the disk
@@ -37,10 +37,10 @@ def command(as_json: bool, attack: bool) -> int:
     if attack and not missing:
         return _attack(as_json)
     home = settings.home()
-    disk = usage.sizes(home)
+    disk = disk_usage.sizes(home)
     if as_json:
         said = {"isolation": missing is None, "missing": missing, "checks": [asdict(one) for one in checks]}
-        output.json({**said, "home": str(home), "disk": disk, "free_bytes": usage.free_bytes(home)})
+        output.json({**said, "home": str(home), "disk": disk, "free_bytes": disk_usage.free_bytes(home)})
         return 1 if missing else 0
     marks = {True: "ok", False: "MISSING", None: "-"}
     rows = [(check.name, marks[check.ok], check.found, check.fix) for check in checks]
@@ -55,13 +55,13 @@ def command(as_json: bool, attack: bool) -> int:
 
 def _disk_row(home: Path, disk: dict[str, int]) -> tuple[str, str, str, str]:
     """What the home folder takes, and whether there is room for more."""
-    free = usage.free_bytes(home)
+    free = disk_usage.free_bytes(home)
     largest = sorted(((size, part) for part, size in disk.items() if size), reverse=True)[:3]
     parts = ", ".join(f"{part} {output.size(size)}" for size, part in largest)
     found = (
         f"{home} takes {output.size(sum(disk.values()))}{f' ({parts})' if parts else ''}; {output.size(free)} free"
     )
-    is_low = free < usage.total_bytes(home) * _LOW
+    is_low = free < disk_usage.total_bytes(home) * _LOW
     return "disk", "LOW" if is_low else "ok", found, "aenv prune --dry-run shows what can go" if is_low else ""
 
 

@@ -13,8 +13,8 @@ from ...base import settings
 from .. import connection, output, parameters, project
 
 if TYPE_CHECKING:
-    from ...rollouts.instances import Place
-    from ...rollouts.task import Wanted
+    from ...rollouts.task import TaskSelection
+    from ...rollouts.task_instances import InstanceSource
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _SELECTION = (
@@ -49,26 +49,28 @@ class Asked:
     """What the options of `selection` mean."""
 
     name: str
-    opened: AbstractAsyncContextManager[Place]
+    opened: AbstractAsyncContextManager[InstanceSource]
     """Where instances are made, once it is entered."""
-    wanted: Wanted
+    wanted: TaskSelection
     concurrency: int
 
 
 def asked(env: str, gateway: connection.Gateway, **given: Any) -> Asked:
     """What is asked for, of the environment that is called so, or of the project in that folder."""
-    from ...rollouts import places
-    from ...rollouts.instances import Place
-    from ...rollouts.task import Wanted
+    from ...rollouts import locations
+    from ...rollouts.task import TaskSelection
+    from ...rollouts.task_instances import InstanceSource
     from ..own_gateway import served
 
     is_folder = "/" in env or env in (".", "..") or Path(env, "config.json").is_file()
     found = project.load(Path(env)) if is_folder else None
     name = str(found.ref if found else env)
-    place = Place(name, gateway.url, gateway.api_key, {**given["variable"], **given["secrets"]}, given["timeout"])
+    place = InstanceSource(
+        name, gateway.url, gateway.api_key, {**given["variable"], **given["secrets"]}, given["timeout"]
+    )
     place = replace(place, self_check=not given.get("no_self_check"))
-    opened = served(place, found) if found else places.known(place)
-    return Asked(name, opened, Wanted(given["tasks"], given["split"], given["limit"]), given["concurrency"])
+    opened = served(place, found) if found else locations.known(place)
+    return Asked(name, opened, TaskSelection(given["tasks"], given["split"], given["limit"]), given["concurrency"])
 
 
 @click.command("eval")
@@ -107,7 +109,7 @@ def command(as_json: bool, **given: Any) -> int:
     where = asked(**given)
     agent = roster.agent(given["agent"], settings.variables(), **given)
     path = roster.default_file(settings.home(), where.name, agent)
-    options = evaluation.Options.of(agent, path, **given)
+    options = evaluation.EvaluationOptions.of(agent, path, **given)
     try:
         results, took = evaluation.evaluated(
             where.opened, where.wanted, where.concurrency, agent, options, output.line if as_json else None

@@ -16,7 +16,7 @@ from ..groups import Group
 
 if TYPE_CHECKING:
     from ...client.hub import Hub
-    from ...control.gateway.app import GatewayAddress
+    from ...control.gateway.gateway_app import GatewayAddress
 
 
 @click.group("hub", cls=Group, invoke_without_command=True)
@@ -58,7 +58,7 @@ def command(
         return
     import uvloop
 
-    from ...control.gateway import app
+    from ...control.gateway import gateway_app
 
     parameters.start_log(log_level, log_file)
     known = settings.GatewaySettings(
@@ -72,7 +72,7 @@ def command(
         insecure=insecure,
         allow_origins=allow_origins,
     )
-    uvloop.run(app.serve_hub(known, lambda address: _announce(address, ready_fd)))
+    uvloop.run(gateway_app.serve_hub(known, lambda address: _announce(address, ready_fd)))
 
 
 def _announce(address: GatewayAddress, ready_fd: int | None) -> None:

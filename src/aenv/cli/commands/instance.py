@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...base.addresses import Origin
     from ...base.refs import Ref
     from ...client.api import Api
-    from ...client.launch import Launched, Limits
+    from ...client.launch import ReadyInstance, RetryLimits
 
 _DURATION: Any = {"callback": parameters.seconds, "metavar": "DURATION", "show_default": True}
 
@@ -79,7 +79,7 @@ def create(
 
     from ...base import quantities
     from ...client.embedded import forwarded, found_by
-    from ...client.launch import Limits
+    from ...client.launch import RetryLimits
 
     given["datasource"] = found_by(gateway.url, given["datasource"])
     environment = connection.environment(env_name)
@@ -93,7 +93,7 @@ def create(
         **given,
     }
     body = {name: value for name, value in body.items() if value is not None}
-    limits = Limits(timeout, startup_timeout, max_retries, None if wait is None else quantities.seconds(wait))
+    limits = RetryLimits(timeout, startup_timeout, max_retries, None if wait is None else quantities.seconds(wait))
 
     async def made(origin: Origin) -> None:
         instances = await _launch(origin, gateway.api_key, limits, body, count)
@@ -109,8 +109,8 @@ def create(
 
 
 async def _launch(
-    origin: Origin, api_key: str | None, limits: Limits, body: dict[str, Any], count: int | None
-) -> list[Launched]:
+    origin: Origin, api_key: str | None, limits: RetryLimits, body: dict[str, Any], count: int | None
+) -> list[ReadyInstance]:
     from ...base import refs, wire
     from ...client import launch
 

@@ -44,9 +44,9 @@ def command(
     solution must pass, and doing nothing must not. The exit code is 1 when a task is not ready.
     """
     from ...artifacts.data import prepare
-    from ...rollouts import places, preparation
-    from ...rollouts.instances import Place
-    from ...rollouts.task import Wanted
+    from ...rollouts import locations, preparation
+    from ...rollouts.task import TaskSelection
+    from ...rollouts.task_instances import InstanceSource
 
     ids = [id.strip() for id in (instances or "").split(",") if id.strip()]
     rows: list[dict[str, str]] = []
@@ -55,8 +55,8 @@ def command(
         rows.append({"id": one.id, "base": one.ready, "check": "", "reason": one.failed})
     ready = {row["id"]: row for row in rows if row["base"]}
     if ready and not no_self_check:
-        place = Place(str(prepare.preparable(_NAME).ref), gateway.url, gateway.api_key, limit=_LIMIT)
-        for found in preparation.prepared(places.known(place), Wanted([*ready]), concurrency, _tell):
+        place = InstanceSource(str(prepare.preparable(_NAME).ref), gateway.url, gateway.api_key, limit=_LIMIT)
+        for found in preparation.prepared(locations.known(place), TaskSelection([*ready]), concurrency, _tell):
             ready[found["task"]].update(check=found["self_check"], reason=found["reason"])
     if as_json:
         output.json(rows)

@@ -13,7 +13,7 @@ from ...base import quantities, settings
 from .. import output, parameters
 
 if TYPE_CHECKING:
-    from ...control.homes.pruning import Unused
+    from ...control.homes.pruning import Prunable
 
 _KINDS = ("rootfs", "requirements", "bundles", "code", "evals", "logs")  # as in `homes/pruning.py`
 
@@ -61,7 +61,7 @@ def command(
     """
     from ...control.homes import pruning
 
-    place = pruning.Place((home or settings.home()).expanduser(), store, blobs)
+    place = pruning.PruneScope((home or settings.home()).expanduser(), store, blobs)
     if not place.home.is_dir():
         raise output.Failure(f"there is no home folder {str(place.home)!r}", hint="aenv prune --home FOLDER")
     chosen = kinds or _KINDS
@@ -85,7 +85,7 @@ def command(
     output.talk(f"{'would remove' if dry_run else 'removed'} {len(found)} things, {total} in all")
 
 
-def _print(found: list[Unused]) -> None:
+def _print(found: list[Prunable]) -> None:
     rows = [
         (one.kind, one.name, output.size(one.size_bytes), quantities.spell_seconds(_age(one.last_used)))
         for one in found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...artifacts.data.folders import on_host
+from ...artifacts.data.data_folders import on_host
 from ...base import settings
 from .. import output, parameters, project
 

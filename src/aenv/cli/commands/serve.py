@@ -15,7 +15,7 @@ from ...base.errors import InvalidRequest
 from .. import output, parameters, project
 
 if TYPE_CHECKING:
-    from ...control.gateway.app import GatewayAddress
+    from ...control.gateway.gateway_app import GatewayAddress
 
 
 def _numbers(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
@@ -165,7 +165,7 @@ def _amount(
     "--warm-memory",
     callback=_size,
     metavar="SIZE",
-    help="What blank instances, made in advance, may take; 0 makes none.  [default: a tenth of all memory]",
+    help="What spare instances, made in advance, may take; 0 makes none.  [default: a tenth of all memory]",
 )
 @parameters.ALLOW_ORIGIN
 @click.option("--no-history", is_flag=True, help="Instances do not remember their last calls.")
@@ -215,10 +215,10 @@ def command(
     """Run a gateway that makes instances of the environments at PATH, and of those in its home folder."""
     for path in paths:
         project.load(path)  # a broken config.json is found before anything is opened
-    from ...control.gateway import app
+    from ...control.gateway import gateway_app
 
     parameters.start_log(log_level, log_file, as_json=log_json)
-    app.run(
+    gateway_app.run(
         settings.GatewaySettings(
             host=host,
             port=None if socket else port,

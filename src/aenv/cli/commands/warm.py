@@ -1,4 +1,4 @@
-"""`aenv warm`: have blank instances of an environment ready."""
+"""`aenv warm`: have spare instances of an environment ready."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..connection import Gateway
 @connection.options
 @connection.formats
 def command(gateway: Gateway, ref: refs.Ref, count: int, as_json: bool) -> None:
-    """Keep blank instances of an environment ready, so that a create only has to fill one in.
+    """Keep spare instances of an environment ready, so that a create only has to fill one in.
 
     Until the gateway stops; `deployConfig.warmPool` says it for good.
     """

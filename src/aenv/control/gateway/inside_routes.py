@@ -22,14 +22,14 @@ from ...base.errors import InvalidRequest, TooManyRequests, Unsupported
 from ...base.http1 import Pool
 from ...base.models import PresignUrl, RunCommand
 from ...base.wire import timestamp
-from ...engines.base import MAX_ENTRIES, Exec, FileEntry, Files, Logs, Output
+from ...engines.base import MAX_ENTRIES, CommandOutput, Exec, FileEntry, Files, Logs
 from ..instances import histories
 from ..instances.instances import Instances, Use
 from ..serving import envelope
 from ..serving.accounts import Role
 from ..serving.named_secrets import Secrets, owner_key
-from ..serving.routes import MAX_BODY_BYTES, Call, Route, parse
-from .routes import data_url
+from ..serving.routes import MAX_BODY_BYTES, Route, RouteCall, parse
+from .instance_routes import data_url
 from .tokens import Tokens
 
 T = TypeVar("T")
@@ -135,7 +135,7 @@ class InsideRoutes:
             ),
         ]
 
-    async def _logs(self, call: Call) -> Response:
+    async def _logs(self, call: RouteCall) -> Response:
         engine = await self._able(call, Logs, "show logs")
         record = await self._instances.get(call.path["id"], call.caller)
         lines = await _started(engine.logs(record.id, follow=call.flag("follow")))
@@ -146,7 +146,7 @@ class InsideRoutes:
             return StreamingResponse(_as_events(lines), media_type=_SSE)
         return StreamingResponse(lines, media_type="text/plain; charset=utf-8")
 
-    async def _exec(self, call: Call) -> Response:
+    async def _exec(self, call: RouteCall) -> Response:
         engine = await self._able(call, Exec, "run commands")
         body = await call.body(_MAX_COMMAND_BYTES)
         if len(body) > MAX_BODY_BYTES:
@@ -157,13 +157,13 @@ class InsideRoutes:
         use = await self._instances.use(call.path["id"])
         return StreamingResponse(_command_events(await _started(output, use)), media_type=_SSE)
 
-    async def _put_file(self, call: Call) -> Response:
+    async def _put_file(self, call: RouteCall) -> Response:
         engine = await self._able(call, Files, "write files")
         with await self._instances.use(call.path["id"]):
             size = await engine.put(call.path["id"], call.path["path"], call.stream(self._limit))
         return envelope.success({"path": call.path["path"], "size_bytes": size})
 
-    async def _get_file(self, call: Call) -> Response:
+    async def _get_file(self, call: RouteCall) -> Response:
         engine = await self._able(call, Files, "read files")
         content = engine.read(call.path["id"], call.path["path"])
         content = await _started(content, await self._instances.use(call.path["id"]))
@@ -171,13 +171,13 @@ class InsideRoutes:
         headers = {"content-disposition": "attachment", "x-content-type-options": "nosniff"}
         return StreamingResponse(content, media_type=_BYTES, headers=headers)
 
-    async def _delete_file(self, call: Call) -> Response:
+    async def _delete_file(self, call: RouteCall) -> Response:
         engine = await self._able(call, Files, "remove files")
         with await self._instances.use(call.path["id"]):
             await engine.remove(call.path["id"], call.path["path"])
         return envelope.success(True)
 
-    async def _list_files(self, call: Call) -> Response:
+    async def _list_files(self, call: RouteCall) -> Response:
         engine = await self._able(call, Files, "list files")
         limit = call.number("limit", MAX_ENTRIES, least=1, most=MAX_ENTRIES)
         path, after = call.query.get("path", ""), call.query.get("cursor", "")
@@ -186,15 +186,15 @@ class InsideRoutes:
                 entries = await engine.list(call.path["id"], path, after=after, limit=limit + 1)
                 return await asyncio.to_thread(_listing, entries, limit)
 
-    async def _events(self, call: Call) -> Response:
+    async def _events(self, call: RouteCall) -> Response:
         return envelope.success((await self._instances.get(call.path["id"], call.caller)).events)
 
-    async def _history(self, call: Call) -> Response:
+    async def _history(self, call: RouteCall) -> Response:
         record = await self._instances.running(call.path["id"], call.caller)
         with await self._instances.use(record.id) as address:
             return envelope.success(await histories.ask(self._pool, address.origin, record.id))
 
-    async def _presign(self, call: Call) -> Response:
+    async def _presign(self, call: RouteCall) -> Response:
         asked = await call.read(PresignUrl)
         record = await self._instances.running(call.path["id"], call.caller)
         await self._instances.port(record.id, asked.port)
@@ -203,7 +203,7 @@ class InsideRoutes:
         base = "" if call.is_local_socket else data_url(call.host, self._data_port)
         return envelope.success({"url": f"{base}/ports/{token}/"})
 
-    async def _able(self, call: Call, kind: type[T], what: str) -> T:
+    async def _able(self, call: RouteCall, kind: type[T], what: str) -> T:
         """The engine, for an instance of the caller's that runs; Unsupported when it cannot do this."""
         await self._instances.running(call.path["id"], call.caller)
         engine: object = self._instances.engine
@@ -285,7 +285,7 @@ async def _as_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield b"data: " + buffered + b"\n\n"
 
 
-async def _command_events(pieces: AsyncIterator[Output]) -> AsyncIterator[bytes]:
+async def _command_events(pieces: AsyncIterator[CommandOutput]) -> AsyncIterator[bytes]:
     """What a command printed as text where it is text, and in base64 where it is not."""
     decoders = {name: codecs.getincrementaldecoder("utf-8")() for name in ("stdout", "stderr")}
     async for piece in pieces:

@@ -23,10 +23,10 @@ from ...base.http1 import Pool
 from ...base.settings import GatewaySettings
 from ...base.supervision import Tasks
 from ...engines.base import Engine
-from ..homes import usage
+from ..homes import disk_usage
 from ..hub.blobs import open_blobs
 from ..hub.checkouts import Checkouts
-from ..hub.routes import Hub
+from ..hub.hub_routes import HubRoutes
 from ..instances.admission import Rules
 from ..instances.catalog import Catalog
 from ..instances.creations import Creations, Place
@@ -38,8 +38,8 @@ from ..instances.reclaim import Reclaim
 from ..instances.sweeper import Clock, Sweeper
 from ..instances.upkeep import Upkeep
 from ..instances.warmth import Warmth
-from ..services.routes import ServiceRoutes
-from ..services.services import Services
+from ..services.service_routes import ServiceRoutes
+from ..services.service_supervisor import ServiceSupervisor
 from ..serving import envelope, memory, pages
 from ..serving.account_routes import AccountRoutes
 from ..serving.accounts import Accounts, Role
@@ -47,18 +47,18 @@ from ..serving.metrics import Metrics
 from ..serving.named_secrets import Secrets
 from ..serving.queue import Queue
 from ..serving.rates import Rates
-from ..serving.routes import Call, Front, Route
+from ..serving.routes import Front, Route, RouteCall
 from ..serving.secret_routes import SecretRoutes
 from ..stores.base import SharedStore
 from ..stores.opening import open_store
 from .home import Home
 from .inside_routes import InsideRoutes
-from .operating import OperatingRoutes
+from .instance_routes import InstanceRoutes
 from .proxy import DataRules, Proxy
-from .root_routes import RootRoutes
-from .routes import InstanceRoutes
+from .rootfs_routes import RootfsRoutes
 from .self_checks import SelfChecks
 from .tokens import Tokens
+from .usage_routes import UsageRoutes
 
 logger = logging.getLogger("aenv.control.gateway")
 
@@ -78,7 +78,7 @@ class Shared:
     metrics_front: Front
     is_local: bool
     """Whether only this machine can reach the control port."""
-    hub: Hub
+    hub: HubRoutes
     checkouts: Checkouts
     folders: Folders
     built_in: Folders
@@ -103,13 +103,13 @@ class Shared:
         """Return when the store answers; Unavailable otherwise."""
         await self.store.totals("instances")
 
-    async def _health(self, call: Call) -> Response:
+    async def _health(self, call: RouteCall) -> Response:
         return envelope.success({"status": "healthy"})
 
     def _metrics_route(self, access: Role | None) -> Route:
         return Route("GET", "/metrics", self._metrics, access, "counters, for Prometheus", media="text/plain")
 
-    async def _metrics(self, call: Call) -> Response:
+    async def _metrics(self, call: RouteCall) -> Response:
         # Names of environments and experiments are not for every caller.
         text = self.metrics.text(names=await self.front.is_admin(call))
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -129,7 +129,7 @@ async def shared(
         front = Front(accounts, rates, metrics, loopback_only=local, allowed=settings.allow_origins)
         metrics_host = settings.metrics_address[0] if settings.metrics_address else settings.host
         metrics_front = Front(accounts, rates, metrics, loopback_only=origins.is_loopback(metrics_host))
-        hub, built_in = Hub(store, blobs, home, folders, built_in), built_in or {}
+        hub, built_in = HubRoutes(store, blobs, home, folders, built_in), built_in or {}
         checkouts = Checkouts(home, blobs)
         yield Shared(
             store,
@@ -156,7 +156,7 @@ class Parts:
     lives: Lives
     instances: Instances
     creations: Creations
-    services: Services
+    services: ServiceSupervisor
     upkeep: Upkeep
     sweeper: Sweeper
     freezing: Freezing
@@ -182,8 +182,8 @@ class Parts:
                 data_port=data_port,
                 max_body_bytes=self.settings.max_body_bytes,
             ).routes(),
-            *OperatingRoutes(self.instances, self.services, self.warmth, self.catalog, self.shared.hub).routes(),
-            *RootRoutes(self.catalog, self.settings).routes(),
+            *UsageRoutes(self.instances, self.services, self.warmth, self.catalog, self.shared.hub).routes(),
+            *RootfsRoutes(self.catalog, self.settings).routes(),
             *ServiceRoutes(self.services, data_port=data_port).routes(),
             *SecretRoutes(self.shared.secrets).routes(),
             *self.shared.routes(self.check_ready),
@@ -236,10 +236,10 @@ class Parts:
         while True:
             ended = threading.Event()
             try:
-                sizes = await asyncio.to_thread(usage.sizes, home, ended.is_set)
+                sizes = await asyncio.to_thread(disk_usage.sizes, home, ended.is_set)
             finally:
                 ended.set()  # a thread cannot be cancelled, and a gateway that stops would wait for it
-            self.shared.metrics.home_takes(sizes, usage.free_bytes(home))
+            self.shared.metrics.home_takes(sizes, disk_usage.free_bytes(home))
             await asyncio.sleep(_MEASURE_EVERY)
 
     def _projects(self) -> list[Project]:
@@ -280,7 +280,7 @@ async def parts(
         Queue() as queue,
         Freezing(engine, ledger, settings.freeze_after, clock) as freezing,
         Lives(engine, ledger, sweeper, freezing, queue, base.metrics, place.gateway) as lives,
-        Services(
+        ServiceSupervisor(
             engine,
             catalog,
             base.store,
@@ -346,7 +346,7 @@ def _quotas(settings: GatewaySettings) -> Quotas:
     )
 
 
-async def _ready(check: Check, call: Call) -> Response:
+async def _ready(check: Check, call: RouteCall) -> Response:
     await check()
     return envelope.success({"status": "ready"})
 
@@ -361,19 +361,22 @@ async def _engine(settings: GatewaySettings) -> AsyncIterator[Engine]:
     """The engine that the settings name, until nobody needs it any more."""
     if settings.engine == "native":
         from ...engines.native.engine import NativeEngine
-        from ...isolation.rootfs.roots import Roots
-        from ...isolation.sandbox.run import limited
-        from .rooting import Rooting
+        from ...isolation.rootfs.resolver import RootfsResolver
+        from ...isolation.sandbox.build_run import limited
+        from .rootfs_cache import RootfsCache
 
         # Building is not narrowed to hosts: where instances may not reach everything, it reaches nothing.
         network = settings.allow_network == "full"
         home = settings.home.expanduser()
         with limited(home) as run:
-            roots = Roots(home, run=run, pull=settings.pull, network=network, makes_bases=True)
+            roots = RootfsResolver(home, run=run, pull=settings.pull, network=network, makes_bases=True)
             async with (
-                Rooting(roots) as rooting,
+                RootfsCache(roots) as rooting,
                 NativeEngine(
-                    settings.home, rooting.root_of, second_root=roots.image, later_root=rooting.later_root
+                    settings.home,
+                    rooting.root_of,
+                    sidecar_rootfs=roots.image,
+                    lazy_sidecar_rootfs=rooting.lazy_sidecar_rootfs,
                 ) as engine,
             ):
                 yield engine

@@ -33,14 +33,14 @@ from ...base.http1 import Pool, Response
 from ...base.origins import Allowed
 from ...base.wire import SELF_CHECK_HEADER, SELF_CHECK_ONLY, TOKEN_HEADER
 from ..instances.instances import Instances, Use
-from ..services.services import Services
+from ..services.service_supervisor import ServiceSupervisor
 from ..serving import envelope
 from ..serving.accounts import Accounts, Role
 from ..serving.clients import Client, too_large
 from ..serving.metrics import Metrics
 from ..serving.routes import STORE_PATIENCE, is_local_socket
 from ..stores import patience
-from . import routing
+from . import data_request
 from .self_checks import ASKED_OTHERWISE, REWARD, SKIPPED, SelfChecks, refusal_of
 from .tokens import Tokens
 
@@ -70,7 +70,7 @@ class Proxy:
     def __init__(
         self,
         instances: Instances,
-        services: Services,
+        services: ServiceSupervisor,
         accounts: Accounts,
         tokens: Tokens,
         pool: Pool,
@@ -98,7 +98,7 @@ class Proxy:
         with Client(receive) as client, patience.at_most(STORE_PATIENCE):
             try:
                 rules = self._rules
-                request = routing.read(
+                request = data_request.read(
                     scope, self._tokens, loopback_only=rules.loopback_only, allowed=rules.allowed
                 )
                 if request is None:
@@ -123,7 +123,7 @@ class Proxy:
             await envelope.reply(200, _HEALTHY)(scope, receive, send)
         return 200
 
-    async def _check_token(self, request: routing.DataRequest, scope: Scope) -> list[tuple[bytes, bytes]]:
+    async def _check_token(self, request: data_request.DataRequest, scope: Scope) -> list[tuple[bytes, bytes]]:
         """Refuse what a token should have opened and did not; a new one for the reply, when it is time."""
         if request.is_service:
             await self._check_service(request, scope)
@@ -141,7 +141,7 @@ class Proxy:
             return []
         return [(_TOKEN, self._tokens.sign(claim.instance, claim.account).encode())]
 
-    async def _check_owner(self, request: routing.DataRequest) -> None:
+    async def _check_owner(self, request: data_request.DataRequest) -> None:
         """For what came without a token of the instance: where one is demanded, its owner's opens it, too."""
         guard = await self._instances.guard(request.instance)
         if not guard.demands_token:
@@ -157,7 +157,7 @@ class Proxy:
             "and the token of the owner's account opens it, too"
         )
 
-    async def _check_service(self, request: routing.DataRequest, scope: Scope) -> None:
+    async def _check_service(self, request: data_request.DataRequest, scope: Scope) -> None:
         """The name of a service can be guessed: where there are accounts, its owner's token opens it."""
         if is_local_socket(scope) or not await self._accounts.are_needed():
             return
@@ -178,7 +178,7 @@ class Proxy:
     async def _forward(
         self,
         method: str,
-        request: routing.DataRequest,
+        request: data_request.DataRequest,
         client: Client,
         send: Send,
         fresh: list[tuple[bytes, bytes]],
@@ -224,7 +224,7 @@ class Proxy:
             return refusal_of(error), []
         return checked.refusal, checked.headers
 
-    async def _serve(self, method: str, request: routing.DataRequest, client: Client, send: Send) -> int:
+    async def _serve(self, method: str, request: data_request.DataRequest, client: Client, send: Send) -> int:
         """Ask a replica of a service; when it takes no connection, another one, if there is something to send."""
         body = await self._body(request, client)
         session = request.header("mcp-session-id") or None
@@ -242,7 +242,7 @@ class Proxy:
         self,
         origin: Origin,
         method: str,
-        request: routing.DataRequest,
+        request: data_request.DataRequest,
         body: _Body,
         client: Client,
         send: Send,
@@ -256,7 +256,7 @@ class Proxy:
         await self._relay(response, send, fresh)
         return response.status
 
-    async def _body(self, request: routing.DataRequest, client: Client) -> _Body:
+    async def _body(self, request: data_request.DataRequest, client: Client) -> _Body:
         if request.length is not None and request.length > self._limit:
             raise too_large(self._limit)
         small = request.length is not None and request.length <= _SMALL
@@ -271,7 +271,7 @@ class Proxy:
         start = {
             "type": "http.response.start",
             "status": response.status,
-            "headers": routing.reply_headers(response.status, response.headers) + fresh,
+            "headers": data_request.reply_headers(response.status, response.headers) + fresh,
         }
         if length is not None and length <= _SMALL:
             body = await response.read()
@@ -301,7 +301,7 @@ async def _said(send: Send, reply: Mapping[str, Any], headers: list[tuple[bytes,
 
 
 @contextlib.contextmanager
-def _as_replies(request: routing.DataRequest) -> Iterator[None]:
+def _as_replies(request: data_request.DataRequest) -> Iterator[None]:
     """Tells the client apart: nothing was sent, or nobody knows how far the call came."""
     what = f"{'service' if request.is_service else 'instance'} {request.instance!r}"
     try:

@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...artifacts import requirements
-from ...isolation.rootfs import store as roots_store
+from ...isolation.rootfs import folder_cache as roots_store
 from ...isolation.rootfs.images import Images
 from ..hub.blobs import open_blobs
 from ..hub.checkouts import Checkouts
 from ..hub.uploads import Uploads
 from ..stores.opening import open_store
-from .usage import size_of
+from .disk_usage import size_of
 
 KINDS = ("rootfs", "requirements", "bundles", "code", "evals", "logs")
 
 
 @dataclass(frozen=True)
-class Unused:
+class Prunable:
     """Something that can go."""
 
     kind: str
@@ -40,7 +40,7 @@ class Unused:
 
 
 @dataclass(frozen=True)
-class Place:
+class PruneScope:
     """What is pruned: a home folder, and where its records and bundles are, as `aenv serve` was told."""
 
     home: Path
@@ -53,16 +53,16 @@ class Place:
         return self.store not in ("", "sqlite") or (self.home / "aenv.db").exists()
 
 
-async def unused(place: Place, kinds: Collection[str], older_than: float) -> list[Unused]:
+async def unused(place: PruneScope, kinds: Collection[str], older_than: float) -> list[Prunable]:
     """What can go, of these kinds, that was not used in so many seconds; the largest first."""
     found = await asyncio.to_thread(lambda: list(_on_disk(place.home, kinds, older_than)))
     if "bundles" in kinds and place.has_records:
         async with _uploads(place) as uploads:
-            found += [Unused("bundles", *facts, None) async for facts in uploads.unreferenced(older_than)]
+            found += [Prunable("bundles", *facts, None) async for facts in uploads.unreferenced(older_than)]
     return sorted(found, key=lambda one: -one.size_bytes)
 
 
-async def prune(place: Place, kinds: Collection[str], older_than: float) -> list[Unused]:
+async def prune(place: PruneScope, kinds: Collection[str], older_than: float) -> list[Prunable]:
     """Remove it; what is gone. What was used at the last moment stays."""
     found = await unused(place, kinds, older_than)
     in_use = await asyncio.to_thread(used_by_processes)
@@ -81,7 +81,7 @@ async def prune(place: Place, kinds: Collection[str], older_than: float) -> list
     return await asyncio.to_thread(_gone, found)
 
 
-def _gone(found: list[Unused]) -> list[Unused]:
+def _gone(found: list[Prunable]) -> list[Prunable]:
     """Remove the files among it; what is not there any more."""
     for one in found:
         if one.kind in ("evals", "logs") and one.path:
@@ -100,7 +100,7 @@ def used_by_processes() -> set[str]:
     return names
 
 
-def _on_disk(home: Path, kinds: Collection[str], older_than: float) -> Iterator[Unused]:
+def _on_disk(home: Path, kinds: Collection[str], older_than: float) -> Iterator[Prunable]:
     in_use = used_by_processes()
     if "rootfs" in kinds:
         for place in _root_places(home):
@@ -119,8 +119,8 @@ def _on_disk(home: Path, kinds: Collection[str], older_than: float) -> Iterator[
                     yield _sized(kind, file, used)
 
 
-def _sized(kind: str, path: Path, used: float) -> Unused:
-    return Unused(kind, path.name, size_of(path), used, path)
+def _sized(kind: str, path: Path, used: float) -> Prunable:
+    return Prunable(kind, path.name, size_of(path), used, path)
 
 
 def _root_places(home: Path) -> list[Path]:
@@ -159,6 +159,6 @@ async def _prune_rootfs(home: Path, in_use: set[str], older_than: float) -> None
 
 
 @contextlib.asynccontextmanager
-async def _uploads(place: Place) -> AsyncIterator[Uploads]:
+async def _uploads(place: PruneScope) -> AsyncIterator[Uploads]:
     async with open_store(place.store, place.home) as records, open_blobs(place.blobs, place.home) as blobs:
         yield Uploads(records, blobs, place.home / "blobs" / "incoming")

@@ -11,7 +11,7 @@ from ..serving.accounts import Caller, Role
 
 
 @dataclass(frozen=True)
-class Policy:
+class EnvironmentAccess:
     """The rights in one environment and all its versions. `team`: every account sees it; `public`: everybody."""
 
     owner: str
@@ -20,7 +20,7 @@ class Policy:
     writers: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, value: dict[str, Any]) -> Policy:
+    def of(cls, value: dict[str, Any]) -> EnvironmentAccess:
         """Read what `value()` gave."""
         return cls(value["owner"], value["access"], tuple(value["readers"]), tuple(value["writers"]))
 

@@ -14,7 +14,7 @@ from ...base.errors import Forbidden, InvalidRequest, NotFound
 from ...base.models import DIGEST_PATTERN, AnnounceBundle
 from ..serving import envelope
 from ..serving.accounts import Role
-from ..serving.routes import Call, Route
+from ..serving.routes import Route, RouteCall
 from . import downloads
 from .blobs import Blobs
 from .environment_routes import any_ref, exact_ref
@@ -55,11 +55,11 @@ class BundleRoutes:
             Route("GET", "/data", self._image, Role.VIEWER, "an image of a scenario", reply=state, query=data),
         ]
 
-    async def _announce(self, call: Call) -> Response:
+    async def _announce(self, call: RouteCall) -> Response:
         body = await call.read(AnnounceBundle)
         return envelope.success(await self._uploads.announce(body.digest, body.size_bytes, call.caller))
 
-    async def _receive(self, call: Call) -> Response:
+    async def _receive(self, call: RouteCall) -> Response:
         digest = call.path["digest"]
         if not re.fullmatch(DIGEST_PATTERN, digest):
             raise InvalidRequest("field 'digest': a bundle is named by its sha256, in 64 small hexadecimal digits")
@@ -67,11 +67,11 @@ class BundleRoutes:
         chunks = call.stream(MAX_BUNDLE_BYTES - offset)
         return envelope.success(await self._uploads.receive(digest, offset, chunks, call.caller))
 
-    async def _download(self, call: Call) -> Response:
+    async def _download(self, call: RouteCall) -> Response:
         environment = await self._environments.find(any_ref(call), call.caller)
         return await downloads.reply(call, self._blobs, _digest(environment.digest, str(environment.ref)))
 
-    async def _sign(self, call: Call) -> Response:
+    async def _sign(self, call: RouteCall) -> Response:
         if call.query.get("style") == "read":
             environment = await self._environments.find(any_ref(call), call.caller)
             digest = _digest(environment.digest, str(environment.ref))
@@ -82,25 +82,25 @@ class BundleRoutes:
         what = {"method": "PUT", "ref": str(ref), "user": call.caller.user}
         return envelope.success(await self._signed_url(call, what))
 
-    async def _signed_url(self, call: Call, what: dict[str, Any]) -> str:
+    async def _signed_url(self, call: RouteCall, what: dict[str, Any]) -> str:
         host = call.request.headers.get("host", "localhost")
         return f"{call.request.url.scheme}://{host}/signed/{await self._signer.sign(what, _SIGNED_FOR)}"
 
-    async def _signed_download(self, call: Call) -> Response:
+    async def _signed_download(self, call: RouteCall) -> Response:
         return await downloads.reply(call, self._blobs, (await self._signed(call, "GET"))["digest"])
 
-    async def _signed_upload(self, call: Call) -> Response:
+    async def _signed_upload(self, call: RouteCall) -> Response:
         what = await self._signed(call, "PUT")
         chunks = call.stream(MAX_BUNDLE_BYTES)
         return envelope.success(await self._uploads.receive_for(refs.parse(what["ref"]), what["user"], chunks))
 
-    async def _signed(self, call: Call, method: str) -> dict[str, Any]:
+    async def _signed(self, call: RouteCall, method: str) -> dict[str, Any]:
         what = await self._signer.check(call.path["token"])
         if what["method"] != method:
             raise Forbidden(f"this signed URL is for {what['method']}")
         return what
 
-    async def _image(self, call: Call) -> Response:
+    async def _image(self, call: RouteCall) -> Response:
         """The image of an instance of a scenario: `<home>/data/<scenario>.json` says which."""
         scenario, instance = call.query.get("scenario", ""), call.query.get("instance", "")
         if not _SCENARIO.match(scenario) or not instance:

@@ -7,13 +7,13 @@ import re
 from starlette.responses import Response, StreamingResponse
 
 from ...base.errors import NotFound
-from ..serving.routes import Call
+from ..serving.routes import RouteCall
 from .blobs import Blobs
 
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})\Z")
 
 
-async def reply(call: Call, blobs: Blobs, digest: str) -> Response:
+async def reply(call: RouteCall, blobs: Blobs, digest: str) -> Response:
     """The bundle, with its digest as ETag. Several ranges at once are not worth it: then it is the whole."""
     size = await blobs.size(digest)
     if size is None:

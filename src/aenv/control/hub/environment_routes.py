@@ -12,12 +12,12 @@ from ...base.models import AccessPolicy, AuditEntry, Env, EnvDetails, EnvVersion
 from ...base.refs import Ref
 from ..serving import envelope
 from ..serving.accounts import Role
-from ..serving.routes import Call, Route
+from ..serving.routes import Route, RouteCall
 from ..stores.base import Store
 from . import audit
+from .environment_records import STATUSES
 from .environments import Environments, Filter
 from .publishing import Publishing
-from .records import STATUSES
 
 _MAX_PAGE = 1000
 _MAX_OFFSET = 10**9
@@ -61,7 +61,7 @@ class EnvironmentRoutes:
             Route("POST", f"{one}/aci_trigger", self._set_image, pusher, "set its image", image, bool),
         ]
 
-    async def _list(self, call: Call) -> Response:
+    async def _list(self, call: RouteCall) -> Response:
         wanted = Filter(
             name=call.query.get("name", ""),
             tags=tuple(tag for part in call.query.get("tags", "").split(",") if (tag := part.strip())),
@@ -74,75 +74,75 @@ class EnvironmentRoutes:
         response.headers["x-total-count"] = str(total)
         return response
 
-    async def _create(self, call: Call) -> Response:
+    async def _create(self, call: RouteCall) -> Response:
         await self._publishing.create(await call.read(PushEnvironment), call.caller)
         return envelope.success(True)
 
-    async def _update(self, call: Call) -> Response:
+    async def _update(self, call: RouteCall) -> Response:
         await self._publishing.update(exact_ref(call), await call.read(PushEnvironment), call.caller)
         return envelope.success(True)
 
-    async def _history(self, call: Call) -> Response:
+    async def _history(self, call: RouteCall) -> Response:
         return envelope.success(await self._environments.history(_name(call), call.caller))
 
-    async def _get(self, call: Call) -> Response:
+    async def _get(self, call: RouteCall) -> Response:
         environment = await self._environments.find(any_ref(call), call.caller)
         return envelope.success(await self._environments.details(environment))
 
-    async def _exists(self, call: Call) -> Response:
+    async def _exists(self, call: RouteCall) -> Response:
         try:  # whoever asks wants to push: a name that is built in is free
             environment = await self._environments.find(any_ref(call), call.caller, built_in=False)
         except NotFound:
             return envelope.success({"exists": False})
         return envelope.success({"exists": True, "status": environment.status})
 
-    async def _status(self, call: Call) -> Response:
+    async def _status(self, call: RouteCall) -> Response:
         environment = await self._environments.find(any_ref(call), call.caller)
         return envelope.success({"status": STATUSES[environment.status]})
 
-    async def _release(self, call: Call) -> Response:
+    async def _release(self, call: RouteCall) -> Response:
         await self._environments.release(exact_ref(call), call.caller)
         return envelope.success(True)
 
-    async def _delete(self, call: Call) -> Response:
+    async def _delete(self, call: RouteCall) -> Response:
         await self._environments.delete(exact_ref(call), call.caller, force=call.flag("force"))
         return envelope.success(True)
 
-    async def _set_image(self, call: Call) -> Response:
+    async def _set_image(self, call: RouteCall) -> Response:
         image = (await call.read(SetImage)).image
         return envelope.success(await self._environments.set_image(exact_ref(call), image, call.caller))
 
-    async def _get_access(self, call: Call) -> Response:
+    async def _get_access(self, call: RouteCall) -> Response:
         return envelope.success((await self._environments.policy(_name(call), call.caller)).value())
 
-    async def _set_access(self, call: Call) -> Response:
+    async def _set_access(self, call: RouteCall) -> Response:
         new = await call.read(AccessPolicy)
         return envelope.success((await self._environments.set_policy(_name(call), new, call.caller)).value())
 
-    async def _audit(self, call: Call) -> Response:
+    async def _audit(self, call: RouteCall) -> Response:
         name = _name(call)
         await self._environments.policy(name, call.caller)
         return await self._log(call, name)
 
-    async def _audit_all(self, call: Call) -> Response:
+    async def _audit_all(self, call: RouteCall) -> Response:
         return await self._log(call, None)
 
-    async def _log(self, call: Call, name: str | None) -> Response:
+    async def _log(self, call: RouteCall, name: str | None) -> Response:
         limit = call.number("limit", 100, least=1, most=_MAX_PAGE)
         with of_field("cursor"):
             lines, following = await audit.read(self._store, name, limit=limit, cursor=call.query.get("cursor"))
         return envelope.success(lines, next=following)
 
 
-def _name(call: Call) -> str:
+def _name(call: RouteCall) -> str:
     return refs.exact(call.path["name"], "0").name
 
 
-def any_ref(call: Call) -> Ref:
+def any_ref(call: RouteCall) -> Ref:
     """What a path names: a version, a range, or `latest`."""
     return refs.parse(f"{call.path['name']}@{call.path['version']}")
 
 
-def exact_ref(call: Call) -> Ref:
+def exact_ref(call: RouteCall) -> Ref:
     """The one version that a path names."""
     return refs.exact(call.path["name"], call.path["version"])

@@ -23,8 +23,8 @@ from ...base.wire import timestamp
 from ..serving.accounts import Caller, Role
 from ..stores.base import Delete, Document, Put, Stale, Store
 from . import audit, metadata
-from .access import Policy, lists_of
-from .records import KIND, RELEASED, Environment
+from .access import EnvironmentAccess, lists_of
+from .environment_records import KIND, RELEASED, EnvironmentRecord
 from .reserved import Reserved
 from .uploads import Uploads
 
@@ -62,7 +62,7 @@ class Environments:
 
     # Finding
 
-    async def find(self, ref: Ref, caller: Caller, *, built_in: bool = True) -> Environment:
+    async def find(self, ref: Ref, caller: Caller, *, built_in: bool = True) -> EnvironmentRecord:
         """The version that is meant: of a range the latest. NotFound also when the caller may not see it.
 
         What comes with the package is found last, after what administrators have published under its name, and
@@ -80,17 +80,17 @@ class Environments:
             return ours[version]
         raise NotFound(f"environment {str(ref)!r} not found; {await self._near(ref, caller)}")
 
-    async def before(self, ref: Ref) -> Environment | None:
+    async def before(self, ref: Ref) -> EnvironmentRecord | None:
         """The version before another, among the published ones."""
         async for document in self._documents(f"name={ref.name}"):
             if refs.Version(document.value["version"]) < refs.Version(ref.version or ""):
-                return Environment.of(document)
+                return EnvironmentRecord.of(document)
         return None
 
     def is_folder(self, ref: Ref) -> bool:
         return ref.version in self._folders.get(ref.name, {})
 
-    async def details(self, environment: Environment) -> dict[str, Any]:
+    async def details(self, environment: EnvironmentRecord) -> dict[str, Any]:
         """Everything that is known about a version."""
         if environment.policy is None:
             ours = [known.get(environment.name, {}) for known in self._projects]
@@ -112,7 +112,7 @@ class Environments:
     async def history(self, name: str, caller: Caller) -> dict[str, Any]:
         """An environment as a whole: its policy, and its versions, newest first."""
         known = [*self._folders.get(name, {}).values()] if caller.role is not Role.ANONYMOUS else []
-        known += [Environment.of(document) async for document in self._documents(f"name={name}")]
+        known += [EnvironmentRecord.of(document) async for document in self._documents(f"name={name}")]
         known = [environment for environment in known if _sees(environment, caller)]
         if not known and caller.role is not Role.ANONYMOUS:
             known = [*self._built_in.get(name, {}).values()]
@@ -131,7 +131,7 @@ class Environments:
 
     async def list(
         self, wanted: Filter, caller: Caller, *, limit: int, offset: int
-    ) -> tuple[list[Environment], int]:
+    ) -> tuple[list[EnvironmentRecord], int]:
         """A page of what the caller may see, by name and version, and how much there is in all."""
         folders = [one for name in sorted(self._folders) for one in self._folders[name].values()]
         folders = [
@@ -141,7 +141,7 @@ class Environments:
         left = limit - len(folders[offset : offset + limit])
         if wanted == Filter():
             page = await self._store.page(KIND, *lists_of(caller), limit=left, offset=start)
-            found, total = [Environment.of(document) for document in page.documents], page.total
+            found, total = [EnvironmentRecord.of(document) for document in page.documents], page.total
         else:
             matching = [one async for one in self._matching(wanted, caller)]
             found, total = matching[start : start + left], len(matching)
@@ -152,7 +152,7 @@ class Environments:
     async def release(self, ref: Ref, caller: Caller) -> None:
         """From now on nobody changes it."""
 
-        def released(environment: Environment) -> Environment:
+        def released(environment: EnvironmentRecord) -> EnvironmentRecord:
             if environment.status == RELEASED:
                 raise Conflict(f"environment '{environment.ref}' is released already")
             return replace(environment, status=RELEASED, updated_at=timestamp())
@@ -162,7 +162,7 @@ class Environments:
     async def set_image(self, ref: Ref, image: str, caller: Caller) -> bool:
         """Whether it had another image before."""
 
-        def changed(environment: Environment) -> Environment:
+        def changed(environment: EnvironmentRecord) -> EnvironmentRecord:
             new = environment.with_image(image)
             return new if new.differs_from(environment) else environment
 
@@ -185,18 +185,18 @@ class Environments:
             except Stale:
                 continue
 
-    async def policy(self, name: str, caller: Caller) -> Policy:
+    async def policy(self, name: str, caller: Caller) -> EnvironmentAccess:
         """Who has access; for those who may push, since it names people."""
-        return Policy.of((await self._policy(name, caller)).value)
+        return EnvironmentAccess.of((await self._policy(name, caller)).value)
 
-    async def set_policy(self, name: str, new: AccessPolicy, caller: Caller) -> Policy:
+    async def set_policy(self, name: str, new: AccessPolicy, caller: Caller) -> EnvironmentAccess:
         """Change what is given. All versions follow at once: which lists they stand in depends on it."""
         given = new.model_dump(exclude_none=True)
         for key in {"readers", "writers"} & given.keys():
             given[key] = tuple(dict.fromkeys(given[key]))
         while True:
             document = await self._policy(name, caller)
-            policy = Policy.of(document.value)
+            policy = EnvironmentAccess.of(document.value)
             policy.check_govern(caller, name)
             policy = replace(policy, **given)
             versions = [version async for version in self._documents(f"name={name}")]
@@ -205,7 +205,7 @@ class Environments:
                     Put(POLICIES, name, policy.value(), document.revision),
                     audit.entry(caller, "access", name),
                     *(
-                        replace(Environment.of(version), policy=policy).put(version.revision)
+                        replace(EnvironmentRecord.of(version), policy=policy).put(version.revision)
                         for version in versions
                     ),
                 )
@@ -220,13 +220,13 @@ class Environments:
         if self.is_folder(ref):
             raise Conflict(f"environment '{ref}' is a folder on the server; push another version")
         [document] = await self._store.get(POLICIES, ref.name)
-        policy = Policy.of(document.value) if document else None
+        policy = EnvironmentAccess.of(document.value) if document else None
         if policy:
             policy.check_write(caller, ref.name)
         await self._refuse_reserved(ref.name, policy, caller)
         return document
 
-    async def _refuse_reserved(self, name: str, policy: Policy | None, caller: Caller) -> None:
+    async def _refuse_reserved(self, name: str, policy: EnvironmentAccess | None, caller: Caller) -> None:
         """Forbidden for a name that no administrator has given to the caller.
 
         A name that was claimed before it was reserved stays its owner's, but for that of a built-in environment.
@@ -239,7 +239,7 @@ class Environments:
         if policy is None or not await self._reserved.is_given_by(policy.owner):
             raise Forbidden(f"field 'name': {name!r} is reserved for administrators: {why}; choose another name")
 
-    async def _counts(self, published: Environment, caller: Caller) -> bool:
+    async def _counts(self, published: EnvironmentRecord, caller: Caller) -> bool:
         """Whether a published version goes before a built-in one of its name.
 
         Only if an administrator published it. Earlier versions of the hub let any account take such a name; what
@@ -250,12 +250,12 @@ class Environments:
         owner = published.policy.owner
         return owner == caller.user or await self._reserved.is_given_by(owner)
 
-    async def owned(self, ref: Ref, caller: Caller) -> tuple[Document, Environment]:
+    async def owned(self, ref: Ref, caller: Caller) -> tuple[Document, EnvironmentRecord]:
         """A version that the caller may change. NotFound when they may not even see it."""
         if self.is_folder(ref):
             raise Conflict(f"environment '{ref}' is a folder on the server; change it there")
         [document] = await self._store.get(KIND, str(ref))
-        environment = Environment.of(document) if document else None
+        environment = EnvironmentRecord.of(document) if document else None
         if document is None or environment is None or not _sees(environment, caller):
             raise NotFound(f"environment {str(ref)!r} not found; {await self._near(ref, caller)}")
         assert environment.policy
@@ -263,7 +263,7 @@ class Environments:
         return document, environment
 
     async def _change(
-        self, ref: Ref, caller: Caller, action: str, change: Callable[[Environment], Environment]
+        self, ref: Ref, caller: Caller, action: str, change: Callable[[EnvironmentRecord], EnvironmentRecord]
     ) -> bool:
         while True:
             document, environment = await self.owned(ref, caller)
@@ -283,15 +283,15 @@ class Environments:
 
     async def _policy(self, name: str, caller: Caller) -> Document:
         [document] = await self._store.get(POLICIES, name)
-        if document is None or not Policy.of(document.value).is_seen_by(caller):
+        if document is None or not EnvironmentAccess.of(document.value).is_seen_by(caller):
             raise NotFound(f"environment {name!r} not found; {await self._near(Ref(name), caller)}")
-        Policy.of(document.value).check_write(caller, name)
+        EnvironmentAccess.of(document.value).check_write(caller, name)
         return document
 
-    async def _published(self, ref: Ref) -> Environment | None:
+    async def _published(self, ref: Ref) -> EnvironmentRecord | None:
         if ref.version:
             [document] = await self._store.get(KIND, str(ref))
-            return Environment.of(document) if document else None
+            return EnvironmentRecord.of(document) if document else None
         best: Document | None = None
         # Newest first: the first release that fits is the one, and a pre-release only if no release fits.
         async for document in self._documents(f"name={ref.name}"):
@@ -299,10 +299,10 @@ class Environments:
             if ref.pick([version]):
                 best = best or document
                 if not refs.Version(version).is_pre_release:
-                    return Environment.of(document)
-        return Environment.of(best) if best else None
+                    return EnvironmentRecord.of(document)
+        return EnvironmentRecord.of(best) if best else None
 
-    async def _matching(self, wanted: Filter, caller: Caller) -> AsyncIterator[Environment]:
+    async def _matching(self, wanted: Filter, caller: Caller) -> AsyncIterator[EnvironmentRecord]:
         terms = lists_of(caller)
         if wanted.name:
             terms = [f"name={wanted.name}"]
@@ -311,7 +311,7 @@ class Environments:
         async for document in self._documents(*terms, reverse=False):
             value = document.value
             if wanted.admits(value["name"], value["description"], value["tags"]):
-                environment = Environment.of(document)
+                environment = EnvironmentRecord.of(document)
                 if _sees(environment, caller):
                     yield environment
 
@@ -331,7 +331,7 @@ class Environments:
             found += self._folders.get(ref.name, {}).values()
         if not found:
             page = await self._store.page(KIND, *lists_of(caller), limit=5 * _PAGE)
-            seen = [Environment.of(document) for document in page.documents]
+            seen = [EnvironmentRecord.of(document) for document in page.documents]
             if caller.role is not Role.ANONYMOUS:
                 known = (*self._folders.values(), *self._built_in.values())
                 seen += [one for versions in known for one in versions.values()]
@@ -345,15 +345,15 @@ def _since_previous(about: Document | None) -> dict[str, Any]:
     return {name: about.value.get(name) if about else None for name in ("previous", "changes")}
 
 
-def _sees(environment: Environment, caller: Caller) -> bool:
+def _sees(environment: EnvironmentRecord, caller: Caller) -> bool:
     if environment.policy is None:
         return caller.role is not Role.ANONYMOUS
     return environment.policy.is_seen_by(caller)
 
 
-def _described(folders: Folders) -> dict[str, dict[str, Environment]]:
+def _described(folders: Folders) -> dict[str, dict[str, EnvironmentRecord]]:
     return {
-        name: {version: Environment.of_project(project) for version, project in versions.items()}
+        name: {version: EnvironmentRecord.of_project(project) for version, project in versions.items()}
         for name, versions in folders.items()
     }
 

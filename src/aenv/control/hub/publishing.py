@@ -19,9 +19,9 @@ from ..serving.accounts import Caller
 from ..serving.masking import unmasked
 from ..stores.base import Delete, Put, Stale, Store
 from . import audit, changes
-from .access import Policy
+from .access import EnvironmentAccess
+from .environment_records import KIND, READY, RELEASED, EnvironmentRecord, read_status
 from .environments import DETAILS, POLICIES, Environments
-from .records import KIND, READY, RELEASED, Environment, read_status
 from .uploads import BundleFacts, Uploads
 
 _FROM_CONFIG = ("description", "tags", "artifacts", "buildConfig", "testConfig", "deployConfig", "dependencies")
@@ -30,7 +30,7 @@ _SURFACE = ("tools", "functions", "rewards")
 
 
 @dataclass(frozen=True)
-class _Sent:
+class _SentVersion:
     """The code of a push: a bundle, what its config.json declares, and what to forget once it is taken."""
 
     facts: BundleFacts | None
@@ -51,13 +51,17 @@ class Publishing:
         ref = _new_ref(body)
         while True:
             known = await self._environments.check_push(ref, caller)
-            policy = Policy.of(known.value) if known else Policy(caller.user, body.access or "team")
+            policy = (
+                EnvironmentAccess.of(known.value)
+                if known
+                else EnvironmentAccess(caller.user, body.access or "team")
+            )
             _refuse_other_access(policy, body)
             [existing] = await self._store.get(KIND, str(ref))
             sent = await self._sent(ref, body, caller)
-            new = _merged(Environment(ref.name, body.version or "", policy, status=0), body, sent, caller)
+            new = _merged(EnvironmentRecord(ref.name, body.version or "", policy, status=0), body, sent, caller)
             if existing:
-                raise _exists(Environment.of(existing), new)
+                raise _exists(EnvironmentRecord.of(existing), new)
             try:
                 await self._store.write(
                     new.put(0),
@@ -98,7 +102,7 @@ class Publishing:
             except Stale:
                 continue
 
-    async def _sent(self, ref: Ref, body: PushEnvironment, caller: Caller) -> _Sent:
+    async def _sent(self, ref: Ref, body: PushEnvironment, caller: Caller) -> _SentVersion:
         """The code that comes with a push, which must be the code of this very version."""
         forget: tuple[Delete, ...] = ()
         if body.bundle:
@@ -106,7 +110,7 @@ class Publishing:
         elif archive := await self._uploads.sent_for(ref, caller):
             facts, forget = archive[0], (archive[1],)
         else:
-            return _Sent(None, PushEnvironment())
+            return _SentVersion(None, PushEnvironment())
         config = facts.config
         said = f"{config.get('name')}@{config.get('version')}"
         if said != str(ref):
@@ -120,9 +124,11 @@ class Publishing:
             first = error.errors(include_input=False, include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"])
             raise InvalidRequest(f"config.json in the bundle: field {where!r}: {first['msg']}") from None
-        return _Sent(facts, declared, forget)
+        return _SentVersion(facts, declared, forget)
 
-    async def _details(self, new: Environment, before: dict[str, Any], body: PushEnvironment, sent: _Sent) -> Put:
+    async def _details(
+        self, new: EnvironmentRecord, before: dict[str, Any], body: PushEnvironment, sent: _SentVersion
+    ) -> Put:
         """Everything about a version that lists do not show."""
         surface = body.metadata.model_dump() if body.metadata else {}
         facts = sent.facts
@@ -138,7 +144,9 @@ class Publishing:
             about |= {name: before.get(name) for name in ("previous", "changes")}
         return Put(DETAILS, str(new.ref), about)
 
-    async def _compared(self, new: Environment, facts: BundleFacts, tools: list[dict[str, Any]]) -> dict[str, Any]:
+    async def _compared(
+        self, new: EnvironmentRecord, facts: BundleFacts, tools: list[dict[str, Any]]
+    ) -> dict[str, Any]:
         """The version before this one, and what has changed since."""
         previous = await self._environments.before(new.ref)
         old = await self._uploads.facts(previous.digest) if previous and previous.digest else None
@@ -165,7 +173,9 @@ def _new_ref(body: PushEnvironment) -> Ref:
         return ref
 
 
-def _merged(base: Environment, body: PushEnvironment, sent: _Sent, caller: Caller) -> Environment:
+def _merged(
+    base: EnvironmentRecord, body: PushEnvironment, sent: _SentVersion, caller: Caller
+) -> EnvironmentRecord:
     """A version with what was sent; what is left out comes from the bundle's config.json, else stays."""
 
     def chosen(name: str) -> Any:
@@ -202,7 +212,7 @@ def _merged(base: Environment, body: PushEnvironment, sent: _Sent, caller: Calle
     )
 
 
-def _dependencies(body: PushEnvironment, sent: _Sent, before: dict[str, Any]) -> dict[str, list[str]]:
+def _dependencies(body: PushEnvironment, sent: _SentVersion, before: dict[str, Any]) -> dict[str, list[str]]:
     known: dict[str, list[str]] = {"requirements": [], "environments": [], **before.get("dependencies", {})}
     for said in (sent.declared.dependencies, body.dependencies):
         known |= said.model_dump(exclude_none=True) if said else {}
@@ -220,19 +230,19 @@ def _refuse_other_ref(ref: Ref, body: PushEnvironment) -> None:
             raise InvalidRequest(f"field {field!r}: the body says {given!r}, and the path is of '{ref}'")
 
 
-def _refuse_other_access(policy: Policy, body: PushEnvironment) -> None:
+def _refuse_other_access(policy: EnvironmentAccess, body: PushEnvironment) -> None:
     if body.access and body.access != policy.access:
         raise InvalidRequest(f"field 'access': it is {policy.access!r}; PUT /env/NAME/access changes it")
 
 
-def _exists(old: Environment, new: Environment) -> Conflict:
+def _exists(old: EnvironmentRecord, new: EnvironmentRecord) -> Conflict:
     who = f"environment '{old.ref}' exists already, pushed by {old.pushed_by!r}"
     if not new.differs_from(old):
         return Conflict(f"{who}, with the same content ({_digest(old)})")
     return Conflict(f"{who}: it has {_digest(old)}, and you sent {_digest(new)}; push another version")
 
 
-def _immutable(old: Environment, new: Environment, differing: list[str]) -> Conflict:
+def _immutable(old: EnvironmentRecord, new: EnvironmentRecord, differing: list[str]) -> Conflict:
     what = f"environment '{old.ref}' is released and cannot change"
     if "digest" in differing:
         return Conflict(f"{what}: it has {_digest(old)}, and you sent {_digest(new)}; push another version")
@@ -240,5 +250,5 @@ def _immutable(old: Environment, new: Environment, differing: list[str]) -> Conf
     return Conflict(f"{what}: you sent another {names} with the same {_digest(old)}; push another version")
 
 
-def _digest(environment: Environment) -> str:
+def _digest(environment: EnvironmentRecord) -> str:
     return f"sha256 {environment.digest}" if environment.digest else "no bundle"

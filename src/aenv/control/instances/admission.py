@@ -17,11 +17,11 @@ from ...base.wire import DEFAULT_TTL
 from ...engines.base import InstanceSpec
 from ..serving import routes
 from ..serving.accounts import Caller
-from .datasources import Offered, data_and_second, declared_data, declared_folders
+from .datasources import Offered, data_and_sidecar, declared_data, declared_folders
+from .declared_sidecar import later
 from .networks import network_for
 from .records import Record, describe_environment
 from .resources import limits_for
-from .second_parts import later
 
 logger = logging.getLogger("aenv.control.instances.admission")
 
@@ -178,7 +178,7 @@ def spec_for(
     id: str, request: CreateInstance, project: Project, rules: Rules, start_timeout: float = 60.0
 ) -> InstanceSpec:
     """What the engine is asked to make. InvalidRequest or Forbidden when it may not be had."""
-    data, second = data_and_second(request.datasource, project, rules.data_roots)
+    data, sidecar = data_and_sidecar(request.datasource, project, rules.data_roots)
     offered = Offered(rules.data_roots, rules.data_folders, rules.home)
     given = texts_in(request.environment_variables)  # a secret names no folder
     data = data or declared_data(given, project, offered)
@@ -203,7 +203,7 @@ def spec_for(
         data=data,
         data_variable=project.data.variable if data and project.data else "",
         folders=folders,
-        second=second or later(project, {**project.environment_variables, **given}, data),
+        sidecar=sidecar or later(project, {**project.environment_variables, **given}, data),
         preload=tuple(project.deploy.get("preload", ())),
         isolation=project.deploy.get("isolation", ""),
     )

@@ -18,8 +18,8 @@ from ...base.errors import InvalidRequest, NotFound
 from ...base.refs import Ref
 from ...engines.base import InstanceSpec
 from ..hub.checkouts import Checkouts
-from ..hub.records import Environment
-from ..hub.routes import Hub
+from ..hub.environment_records import EnvironmentRecord
+from ..hub.hub_routes import HubRoutes
 from ..serving import doing
 from ..serving.accounts import Caller
 
@@ -29,15 +29,15 @@ _UNUSED = 30 * 86400.0  # seconds for which code and packages that nobody starts
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedProject:
     """What a project's instances need besides its code."""
 
     python: Python | None
-    layer: Path | None
+    requirements: Path | None
     """The packages that it requires; None when it requires none."""
 
     def added_to(self, spec: InstanceSpec) -> InstanceSpec:
-        return replace(spec, python=self.python, layer=self.layer)
+        return replace(spec, python=self.python, requirements=self.requirements)
 
     @property
     def runtime(self) -> str:
@@ -49,7 +49,7 @@ class Catalog:
     """Finds projects by name and version: among the folders, in the hub, and then among the built-in ones."""
 
     def __init__(
-        self, folders: Folders, hub: Hub, checkouts: Checkouts, home: Path, built_in: Folders | None = None
+        self, folders: Folders, hub: HubRoutes, checkouts: Checkouts, home: Path, built_in: Folders | None = None
     ) -> None:
         self._folders = folders
         self._built_in = built_in or {}
@@ -97,7 +97,7 @@ class Catalog:
             self._handed_out.add(choice.python.folders[0].name)
         return choice
 
-    async def prepare(self, project: Project) -> Prepared:
+    async def prepare(self, project: Project) -> PreparedProject:
         """The Python of a project's instances, and the packages that it requires: each made ready once."""
         trusted = project.path in self._trusted
 
@@ -106,11 +106,11 @@ class Catalog:
 
         choice = await self.python(project)
         file = project.path / "requirements.txt"
-        layer = await requirements.layer_for(file, self._home, tell, trusted=trusted, target=choice.target)
+        folder = await requirements.folder_for(file, self._home, tell, trusted=trusted, target=choice.target)
         doing.at("")
-        if layer:
-            self._handed_out.add(layer.name)
-        return Prepared(choice.python, layer)
+        if folder:
+            self._handed_out.add(folder.name)
+        return PreparedProject(choice.python, folder)
 
     async def collect(self, keep: Collection[str]) -> None:
         """Remove code and packages that nobody has started for long, except what instances run now."""
@@ -120,7 +120,7 @@ class Catalog:
         await asyncio.to_thread(requirements.collect, self._home, in_use, _UNUSED)
 
 
-def _as_published(project: Project, published: Environment) -> Project:
+def _as_published(project: Project, published: EnvironmentRecord) -> Project:
     """The code of a bundle, with what its record says: that may have been changed since it was pushed."""
     deploy = published.deploy_config or {}
     try:

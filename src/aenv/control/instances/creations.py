@@ -281,7 +281,7 @@ class Creations:
     ) -> Address:
         began = time.perf_counter()
         prepared = await self._catalog.prepare(project)
-        record.layer = prepared.layer.name if prepared.layer else ""
+        record.layer = prepared.requirements.name if prepared.requirements else ""
         record.runtime = prepared.runtime
         spec = replace(
             prepared.added_to(spec),
@@ -290,7 +290,7 @@ class Creations:
             keep_history=self._place.keep_history,
         )
         self._metrics.took("prepare", time.perf_counter() - began)
-        if not (request.resources or request.network or request.datasource):  # then it is like no blank one
+        if not (request.resources or request.network or request.datasource):  # then it is like no spare one
             self._warmth.created(spec, project)
         await self._reclaim.relieve()
         began = time.perf_counter()

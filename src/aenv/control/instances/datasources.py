@@ -1,4 +1,4 @@
-"""Where an instance's data is, and what `datasource` means: that folder, or the image of its second part."""
+"""Where an instance's data is, and what `datasource` means: that folder, or the image of its sidecar."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...artifacts.data.folders import checked, fetched, is_named_here, named_here
+from ...artifacts.data.data_folders import checked, fetched, is_named_here, named_here
 from ...base.config import Project
 from ...base.errors import InvalidRequest
 from ...engines.base import DATA_PLACE
@@ -14,7 +14,7 @@ from ...engines.base import DATA_PLACE
 _DEFAULT_PREFIX = "docker.io/library/aenv"  # published
 
 
-def data_and_second(datasource: str, project: Project, roots: Sequence[Path]) -> tuple[Path | None, str]:
+def data_and_sidecar(datasource: str, project: Project, roots: Sequence[Path]) -> tuple[Path | None, str]:
     """The folder, or the image; InvalidRequest for a folder that is not below one of `roots`."""
     if datasource.startswith(("/", "./", "~")):
         return _folder("datasource", datasource, roots), ""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ...base.addresses import Origin
 from ...base.errors import Conflict, NotFound, Unavailable, Unsupported
 from ...base.wire import EnvStatus, cut_id
-from ...engines.base import Address, Engine, Measures, Ports, Used
+from ...engines.base import Address, Engine, Measures, Ports, ResourceUsage
 from ..serving.accounts import LOCAL, Caller, Role
 from ..stores.base import Stale
 from .freezing import Freezing
@@ -130,7 +130,7 @@ class Instances:
         life = self._lives.by_id.get(id)
         return life is not None and life.frozen_at is not None
 
-    async def used(self, records: Iterable[Record]) -> Mapping[str, Used]:
+    async def used(self, records: Iterable[Record]) -> Mapping[str, ResourceUsage]:
         """What those use that run here, where the engine can tell."""
         if not isinstance(self.engine, Measures):
             return {}

@@ -9,16 +9,18 @@ from ...base import quantities
 from ...base.config import Project
 from ...base.errors import InvalidRequest, of_field
 from ...base.models import CreateInstance
-from ...engines.base import Limits
+from ...engines.base import ResourceLimits
 
 
-def limits_for(request: CreateInstance, project: Project) -> Limits:
+def limits_for(request: CreateInstance, project: Project) -> ResourceLimits:
     """InvalidRequest when the request asks for more than the environment has, unless its owner allows that."""
     asked = request.resources or {}
     for name in asked:
         if name not in _RESOURCES:
             raise InvalidRequest(f"field 'resources.{name}': use {', '.join(_RESOURCES)}")
-    return Limits(**{field: _amount(name, asked.get(name), project) for name, (field, _) in _RESOURCES.items()})
+    return ResourceLimits(
+        **{field: _amount(name, asked.get(name), project) for name, (field, _) in _RESOURCES.items()}
+    )
 
 
 def _amount(name: str, asked: Any, project: Project) -> Any:

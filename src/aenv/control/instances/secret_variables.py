@@ -19,7 +19,7 @@ from ..serving.named_secrets import Secrets, owner_key
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenVariables:
     """What the variables with secrets are given."""
 
     values: Mapping[str, str] = field(default_factory=dict)
@@ -35,12 +35,12 @@ class Given:
         return replace(spec, environment_variables={**spec.environment_variables, **self.values, **listed})
 
 
-_NOTHING = Given()
+_NOTHING = GivenVariables()
 
 
 async def resolve(
     secrets: Secrets, asked: Variables, project: Project, owner: str | None, account: str | None
-) -> Given:
+) -> GivenVariables:
     """The secrets of an instance of `owner`, made with `account`. InvalidRequest says which one cannot be had."""
     named, declared = secrets_in(asked), project.secrets
     if not named and not declared:
@@ -62,7 +62,7 @@ async def resolve(
                 f"make it with 'aenv secret set {name}'"
             )
     values = {variable: found[name] for variable, name in wanted.items()}
-    return Given(values, tuple(sorted(found)))
+    return GivenVariables(values, tuple(sorted(found)))
 
 
 async def masked_create(engine: Engine, spec: InstanceSpec) -> Address:

@@ -1,9 +1,9 @@
-"""Warmth: how many blank instances the engine keeps ready for each environment.
+"""Warmth: how many spare instances the engine keeps ready for each environment.
 
 At least as many as the environment or an operator asks for; more while many are created at once, as many as came
 together; fewer again as that is over; and never more in all than their share of memory holds.
 
-Where there are accounts, no blank instance is for two of them: each account that has used the environment lately
+Where there are accounts, no spare instance is for two of them: each account that has used the environment lately
 has a pool of its own.
 """
 
@@ -27,7 +27,7 @@ from .sweeper import Clock
 
 logger = logging.getLogger("aenv.control.instances.warmth")
 
-BLANK_BYTES = 4 << 20  # what one takes, measured with 1,000 of them
+SPARE_BYTES = 4 << 20  # what one takes, measured with 1,000 of them
 _TOGETHER = 0.1  # seconds: creates that come within find nobody to refill the pool between them
 _HALF_LIFE = 30.0  # seconds after which half as many are expected
 _LATELY = 600.0  # seconds in which an account that has created an instance may want another
@@ -36,7 +36,7 @@ _LOOK_AGAIN = 1.0  # seconds, only while more are kept than were asked for
 
 @dataclass
 class _Pool:
-    """The blank instances of one environment, for one tenant."""
+    """The spare instances of one environment, for one tenant."""
 
     spec: InstanceSpec
     asked: int
@@ -78,7 +78,7 @@ class Warmth:
         self._engine = engine if isinstance(engine, Warm) else None
         self._catalog = catalog
         self._place = place
-        self._most = memory_bytes // BLANK_BYTES
+        self._most = memory_bytes // SPARE_BYTES
         self._now = clock
         self._pools: dict[tuple[str, str], _Pool] = {}
         """By environment and tenant."""
@@ -118,7 +118,7 @@ class Warmth:
         return self._engine.warm() if self._engine else {}
 
     def created(self, spec: InstanceSpec, project: Project) -> None:
-        """One that a blank instance can be filled in for has been asked for."""
+        """One that a spare instance can be filled in for has been asked for."""
         if self._engine:
             self._keep(spec, project).created(self._now())
             self._changed.set()
@@ -156,13 +156,13 @@ class Warmth:
             logger.exception("the %s engine could not keep %s warm", self._name, pool.spec.environment)
 
     def _keep(self, spec: InstanceSpec, project: Project) -> _Pool:
-        ref, blank = str(project.ref), replace(spec, id="", environment_variables={}, arguments=())
+        ref, spare = str(project.ref), replace(spec, id="", environment_variables={}, arguments=())
         key = ref, spec.tenant
         pool = self._pools.get(key)
-        if pool is None or pool.spec != blank:
+        if pool is None or pool.spec != spare:
             if pool:
                 self._retired.append(pool)
-            pool = self._pools[key] = _Pool(blank, self._asked.get(ref, project.deploy.get("warmPool", 0)))
+            pool = self._pools[key] = _Pool(spare, self._asked.get(ref, project.deploy.get("warmPool", 0)))
         return pool
 
     async def _spec(self, project: Project) -> InstanceSpec:

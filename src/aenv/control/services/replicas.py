@@ -18,8 +18,8 @@ from ...base.supervision import Tasks
 from ...base.wire import ServiceStatus
 from ...engines.base import Address, InstanceSpec
 from . import storage
-from .records import ServiceRecord, ServiceRecords, Setup
 from .replica import Means, Replica
+from .service_records import ServiceRecord, ServiceRecords, Setup
 
 logger = logging.getLogger("aenv.control.services")
 

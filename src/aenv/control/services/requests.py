@@ -10,7 +10,7 @@ from ...base.config import Project
 from ...base.errors import InvalidRequest, of_field
 from ...base.models import CreateService, UpdateService, texts_in
 from . import storage
-from .records import ServiceRecord
+from .service_records import ServiceRecord
 
 MAX_REPLICAS = 100
 _MAX_VARIABLES_BYTES = 1 << 20

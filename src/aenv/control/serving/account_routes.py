@@ -12,7 +12,7 @@ from ...base.errors import Forbidden, InvalidRequest, NotFound, Unauthenticated,
 from ...base.wire import timestamp
 from . import envelope
 from .accounts import Account, Accounts, Role
-from .routes import Call, Route
+from .routes import Route, RouteCall
 
 
 class CreateToken(BaseModel):
@@ -59,14 +59,14 @@ class AccountRoutes:
             Route("GET", "/whoami", self._whoami, Role.VIEWER, "who the caller is", reply=dict),
         ]
 
-    async def _create(self, call: Call) -> Response:
+    async def _create(self, call: RouteCall) -> Response:
         body = await call.read(CreateToken)
         with of_field("expires"):
             expires = quantities.seconds(body.expires) if body.expires else None
         account, token = await self._accounts.create(body.user, body.role, body.max_instances, expires)
         return envelope.success({**show(account), "token": token})
 
-    async def _update(self, call: Call) -> Response:
+    async def _update(self, call: RouteCall) -> Response:
         body = await call.read(UpdateToken)
         if not body.token and not body.user:
             raise InvalidRequest("field 'user': say whose quota to change, by 'user' or 'token'")
@@ -80,10 +80,10 @@ class AccountRoutes:
             await self._accounts.change(id, max_instances=body.max_instances)
         return envelope.success(True)
 
-    async def _list(self, call: Call) -> Response:
+    async def _list(self, call: RouteCall) -> Response:
         return envelope.success([show(account) for account in await self._accounts.list()])
 
-    async def _validate(self, call: Call) -> Response:
+    async def _validate(self, call: RouteCall) -> Response:
         # Open to anyone: who asks has the token, and learns only what holds for it.
         try:
             account = await self._accounts.authenticate(call.path["token"])
@@ -91,13 +91,13 @@ class AccountRoutes:
             raise NotFound(error.message) from None
         return envelope.success({**show(account), "token": call.path["token"]})
 
-    async def _info(self, call: Call) -> Response:
+    async def _info(self, call: RouteCall) -> Response:
         account = await self._accounts.get(call.path["id"])
         if not call.caller.owns(account.user):
             raise NotFound(f"token {account.id!r} not found")
         return envelope.success(show(account))
 
-    async def _revoke(self, call: Call) -> Response:
+    async def _revoke(self, call: RouteCall) -> Response:
         account = await self._accounts.get(call.path["id"])
         acts = call.caller.role.includes(Role.USER) or call.caller.account == account.id
         if not (acts and call.caller.owns(account.user)):
@@ -105,7 +105,7 @@ class AccountRoutes:
         await self._accounts.revoke(account.id)
         return envelope.success(True)
 
-    async def _whoami(self, call: Call) -> Response:
+    async def _whoami(self, call: RouteCall) -> Response:
         caller = call.caller
         return envelope.success(
             {

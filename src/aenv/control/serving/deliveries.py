@@ -21,7 +21,7 @@ _PATIENCE = 5.0  # seconds for an acknowledgement; then it counts as delivered, 
 _SHORTEST, _LONGEST = 0.001, 0.1  # seconds between two looks: no event tells of an acknowledgement
 
 
-class Connection(Protocol):
+class ClientConnection(Protocol):
     """What a server puts into the scope of a request, under `CONNECTION`."""
 
     is_lost: bool
@@ -39,7 +39,7 @@ class Delivery:
     """The delivery of one reply, made before that is sent. Await `arrived`: it closes what this holds."""
 
     def __init__(self, scope: Scope) -> None:
-        self._connection: Connection | None = scope.get(CONNECTION)
+        self._connection: ClientConnection | None = scope.get(CONNECTION)
         # Of our own: once the reply is sent, the connection may be closed.
         self._descriptor = self._connection.share() if self._connection else -1
 

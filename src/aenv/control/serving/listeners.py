@@ -96,7 +96,7 @@ async def serving(app: ASGIApp, sockets: Iterable[socket.socket]) -> AsyncIterat
     loop = asyncio.get_running_loop()
     config = uvicorn.Config(
         _reporting(app),
-        http=_Connection,
+        http=_ServerConnection,
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -112,7 +112,7 @@ async def serving(app: ASGIApp, sockets: Iterable[socket.socket]) -> AsyncIterat
     state = ServerState()
     servers = [
         await (loop.create_unix_server if listener.family == socket.AF_UNIX else loop.create_server)(
-            lambda: _Connection(config, state, {}, loop),
+            lambda: _ServerConnection(config, state, {}, loop),
             sock=listener,
             backlog=_BACKLOG,  # asyncio listens again, for 100: a burst would wait for TCP to try once more
         )
@@ -189,7 +189,7 @@ class _Joining(asyncio.Transport):
         self._transport.resume_reading()
 
 
-class _Connection(HttpToolsProtocol):
+class _ServerConnection(HttpToolsProtocol):
     """uvicorn's connection, with limits for clients that are slow, silent, endless or half gone."""
 
     is_lost = False

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, Response
 from ...base.errors import AEnvError
 from . import envelope
 from .accounts import Role
-from .routes import Call, Route
+from .routes import Route, RouteCall
 
 _REFUSALS = {400: "the request is wrong", 429: "too many requests", 503: "something we need does not answer now"}
 _REFUSALS_WITH_ACCOUNTS = {401: "no token, or one that is not valid", 403: "not allowed"}
@@ -23,10 +23,10 @@ def routes(served: Iterable[Route], version: str) -> list[Route]:
     """The routes that describe `served`, and themselves."""
     table: list[Route] = []
 
-    async def document(call: Call) -> Response:
+    async def document(call: RouteCall) -> Response:
         return envelope.reply(200, describe(table, version))
 
-    async def page(call: Call) -> Response:
+    async def page(call: RouteCall) -> Response:
         return HTMLResponse(_page(describe(table, version)), headers={"content-security-policy": _POLICY})
 
     table += served

@@ -41,7 +41,7 @@ from .rates import Rates
 logger = logging.getLogger("aenv.control.serving")
 
 M = TypeVar("M", bound=BaseModel)
-Handler = Callable[["Call"], Awaitable[Response]]
+Handler = Callable[["RouteCall"], Awaitable[Response]]
 
 MAX_BODY_BYTES = 1 << 20
 STORE_PATIENCE = 5.0  # seconds for which one request waits for the store, in all
@@ -69,7 +69,7 @@ class Route:
 
 
 @dataclass
-class Call:
+class RouteCall:
     """A request to a route, and who asks."""
 
     request: Request
@@ -193,7 +193,7 @@ class Front:
         app.router.redirect_slashes = False
         return pages.allowing(_without_slash(app), self._allowed)
 
-    async def is_admin(self, call: Call) -> bool:
+    async def is_admin(self, call: RouteCall) -> bool:
         """Whether an administrator asks, on a route that is open to anyone; no while the store does not answer."""
         try:
             return (await self._caller(call.request, Role.ANONYMOUS)).is_admin
@@ -238,7 +238,7 @@ class Front:
                     raise Forbidden(f"the role '{caller.role}' may not do this; it takes '{route.access}'")
                 if route.access:  # the others answer also when the store does not
                     headers = await self._rates.take(caller, route.method, route.path)
-                response = await route.handler(Call(request, caller, client))
+                response = await route.handler(RouteCall(request, caller, client))
             except AEnvError as error:
                 response = envelope.failure(error)
                 headers = {**headers, **_rate_headers(error)}

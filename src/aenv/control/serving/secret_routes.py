@@ -11,7 +11,7 @@ from ...base.wire import timestamp
 from . import envelope
 from .accounts import Role
 from .named_secrets import Secret, Secrets, owner_of
-from .routes import Call, Route
+from .routes import Route, RouteCall
 
 
 class SetSecret(BaseModel):
@@ -43,16 +43,16 @@ class SecretRoutes:
             ),
         ]
 
-    async def _set(self, call: Call) -> Response:
+    async def _set(self, call: RouteCall) -> Response:
         body = await call.read(SetSecret)
         secret = await self._secrets.put(owner_of(call.caller), call.path["name"], body.value)
         return envelope.success(_shown(secret))
 
-    async def _remove(self, call: Call) -> Response:
+    async def _remove(self, call: RouteCall) -> Response:
         await self._secrets.remove(owner_of(call.caller), call.path["name"])
         return envelope.success(True)
 
-    async def _list(self, call: Call) -> Response:
+    async def _list(self, call: RouteCall) -> Response:
         return envelope.success([_shown(secret) for secret in await self._secrets.list(owner_of(call.caller))])
 
 

@@ -106,7 +106,7 @@ class Store(Protocol):
 
 
 @dataclass(frozen=True)
-class Spent:
+class PermitsLeft:
     """What is left in a bucket of permits."""
 
     remaining: int
@@ -121,7 +121,7 @@ class Coordination(Protocol):
         """Take or keep the lease `name` for so long from now; False while somebody else has it. 0 gives it up."""
         ...
 
-    async def spend(self, bucket: str, *, rate: float, burst: int) -> Spent:
+    async def spend(self, bucket: str, *, rate: float, burst: int) -> PermitsLeft:
         """Take a permit from a bucket that holds `burst` of them and gains `rate` of them a second."""
         ...
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...base.errors import InvalidRequest
-from .base import Delete, Put, Spent
+from .base import Delete, PermitsLeft, Put
 
 MAX_TOTAL = 2**53 - 1
 """The largest whole number that a double, and so Lua, tells from the next one."""
@@ -79,9 +79,9 @@ def position(after: str) -> tuple[str, str]:
     return place, key
 
 
-def spent(tokens: float, rate: float, burst: int) -> Spent:
+def spent(tokens: float, rate: float, burst: int) -> PermitsLeft:
     """What the bucket says that held `tokens` permits when one was asked for."""
     if tokens >= 1:
-        return Spent(int(tokens - 1), 0.0)
+        return PermitsLeft(int(tokens - 1), 0.0)
     never = rate <= 0 or burst < 1
-    return Spent(0, float("inf") if never else (1 - tokens) / rate)
+    return PermitsLeft(0, float("inf") if never else (1 - tokens) / rate)

@@ -26,7 +26,7 @@ from redis.exceptions import (
 from ...base.errors import InvalidRequest, Unavailable
 from . import patience
 from . import redis_scripts as scripts
-from .base import Delete, Document, LimitReached, Page, Put, Spent, Stale
+from .base import Delete, Document, LimitReached, Page, PermitsLeft, Put, Stale
 from .checks import check_changes, check_texts, check_window, cursor, dump, limits_of, position, spent
 
 logger = logging.getLogger("aenv.control.stores.redis")
@@ -130,7 +130,7 @@ class RedisStore:
         milliseconds = max(1, round(seconds * 1000)) if seconds > 0 else 0
         return bool(await self._script(scripts.LEASE, name, holder, milliseconds))
 
-    async def spend(self, bucket: str, *, rate: float, burst: int) -> Spent:
+    async def spend(self, bucket: str, *, rate: float, burst: int) -> PermitsLeft:
         check_texts(bucket)
         return spent(float(await self._script(scripts.SPEND, bucket, rate, burst)), rate, burst)
 

@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 
 from ...base.errors import Unavailable
 from . import patience
-from .base import Delete, Document, LimitReached, Page, Put, Spent, Stale
+from .base import Delete, Document, LimitReached, Page, PermitsLeft, Put, Stale
 from .checks import check_changes, check_texts, check_window, cursor, dump, limits_of, position, spent
 
 logger = logging.getLogger("aenv.control.stores.sqlite")
@@ -148,7 +148,7 @@ class SqliteStore:
         check_texts(name, holder)
         return await self._run_at_once(self._lease, name, holder, seconds)
 
-    async def spend(self, bucket: str, *, rate: float, burst: int) -> Spent:
+    async def spend(self, bucket: str, *, rate: float, burst: int) -> PermitsLeft:
         check_texts(bucket)
         now = time.monotonic()
         tokens, since = self._buckets.pop(bucket, (float(burst), now))

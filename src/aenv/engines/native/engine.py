@@ -26,33 +26,33 @@ from ...base.limits import allow_many_open_files
 from ...isolation import cgroups
 from ...isolation.cgroups import owners
 from ...isolation.egress import VARIABLES as PROXY_VARIABLES
-from ...isolation.egress import Egress, Policy
+from ...isolation.egress import Egress, EgressPolicy
 from ...isolation.sandbox import landlock, probe, protocol
-from ...isolation.sandbox.places import WORKSPACE
-from ...isolation.sandbox.root import Root
+from ...isolation.sandbox.inside_paths import WORKSPACE
+from ...isolation.sandbox.rootfs import Rootfs
 from .. import proc
-from ..base import DATA_PLACE, Address, InstanceSpec, Later, Used
+from ..base import DATA_PLACE, Address, InstanceSpec, LazySidecar, ResourceUsage
 from ..descriptors import readable
 from ..folder import InstanceFolder
-from . import gvisor, seconds
-from .blanks import DEFAULTS, SOCKET, Blank, Blanks, Recipe
-from .folders import Folders
+from . import gvisor, sidecars
 from .gvisor import Gvisor
-from .inside import Inside
+from .instance_access import InstanceAccess
+from .instance_folders import InstanceFolders
 from .members import go_on, members, stop
 from .relays import reopen
-from .seconds import LaterRoot, SecondRoot, Seconds
+from .sidecars import LazySidecarRootfs, SidecarRootfs, Sidecars
+from .spares import DEFAULTS, SOCKET, NativeInstance, Recipe, Spares
 from .stamps import Stamps
 from .zygotes import Kind, Zygotes, folder_place, is_in_use, owner_of
 
 _TAIL_BYTES = 4096
 _STATUS_COMES = 1.0  # seconds after the end in which the zygote tells how it was
 
-RootOf = Callable[[InstanceSpec], Awaitable[Root]]
+RootOf = Callable[[InstanceSpec], Awaitable[Rootfs]]
 Ids = list[str]
 
 
-class NativeEngine(Inside):
+class NativeEngine(InstanceAccess):
     """Makes isolated instances. `async with` closes what it holds besides; instances live on."""
 
     name = "native"
@@ -62,8 +62,8 @@ class NativeEngine(Inside):
         home: Path,
         root_of: RootOf,
         *,
-        second_root: SecondRoot | None = None,
-        later_root: LaterRoot | None = None,
+        sidecar_rootfs: SidecarRootfs | None = None,
+        lazy_sidecar_rootfs: LazySidecarRootfs | None = None,
     ) -> None:
         self._home = home.expanduser().absolute()
         super().__init__(self._home / "run" / "instances", self._group)
@@ -74,18 +74,18 @@ class NativeEngine(Inside):
         # One name for each home: gateways of other homes have groups of their own.
         self._cgroups = cgroups.find(f"aenv-{hashlib.sha256(os.fsencode(self._home)).hexdigest()[:8]}")
         self._zygotes = Zygotes(self._home / "run" / "zygotes.log", self._cgroups)
-        self._folders = Folders(self._root)
-        self._blanks = Blanks(self._zygotes, self._cgroups, self._folders.refill)
+        self._folders = InstanceFolders(self._root)
+        self._spares = Spares(self._zygotes, self._cgroups, self._folders.refill)
         self._egress = Egress()
         self._gvisor = Gvisor(self._home, self._cgroups)
-        self._seconds = Seconds(self._blanks, self._egress, second_root, later_root)
-        self._made: dict[str, Blank] = {}
+        self._sidecars = Sidecars(self._spares, self._egress, sidecar_rootfs, lazy_sidecar_rootfs)
+        self._made: dict[str, NativeInstance] = {}
         self._creating: set[str] = set()
         self._stamps = Stamps()
         self._checked: set[Path] = set()
         """Folders that may be shown to instances."""
         self._kept_warm: dict[Recipe, str] = {}
-        """For which environment blank ones are, or were, made ahead."""
+        """For which environment spare ones are, or were, made ahead."""
         self._ending: dict[str, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> NativeEngine:
@@ -93,9 +93,9 @@ class NativeEngine(Inside):
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self._seconds.close()
+        await self._sidecars.close()
         await self._relays.close()
-        await self._blanks.close()
+        await self._spares.close()
         await self._zygotes.close()
         await self._egress.__aexit__(*exc)
         await asyncio.to_thread(self._cgroups.close)
@@ -134,49 +134,49 @@ class NativeEngine(Inside):
         recipe = self._recipe(spec, root)
         if spec.isolation == gvisor.NAME:
             return await self._start_in_gvisor(spec, recipe, folder, what)
-        is_now = bool(spec.second) and not isinstance(spec.second, Later)
-        second = await self._seconds.recipe(spec, recipe) if is_now else None
-        blank = await self._blanks.take(recipe)
+        is_now = bool(spec.sidecar) and not isinstance(spec.sidecar, LazySidecar)
+        sidecar = await self._sidecars.recipe(spec, recipe) if is_now else None
+        instance = await self._spares.take(recipe)
         if spec.id in self._ending or not folder.exists():
-            await blank.end()
+            await instance.end()
             raise StartFailed(f"{what} was destroyed while it started")
-        self._made[spec.id] = blank
+        self._made[spec.id] = instance
         not_enforced = self._not_enforced(recipe)
-        tools = blank.tools
+        tools = instance.tools
         folder.write_state(
             **({} if tools is None else {"tools": tools}),
-            pid=blank.fork.pid,
-            start_time=blank.fork.start_time,
+            pid=instance.fork.pid,
+            start_time=instance.fork.start_time,
             environment=spec.environment,
-            group=blank.group.name,
-            owner=blank.fork.owner,
+            group=instance.group.name,
+            owner=instance.fork.owner,
             root=root.name,
             not_enforced=not_enforced,
             egress=spec.network.hosts if recipe.egress else None,
             open_files=recipe.limits.open_files,
             host_network=recipe.kind.host_network,
         )
-        blank.fork.keep()
+        instance.fork.keep()
         # While others wait for theirs, nobody has time for what the first call does as well.
         assignment = _assignment(spec, root) | {"rehearse": len(self._creating) == 1}
-        await blank.assign(listener, assignment)
-        if spec.second:
-            await self._seconds.begin(spec, blank, recipe, second, folder)
+        await instance.assign(listener, assignment)
+        if spec.sidecar:
+            await self._sidecars.begin(spec, instance, recipe, sidecar, folder)
         try:
             if recipe.egress:
-                self._egress.serve(spec.id, blank.listener("egress"), Policy.parse(spec.network.hosts))
-            said = await blank.until_ready(confirmed=assignment["confirm"])
+                self._egress.serve(spec.id, instance.listener("egress"), EgressPolicy.parse(spec.network.hosts))
+            said = await instance.until_ready(confirmed=assignment["confirm"])
         except EOFError:
-            raise _failed(blank, f"{what} ended before it was ready{_tail(blank)}") from None
+            raise _failed(instance, f"{what} ended before it was ready{_tail(instance)}") from None
         if isinstance(said, protocol.NotReady):
-            raise _failed(blank, f"{what} failed to load: {said.error.strip()}")
+            raise _failed(instance, f"{what} failed to load: {said.error.strip()}")
         if spec.id in self._ending or not folder.exists():
             raise StartFailed(f"{what} was destroyed while it started")
-        blank.let_go()
+        instance.let_go()
         if tools is None:
             folder.write_state(tools=said.tools)
         origin = Origin("localhost", socket=str(folder.socket))
-        return Address(origin, blank.fork.pid, said.tools, root.name, not_enforced)
+        return Address(origin, instance.fork.pid, said.tools, root.name, not_enforced)
 
     async def _start_in_gvisor(
         self, spec: InstanceSpec, recipe: Recipe, folder: InstanceFolder, what: str
@@ -194,7 +194,7 @@ class NativeEngine(Inside):
             raise StartFailed(f"{what} was destroyed while it started")
         return replace(address, not_enforced=not_enforced)
 
-    def _recipe(self, spec: InstanceSpec, root: Root) -> Recipe:
+    def _recipe(self, spec: InstanceSpec, root: Rootfs) -> Recipe:
         if spec.isolation not in ("", "native", gvisor.NAME):
             raise Unsupported(f"isolation {spec.isolation!r} is not available here; 'aenv doctor' says what is")
         python = spec.python.folders if spec.python else (Path(sys.prefix), Path(sys.base_prefix))
@@ -207,7 +207,7 @@ class NativeEngine(Inside):
             root=root,
             layers=(("/", root.layers), *root.system.items()),
             python=spec.python,
-            layer=spec.layer,
+            requirements=spec.requirements,
             preload=spec.preload,
             stamp=self._stamps.of(spec.project),
             host_network=spec.network.kind == "full",
@@ -222,7 +222,7 @@ class NativeEngine(Inside):
         # Well below our own: descriptors that are on their way over sockets are counted together.
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 4
         limits = replace(limits, open_files=min(limits.open_files or most, most))
-        return Recipe(kind, limits, spec.network.kind == "egress", bool(spec.second), spec.keep_history)
+        return Recipe(kind, limits, spec.network.kind == "egress", bool(spec.sidecar), spec.keep_history)
 
     def _not_enforced(self, recipe: Recipe) -> tuple[str, ...]:
         limits = {"cpu": recipe.limits.cpus, "memory": recipe.limits.memory_bytes, "pids": recipe.limits.pids}
@@ -238,18 +238,18 @@ class NativeEngine(Inside):
 
     async def ended(self, id: str) -> str:
         """Return, with the reason, when the instance has ended by itself (or has been destroyed)."""
-        blank = self._made.get(id)
-        if blank is None or blank.is_over:
+        instance = self._made.get(id)
+        if instance is None or instance.is_over:
             return await self._adopted_ended(id)
-        await blank.fork.over()
+        await instance.fork.over()
         with contextlib.suppress(OSError):  # its group is being removed
-            if blank.group.denied() == "memory":
+            if instance.group.denied() == "memory":
                 return "the host, or a group that the gateway is in, ran out of memory"
-            if blank.group.oom_kills():
+            if instance.group.oom_kills():
                 return "it used more memory than its limit"
-        await asyncio.wait({blank.fork.status}, timeout=_STATUS_COMES)
-        status = blank.fork.status.result() if blank.fork.status.done() else None
-        return self._seconds.why(id) or _how_it_ended(status)
+        await asyncio.wait({instance.fork.status}, timeout=_STATUS_COMES)
+        status = instance.fork.status.result() if instance.fork.status.done() else None
+        return self._sidecars.why(id) or _how_it_ended(status)
 
     async def _end(self, id: str) -> None:
         # One task per instance, shared by all who want it gone, and not theirs to cancel half-way.
@@ -262,10 +262,10 @@ class NativeEngine(Inside):
     async def _clear(self, id: str) -> None:
         folder = InstanceFolder(self._root, id)
         await self._egress.stop(id)
-        await self._seconds.end(id)
-        blank = self._made.get(id)
-        if blank:
-            await blank.end()
+        await self._sidecars.end(id)
+        instance = self._made.get(id)
+        if instance:
+            await instance.end()
             del self._made[id]
         else:
             if gvisor.is_one(folder):
@@ -277,7 +277,7 @@ class NativeEngine(Inside):
 
     async def _end_adopted(self, folder: InstanceFolder) -> None:
         """End what another engine object has made."""
-        for process in filter(None, (folder.leader(), seconds.of(folder))):
+        for process in filter(None, (folder.leader(), sidecars.of(folder))):
             with process.opened() as pidfd:
                 if pidfd is not None:
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -294,7 +294,7 @@ class NativeEngine(Inside):
         """The instances that live and are ready, also those of other engine objects on this home."""
         found: dict[str, Address] = {}
         adopted = []
-        for folder in filter(seconds.is_whole, self._all_folders()):
+        for folder in filter(sidecars.is_whole, self._all_folders()):
             match folder.leader(), folder.read_state():
                 case proc.Process() as leader, {"tools": list(tools), **rest}:
                     origin = Origin("localhost", socket=str(folder.socket))
@@ -303,8 +303,8 @@ class NativeEngine(Inside):
                     found[folder.id] = Address(origin, leader.pid, tools, str(rest.get("root", "")), enforced, own)
                     if folder.id not in self._made and rest.get("egress"):
                         adopted.append((folder, leader, folder.id))
-                        if second := seconds.of(folder):
-                            adopted.append((folder, second, seconds.key(folder.id)))
+                        if sidecar := sidecars.of(folder):
+                            adopted.append((folder, sidecar, sidecars.key(folder.id)))
         await asyncio.gather(*(reopen(self._relays, self._egress, *one) for one in adopted))
         return found
 
@@ -340,11 +340,11 @@ class NativeEngine(Inside):
                 with contextlib.suppress(NotFound, OSError):  # another one sweeps, too; or it still ends
                     _clear_group(self._cgroups.group(name))
 
-    async def used(self, ids: Sequence[str]) -> Mapping[str, Used]:
+    async def used(self, ids: Sequence[str]) -> Mapping[str, ResourceUsage]:
         """What those of `ids` use that run."""
         return await asyncio.to_thread(self._used, ids)
 
-    def _used(self, ids: Sequence[str]) -> dict[str, Used]:
+    def _used(self, ids: Sequence[str]) -> dict[str, ResourceUsage]:
         found = {}
         for id in ids:
             with contextlib.suppress(InvalidRequest, OSError):
@@ -354,9 +354,9 @@ class NativeEngine(Inside):
                     if group and self._cgroups.enforced:
                         used = group.used()
                     else:
-                        parts = seconds.parts(folder, leader)
+                        parts = sidecars.parts(folder, leader)
                         used = cgroups.used_by([pid for part in parts for pid in members(part)])
-                    found[id] = Used(used.cpu_seconds, used.memory_bytes, used.processes)
+                    found[id] = ResourceUsage(used.cpu_seconds, used.memory_bytes, used.processes)
         return found
 
     # Frozen, and made ahead
@@ -368,7 +368,7 @@ class NativeEngine(Inside):
         if group and "freezer" in self._cgroups.enforced:
             await asyncio.to_thread(group.freeze)
         else:
-            for part in seconds.parts(folder, leader):
+            for part in sidecars.parts(folder, leader):
                 await asyncio.to_thread(stop, part)
 
     async def thaw(self, id: str) -> None:
@@ -378,29 +378,29 @@ class NativeEngine(Inside):
         if group and "freezer" in self._cgroups.enforced:
             group.thaw()
         else:
-            for part in seconds.parts(folder, leader):
+            for part in sidecars.parts(folder, leader):
                 await asyncio.to_thread(go_on, part)
 
     async def keep_warm(self, spec: InstanceSpec, count: int) -> None:
-        """Keep so many blank ones for instances like `spec`."""
+        """Keep so many spare ones for instances like `spec`."""
         if spec.isolation == gvisor.NAME:
             raise Unsupported("no instances are made ahead in gVisor; set 'warmPool' to 0")
         recipe = self._recipe(spec, await self._root_of(spec))
         self._kept_warm[recipe] = spec.environment
-        self._blanks.keep(recipe, count)
+        self._spares.keep(recipe, count)
 
     def warm(self) -> Mapping[str, int]:
         """How many are ready now, by environment."""
         found: dict[str, int] = {}
-        for recipe, count in self._blanks.ready().items():
+        for recipe, count in self._spares.ready().items():
             name = self._kept_warm[recipe]
             found[name] = found.get(name, 0) + count
         return found
 
-    def _group(self, folder: InstanceFolder) -> cgroups.Group | None:
-        blank = self._made.get(folder.id)
-        if blank:
-            return blank.group
+    def _group(self, folder: InstanceFolder) -> cgroups.ControlGroup | None:
+        instance = self._made.get(folder.id)
+        if instance:
+            return instance.group
         # Who made it may have been killed before it was written down; then it is called as the instance.
         name = folder.read_state().get("group") or ("" if folder.id in self._creating else folder.id)
         with contextlib.suppress(NotFound, InvalidRequest):
@@ -413,8 +413,8 @@ class NativeEngine(Inside):
                 yield InstanceFolder(self._root, path.name)
 
 
-def _assignment(spec: InstanceSpec, root: Root) -> dict[str, Any]:
-    """What a blank instance is told: few variables, and none of this process's own, which may be secret."""
+def _assignment(spec: InstanceSpec, root: Rootfs) -> dict[str, Any]:
+    """What a spare instance is told: few variables, and none of this process's own, which may be secret."""
     python = os.path.dirname(spec.python.executable if spec.python else sys.executable)
     variables = {
         "PATH": f"{python}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -434,8 +434,8 @@ def _assignment(spec: InstanceSpec, root: Root) -> dict[str, Any]:
         variables["AENV_CALL_TIMEOUT"] = f"{spec.call_timeout:g}"
     if spec.storage:
         variables["AENV_STORAGE"] = spec.storage_place
-    if spec.second:
-        variables["AENV_SECOND_PART"] = SOCKET
+    if spec.sidecar:
+        variables["AENV_SIDECAR"] = SOCKET
     return {
         "variables": variables,
         "folder": WORKSPACE,
@@ -453,14 +453,14 @@ def _check_does_not_hold(shown: Path, home: Path) -> None:
         )
 
 
-def _clear_group(group: cgroups.Group) -> None:
+def _clear_group(group: cgroups.ControlGroup) -> None:
     group.kill()  # what was forked for it, and whose pid nobody has written down
     group.remove()
 
 
-def _failed(blank: Blank, message: str) -> StartFailed | Unavailable:
+def _failed(instance: NativeInstance, message: str) -> StartFailed | Unavailable:
     """Why an instance did not begin: not its own fault where something above it had no room."""
-    if short := blank.group.denied():
+    if short := instance.group.denied():
         return Unavailable(f"the host has no more {short} for another instance: {message}", retry_after=5)
     return StartFailed(message)
 
@@ -473,9 +473,9 @@ def _how_it_ended(status: int | None) -> str:
     return f"its process exited with code {os.WEXITSTATUS(status)}"
 
 
-def _tail(blank: Blank | None) -> str:
+def _tail(instance: NativeInstance | None) -> str:
     """The end of what an instance printed, set off as a sentence's last part."""
-    text = blank.printed(_TAIL_BYTES).decode(errors="replace").strip() if blank else ""
+    text = instance.printed(_TAIL_BYTES).decode(errors="replace").strip() if instance else ""
     return f"; it printed last:\n{text}" if text else " and printed nothing"
 
 

@@ -19,16 +19,16 @@ from pathlib import Path
 
 from ...base.addresses import Origin
 from ...base.errors import StartFailed, Unsupported
-from ...isolation.cgroups import Cgroups, Group
+from ...isolation.cgroups import Cgroups, ControlGroup
 from ...isolation.sandbox import protocol
-from ...isolation.sandbox.places import LOG, WORKSPACE
+from ...isolation.sandbox.inside_paths import LOG, WORKSPACE
 from .. import proc
-from ..base import Address, InstanceSpec, Limits, Output
+from ..base import Address, CommandOutput, InstanceSpec, ResourceLimits
 from ..commands import Command, Commands
 from ..descriptors import readable
 from ..folder import InstanceFolder
-from . import bundles
-from .blanks import Recipe
+from . import oci_config
+from .spares import Recipe
 
 NAME = "gvisor"
 ISOLATION = ("gVisor (runsc)",)
@@ -50,11 +50,11 @@ class Gvisor:
         """Return once the instance serves. Whatever happens, whoever ends it finds all of it by its folder."""
         runsc = self._runsc(spec)
         name, bundle = _name(spec.id), self._bundle(spec.id)
-        bundles.write(spec, recipe, bundle, variables)
+        oci_config.write(spec, recipe, bundle, variables)
         limits = recipe.limits
         group = self._cgroups.make(name, cpus=limits.cpus, memory_bytes=limits.memory_bytes, pids=limits.pids)
         root = recipe.kind.root.name
-        told = {"environment": spec.environment, "root": root, "runtime": bundles.runtime(spec.python)}
+        told = {"environment": spec.environment, "root": root, "runtime": oci_config.runtime(spec.python)}
         folder.write_state(isolation=NAME, group=group.name, **told)
         words = self._words(runsc, *_flags(spec.network.kind, limits))
         words += ["run", f"--bundle={bundle}", "--detach", f"--pid-file={bundle / 'pid'}", name]
@@ -69,7 +69,7 @@ class Gvisor:
 
     def exec(
         self, id: str, command: Sequence[str], *, stdin: bytes = b"", timeout: float | None = None
-    ) -> AsyncIterator[Output]:
+    ) -> AsyncIterator[CommandOutput]:
         """Run a command in the workspace, with the variables of the instance."""
         Command(command, Path("/"), {}, b"", None)  # says what is wrong with it
         words = self._words(_found(), "exec", f"--cwd={WORKSPACE}", _name(id), *command)
@@ -77,7 +77,7 @@ class Gvisor:
 
     async def logs(self, folder: InstanceFolder, *, follow: bool) -> AsyncIterator[bytes]:
         """What the instance has printed: it is asked, since the log lies in it."""
-        runtime = folder.read_state().get("runtime") or bundles.runtime(None)  # as the version before had it
+        runtime = folder.read_state().get("runtime") or oci_config.runtime(None)  # as the version before had it
         async for output in self.exec(folder.id, [*runtime, "log", LOG, *(["follow"] if follow else [])]):
             if output.stream == "stdout":
                 yield output.data
@@ -106,8 +106,8 @@ class Gvisor:
             raise Unsupported("isolation by gVisor needs a gateway that runs as root")
         if spec.network.kind == "egress":
             raise Unsupported("gVisor has no egress to some hosts only; set network to 'none' or 'full'")
-        if spec.second:
-            raise Unsupported("an instance in gVisor has no second part; leave out 'datasource' or 'isolation'")
+        if spec.sidecar:
+            raise Unsupported("an instance in gVisor has no sidecar; leave out 'datasource' or 'isolation'")
         return runsc
 
 
@@ -134,7 +134,7 @@ def _found() -> str:
     return runsc
 
 
-def _flags(network: str, limits: Limits) -> list[str]:
+def _flags(network: str, limits: ResourceLimits) -> list[str]:
     return [
         "--platform=systrap",
         f"--network={'host' if network == 'full' else 'none'}",
@@ -150,7 +150,7 @@ def _start(bundle: Path, words: list[str]) -> subprocess.Popen[bytes]:
             sys.executable,
             "-P",
             "-m",
-            "aenv.isolation.sandbox.overlaid",
+            "aenv.isolation.sandbox.overlay_run",
             str(bundle / "overlays.json"),
             "--",
             *words,
@@ -165,7 +165,7 @@ def _start(bundle: Path, words: list[str]) -> subprocess.Popen[bytes]:
     )
 
 
-async def _launched(child: subprocess.Popen[bytes], group: Group) -> protocol.Ready | protocol.NotReady:
+async def _launched(child: subprocess.Popen[bytes], group: ControlGroup) -> protocol.Ready | protocol.NotReady:
     """Let it begin; what the runtime in it says when it is ready, or cannot be. StartFailed with runsc's words."""
     assert child.stdin
     assert child.stdout

@@ -25,7 +25,7 @@ from random import SystemRandom
 from ...base.addresses import Origin
 from ...base.errors import AEnvError, NotFound, TooManyRequests
 from ...isolation.egress import PORT as EGRESS_PORT
-from ...isolation.egress import Egress, Policy
+from ...isolation.egress import Egress, EgressPolicy
 from ...isolation.sandbox import interpreter
 from .. import ports, proc
 from ..descriptors import readable
@@ -137,7 +137,7 @@ async def reopen(
     if hosts is None or egress.serves(name):
         return
     try:
-        policy = Policy.parse(hosts)
+        policy = EgressPolicy.parse(hosts)
         listener = await relays.listener(leader, EGRESS_PORT)
     except (AEnvError, OSError, TimeoutError) as error:
         logger.warning("instance %r stays without its way out: %s", folder.id, error)

@@ -25,13 +25,13 @@ from ...artifacts.pythons.runtimes import Python
 from ...base import sockets
 from ...base.errors import AEnvError, StartFailed, Unavailable
 from ...base.limits import shortage
-from ...isolation.cgroups import Cgroups, Group, owners
+from ...isolation.cgroups import Cgroups, ControlGroup, owners
 from ...isolation.sandbox import interpreter, protocol
 from ...isolation.sandbox.mounts import Bind
-from ...isolation.sandbox.root import Root
+from ...isolation.sandbox.rootfs import Rootfs
 from ..base import DATA_PLACE, STORAGE_PLACE
-from .forks import Fork, Handed, pid_of
-from .unused import UNUSED, Candidate, to_let_go
+from .forked import ForkedProcess, Handed, pid_of
+from .idle_zygotes import UNUSED, Candidate, to_let_go
 
 logger = logging.getLogger("aenv.engines.native")
 
@@ -57,12 +57,12 @@ class Kind:
     """What all instances of one zygote have in common."""
 
     project: Path
-    root: Root = field(compare=False)
+    root: Rootfs = field(compare=False)
     layers: tuple[tuple[str, tuple[Path, ...]], ...]
     """Of the root; it can be compared."""
     python: Python | None = None
     """What all of it runs on, from the launcher to the instances; None for our own."""
-    layer: Path | None = None
+    requirements: Path | None = None
     preload: tuple[str, ...] = ()
     stamp: str = ""
     """Changes with the project's code, where some of it is loaded ahead."""
@@ -81,7 +81,9 @@ class Kind:
 class Zygote:
     """One zygote, by way of its stager."""
 
-    def __init__(self, launcher: int, control: socket.socket, log: Path, group: Group, memory_bytes: int) -> None:
+    def __init__(
+        self, launcher: int, control: socket.socket, log: Path, group: ControlGroup, memory_bytes: int
+    ) -> None:
         self._own_memory_bytes = memory_bytes
         self._launcher = launcher
         self._control = control
@@ -94,7 +96,7 @@ class Zygote:
         self._ended: dict[int, asyncio.Future[int | None]] = {}
         self._living: set[int] = set()
         """Of those that were asked for; whether their end is told is the author's affair."""
-        self._blank: set[int] = set()
+        self._unassigned: set[int] = set()
         """Those of them that are not written down: they end with the stager."""
         self._unsent: deque[tuple[bytes, socket.socket | None]] = deque()
         self._room = 0
@@ -125,14 +127,14 @@ class Zygote:
         async with asyncio.timeout(_START_TIMEOUT):
             await asyncio.shield(self._started)
 
-    def fork(self, request: protocol.Fork) -> asyncio.Task[Fork]:
-        """A new blank instance; it is asked for at once. StartFailed when it can fork no more."""
+    def fork(self, request: protocol.ForkRequest) -> asyncio.Task[ForkedProcess]:
+        """A new spare instance; it is asked for at once. StartFailed when it can fork no more."""
         if self.is_over:  # since it was found
             raise StartFailed(self._reason)
         self._number += 1
         number = self._number
         self._living.add(number)
-        self._blank.add(number)
+        self._unassigned.add(number)
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         sockets.refuse_descriptors(ours)  # the environment's code may write to the other end
@@ -144,9 +146,9 @@ class Zygote:
 
     async def _fork(
         self, number: int, forked: asyncio.Future[Handed], ours: socket.socket, ended: asyncio.Future[int | None]
-    ) -> Fork:
+    ) -> ForkedProcess:
         try:
-            fork = Fork(await forked, self, number, ours, ended)
+            fork = ForkedProcess(await forked, self, number, ours, ended)
         except BaseException:
             # It may be forked all the same: without its channel it goes away by itself.
             ours.close()
@@ -207,8 +209,8 @@ class Zygote:
 
     def _kept_or_gone(self, number: int) -> None:
         """One fewer that ends when this zygote is let go."""
-        self._blank.discard(number)
-        if self.is_failing and not self._blank and not self._unsent:
+        self._unassigned.discard(number)
+        if self.is_failing and not self._unassigned and not self._unsent:
             self.close()
 
     def _make_room(self) -> None:
@@ -392,12 +394,12 @@ def is_in_use(group: str) -> bool:
 
 
 def owner_of(group: str) -> str | None:
-    """The process that made the control group of a zygote or a blank instance; None for any other group."""
+    """The process that made the control group of a zygote or a spare instance; None for any other group."""
     found = _OWNED.match(group)
     return found[1] if found else None
 
 
-def start(kind: Kind, log: Path, group: Group, memory_bytes: int) -> Zygote:
+def start(kind: Kind, log: Path, group: ControlGroup, memory_bytes: int) -> Zygote:
     """Start a zygote; it can be asked to fork at once, and does so when it is ready."""
     told = json.dumps(order(kind)).encode()  # first: it may refuse
     python = str(kind.python.executable) if kind.python else sys.executable
@@ -406,7 +408,7 @@ def start(kind: Kind, log: Path, group: Group, memory_bytes: int) -> Zygote:
     with theirs, log.open("ab") as output:
         launcher = os.posix_spawn(
             python,
-            [python, "-P", "-m", "aenv.isolation.sandbox.launch", "3"],
+            [python, "-P", "-m", "aenv.isolation.sandbox.launcher", "3"],
             interpreter.variables() | packages,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -426,8 +428,8 @@ def order(kind: Kind) -> dict[str, Any]:
     folders = map(str, kind.python.folders) if kind.python else interpreter.folders()
     binds = [Bind(path, path, is_ours=False) for path in folders]
     binds.append(Bind(str(kind.project), "/environment"))
-    if kind.layer:
-        binds.append(Bind(str(kind.layer), str(kind.layer)))
+    if kind.requirements:
+        binds.append(Bind(str(kind.requirements), str(kind.requirements)))
     if kind.data:
         binds.append(Bind(str(kind.data), DATA_PLACE))
     binds += [Bind(str(folder), folder_place(variable)) for variable, folder in kind.folders]
@@ -445,7 +447,7 @@ def order(kind: Kind) -> dict[str, Any]:
         "layers": [str(path) for path in kind.root.layers],
         "system": {target: [str(path) for path in paths] for target, paths in kind.root.system.items()},
         "binds": [vars(bind) for bind in binds],
-        "layer": str(kind.layer) if kind.layer else None,
+        "requirements": str(kind.requirements) if kind.requirements else None,
         "source": source,
         "preload": kind.preload,
         "host_network": kind.host_network,
@@ -466,7 +468,7 @@ def folder_place(variable: str) -> str:
     return f"/folders/{variable.lower()}"
 
 
-def _clear(group: Group) -> None:
+def _clear(group: ControlGroup) -> None:
     try:
         group.kill()
         group.remove(timeout=_CLEARED)

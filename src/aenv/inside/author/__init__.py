@@ -20,7 +20,7 @@ from .decorators import (
 )
 from .inject import Context, Depends, replaced
 from .registry import Registry, active_registry, collecting
-from .second import CommandResult, SecondPart, SyncSecondPart
+from .sidecar import CommandResult, Sidecar, SyncSidecar
 
 __all__ = [
     "Audio",
@@ -30,8 +30,8 @@ __all__ = [
     "Depends",
     "Image",
     "Registry",
-    "SecondPart",
-    "SyncSecondPart",
+    "Sidecar",
+    "SyncSidecar",
     "Text",
     "active_registry",
     "collecting",

@@ -62,7 +62,7 @@ class UnserialisableResult(TypeError):
 
 
 @dataclass(frozen=True)
-class Output:
+class ToolOutput:
     """A tool's answer, as it goes on the wire."""
 
     content: list[dict[str, Any]]
@@ -77,21 +77,21 @@ class Output:
         return result
 
 
-def failure(message: str) -> Output:
+def failure(message: str) -> ToolOutput:
     """A tool that failed: a result for the agent, not an error of the server."""
-    return Output([{"type": "text", "text": message}], is_error=True)
+    return ToolOutput([{"type": "text", "text": message}], is_error=True)
 
 
-def to_output(value: Any, structure: Callable[[Any], Any]) -> Output:
+def to_output(value: Any, structure: Callable[[Any], Any]) -> ToolOutput:
     """`value` as content; `structure` gives the structured form, or None where the return type has none."""
     structured = structure(value)
     parts = as_parts(value)
     if parts is not None:
-        return Output(parts, structured)
+        return ToolOutput(parts, structured)
     jsonable = to_jsonable(value)
     if structured is None and isinstance(jsonable, dict):
         structured = jsonable
-    return Output([_text(_dump(jsonable))], structured)
+    return ToolOutput([_text(_dump(jsonable))], structured)
 
 
 def as_parts(value: Any) -> list[dict[str, Any]] | None:

@@ -181,7 +181,7 @@ def register_start(func: F | None = None, /) -> F | Callable[[F], F]:
         if wrong := not_injected(function):
             raise RegistrationError(
                 f"nobody gives {', '.join(map(repr, wrong))} to the start function {name!r}; "
-                "it takes Context, SecondPart, SyncSecondPart and Depends, and what has a default"
+                "it takes Context, Sidecar, SyncSidecar and Depends, and what has a default"
             )
         active_registry().add_start(name, function)
         return function

@@ -1,7 +1,7 @@
 """Injection: what a function gets without its caller sending it.
 
-A parameter annotated `Context` gets the instance, and one annotated `SecondPart` or `SyncSecondPart` its second
-part; a parameter with `Depends(make)` gets a resource, made once per instance (or per call) and closed at its end.
+A parameter annotated `Context` gets the instance, and one annotated `Sidecar` or `SyncSidecar` its sidecar;
+a parameter with `Depends(make)` gets a resource, made once per instance (or per call) and closed at its end.
 None shows in the schema. A unit test passes its own object, or swaps the maker with `replaced`.
 """
 
@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from ...base.errors import Unsupported
-from .second import SecondPart, SyncSecondPart
+from .sidecar import Sidecar, SyncSidecar
 
 T = TypeVar("T")
 RunSync = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs a blocking function and gives its result: in a worker thread on a server, in place in a test."""
 
 
-class _Sent:
+class _SentProgress:
     """Lets `ctx.progress(…)` stand alone in a sync tool and behind `await` in an async one."""
 
     def __await__(self) -> Generator[None, None, None]:
@@ -42,14 +42,19 @@ class Context:
     variables: Mapping[str, str] = field(default_factory=dict)
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger("aenv.environment"))
     report: Callable[[float, float | None, str | None], None] | None = None
-    second: SecondPart | None = None
-    """Its second part, where it has one."""
+    sidecar: Sidecar | None = None
+    """Its sidecar, where it has one."""
 
-    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> _Sent:
+    @property
+    def second(self) -> Sidecar | None:
+        """The same, by the name that pushed environments may use: a bundle never changes."""
+        return self.sidecar
+
+    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> _SentProgress:
         """Tell the caller how far the call is. Works from sync and async tools; `await` is optional."""
         if self.report:
             self.report(progress, total, message)
-        return _Sent()
+        return _SentProgress()
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ def injections(function: Callable[..., Any], hints: Mapping[str, Any]) -> dict[s
     found: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         hint = hints.get(name)
-        if hint in (Context, SecondPart, SyncSecondPart):
+        if hint in (Context, Sidecar, SyncSidecar):
             found[name] = hint
         elif isinstance(parameter.default, Depends):
             found[name] = parameter.default
@@ -145,8 +150,8 @@ class Resources:
     async def _value(self, mark: Any, context: Context, call: AsyncExitStack) -> Any:
         if mark is Context:
             return context
-        if mark in (SecondPart, SyncSecondPart):
-            return _second_part(mark, context)
+        if mark in (Sidecar, SyncSidecar):
+            return _sidecar(mark, context)
         make = _replacements.get(mark.make, mark.make)
         if mark.scope == "call":
             return await self._make(make, context, call, call)
@@ -197,14 +202,12 @@ class Resources:
             await self._run_sync(lambda: manager.__exit__(None, None, None))
 
 
-def _second_part(kind: type, context: Context) -> SecondPart | SyncSecondPart:
-    if context.second is None:
-        raise Unsupported(
-            "this instance has no second part; name its image when you create one, with 'datasource'"
-        )
-    if kind is SyncSecondPart:
-        return SyncSecondPart(context.second, asyncio.get_running_loop())
-    return context.second
+def _sidecar(kind: type, context: Context) -> Sidecar | SyncSidecar:
+    if context.sidecar is None:
+        raise Unsupported("this instance has no sidecar; name its image when you create one, with 'datasource'")
+    if kind is SyncSidecar:
+        return SyncSidecar(context.sidecar, asyncio.get_running_loop())
+    return context.sidecar
 
 
 def _readable_hints(make: Callable[..., Any]) -> dict[str, Any]:

@@ -27,14 +27,16 @@ class History:
     """What the last calls were; with `limit` 0, none."""
 
     def __init__(self, limit: int = REMEMBERED) -> None:
-        self._calls: deque[Call] = deque(maxlen=limit)
+        self._calls: deque[RecordedCall] = deque(maxlen=limit)
         self.is_kept = limit > 0
         self.masks = masks.NONE
         """What hides the secrets of the instance, before texts are cut: a part of one would not be found."""
 
-    def call(self, kind: Literal["tool", "function", "reward"], name: str, arguments: Mapping[str, Any]) -> Call:
+    def call(
+        self, kind: Literal["tool", "function", "reward"], name: str, arguments: Mapping[str, Any]
+    ) -> RecordedCall:
         """`with history.call(…) as call:` remembers it when it is over; an exception makes it a failed one."""
-        return Call(self._calls, kind, name, arguments, self.masks)
+        return RecordedCall(self._calls, kind, name, arguments, self.masks)
 
     def of_tools(self, call_tool: CallTool) -> CallTool:
         """`call_tool`, remembered."""
@@ -42,7 +44,7 @@ class History:
             return call_tool
 
         async def remembered(name: str, arguments: Mapping[str, Any], report: Report | None) -> dict[str, Any]:
-            with Call(self._calls, "tool", name, arguments, self.masks) as call:
+            with RecordedCall(self._calls, "tool", name, arguments, self.masks) as call:
                 result = await call_tool(name, arguments, report)
                 call.gave(result)
                 return result
@@ -62,7 +64,7 @@ class History:
         return [*described]
 
 
-class Call:
+class RecordedCall:
     """One call, remembered when it is over."""
 
     __slots__ = (
@@ -79,7 +81,7 @@ class Call:
     )
 
     def __init__(
-        self, calls: deque[Call], kind: str, name: str, arguments: Mapping[str, Any], hidden: masks.Masks
+        self, calls: deque[RecordedCall], kind: str, name: str, arguments: Mapping[str, Any], hidden: masks.Masks
     ) -> None:
         if hidden:
             name, arguments = hidden.text(name), hidden.value(arguments)

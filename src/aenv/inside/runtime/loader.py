@@ -58,14 +58,14 @@ def load(path: Path, *, lenient: bool = False) -> Loaded:
     return registry, modules
 
 
-def add_layer(path: Path) -> None:
+def add_requirements(path: Path) -> None:
     """Make the packages in a folder importable: before those of this interpreter, after the standard library.
 
     To be called before `load`, which puts the environment's own folder first. Nothing of ours is replaced:
-    `aenv` is loaded already, and the packages that it needs are in no layer.
+    `aenv` is loaded already, and the packages that it needs are never among them.
     """
     if not path.is_dir():
-        raise StartFailed(f"no such layer: {str(path)!r}")
+        raise StartFailed(f"no such folder of requirements: {str(path)!r}")
     before = list(sys.path)
     site.addsitedir(str(path.resolve()))  # at the end, with what its .pth files add
     added = [entry for entry in sys.path if entry not in before]

@@ -17,17 +17,17 @@ from typing import Any, NoReturn
 from ...base import logs, masks, mcp, settings
 from ...base.errors import AEnvError, InvalidRequest
 from ..author.inject import Context
-from . import orphans, second
+from . import orphans, sidecar_client
 from .history import REMEMBERED
-from .loader import add_layer, load
-from .serving import Offer, bind, offered, served
+from .loader import add_requirements, load
+from .serving import ServedEnvironment, bind, offered, served
 from .stdio import Stdio, take_stdout
 
 logger = logging.getLogger("aenv.inside.runtime")
 
 
 @dataclass
-class Options:
+class RuntimeOptions:
     """What the command line says."""
 
     path: Path
@@ -42,7 +42,7 @@ class Options:
     lifeline_fd: int | None = None
     control_port: int | None = None
     call_timeout: float | None = None
-    layer: Path | None = None
+    requirements: Path | None = None
     no_history: bool = False
     stdio: bool = False
     stops_on_signals: bool = True
@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
     serve(options)
 
 
-def serve(options: Options) -> NoReturn:
+def serve(options: RuntimeOptions) -> NoReturn:
     """The same, for who has read the options already, and has set up the log."""
     sys.argv = [str(options.path), *options.arguments]
     run(_run(options), options.ready_fd)
@@ -91,7 +91,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _parse(argv: list[str]) -> Options:
+def _parse(argv: list[str]) -> RuntimeOptions:
     import argparse  # a zygote has no command line to read
 
     parser = argparse.ArgumentParser(
@@ -109,12 +109,12 @@ def _parse(argv: list[str]) -> Options:
     parser.add_argument("--lifeline-fd", type=int, help="end when the other end of this pipe is closed")
     parser.add_argument("--control-port", type=int, help="also serve the control routes here")
     parser.add_argument("--call-timeout", type=float, help="seconds a call may take (default: 3600)")
-    parser.add_argument("--layer", type=Path, help="a folder of Python packages for the environment")
+    parser.add_argument("--requirements", type=Path, help="a folder of Python packages for the environment")
     parser.add_argument("--no-history", action="store_true", help="do not remember the last calls")
     parser.add_argument("--stdio", action="store_true", help="speak MCP on standard input and output")
     # What stands behind "--" is the environment's.
     end = argv.index("--") if "--" in argv else len(argv)
-    return Options(**vars(parser.parse_args(argv[:end])), arguments=argv[end + 1 :])
+    return RuntimeOptions(**vars(parser.parse_args(argv[:end])), arguments=argv[end + 1 :])
 
 
 def _open_log(folder: Path | None) -> Any:
@@ -124,10 +124,10 @@ def _open_log(folder: Path | None) -> Any:
     return (folder / "runtime.log").open("a", buffering=1)
 
 
-async def _run(options: Options) -> None:
+async def _run(options: RuntimeOptions) -> None:
     out = take_stdout() if options.stdio else None
-    if options.layer:
-        add_layer(options.layer)
+    if options.requirements:
+        add_requirements(options.requirements)
     registry, modules = load(options.path, lenient=options.lenient)
     context, timeout = situation(options)
     # What is loaded now lives as long as the instance: the collector need not look at it again.
@@ -155,7 +155,7 @@ async def _run(options: Options) -> None:
             await stop.wait()
 
 
-def situation(options: Options) -> tuple[Context, float | None]:
+def situation(options: RuntimeOptions) -> tuple[Context, float | None]:
     """What authors can ask about their instance, and how long a call of it may take."""
     known = settings.runtime_settings()
     logs.masks = masks.of(settings.variables())
@@ -165,7 +165,7 @@ def situation(options: Options) -> tuple[Context, float | None]:
         workspace=known.workspace or Path.cwd(),
         arguments=tuple(options.arguments),
         variables=settings.variables(),
-        second=second.reached_at(known.second_part) if known.second_part else None,
+        sidecar=sidecar_client.reached_at(known.sidecar) if known.sidecar else None,
     )
     return context, options.call_timeout or known.call_timeout
 
@@ -196,7 +196,7 @@ def _stop_on_signals(lifeline: int | None) -> asyncio.Event:
     return stop
 
 
-def _listening_socket(options: Options) -> socket.socket:
+def _listening_socket(options: RuntimeOptions) -> socket.socket:
     if options.fd is None:
         return bind(options.host, options.port, "--port")
     try:
@@ -212,7 +212,7 @@ def _spell(sock: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def announce(options: Options, data: socket.socket, offer: Offer) -> None:
+def announce(options: RuntimeOptions, data: socket.socket, offer: ServedEnvironment) -> None:
     """Tell the program that waits for it that requests are answered now, and what there is to call."""
     if options.ready_fd is None:
         return

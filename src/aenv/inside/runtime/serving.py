@@ -28,7 +28,7 @@ _MAX_CONTROL_BODY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Offer:
+class ServedEnvironment:
     """What an environment offers, ready to be served over any transport."""
 
     registry: Registry
@@ -53,7 +53,7 @@ async def offered(
     timeout: float | None,
     name: str,
     remembered: int = REMEMBERED,
-) -> AsyncIterator[Offer]:
+) -> AsyncIterator[ServedEnvironment]:
     """The environment's offer, with a history of that many calls; its resources are closed at the end."""
     history = History(remembered)
     async with AsyncExitStack() as stack:
@@ -65,17 +65,19 @@ async def offered(
         if server is not None:
             surface = await stack.enter_async_context(FastMcpSurface(server, own))
         methods = Methods(surface, history, name, __version__)
-        yield Offer(registry, surface, calls, history, methods, await surface.tools())
+        yield ServedEnvironment(registry, surface, calls, history, methods, await surface.tools())
 
 
-def app_of(offer: Offer, *, loopback_only: bool) -> App:
+def app_of(offer: ServedEnvironment, *, loopback_only: bool) -> App:
     """What answers requests."""
     endpoint = McpEndpoint(offer.methods)
     return App(offer.registry, offer.surface, offer.calls, offer.history, endpoint, loopback_only=loopback_only)
 
 
 @asynccontextmanager
-async def served(offer: Offer, data: socket.socket, control: socket.socket | None = None) -> AsyncIterator[None]:
+async def served(
+    offer: ServedEnvironment, data: socket.socket, control: socket.socket | None = None
+) -> AsyncIterator[None]:
     """Inside, the offer is served on `data`; and on `control` the control routes for this one instance."""
     is_unix = data.family == socket.AF_UNIX
     loopback_only = not is_unix and origins.is_loopback(data.getsockname()[0])

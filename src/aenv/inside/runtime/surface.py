@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from ...base import mcp
 from ...base.errors import AEnvError
-from ..author.content import Output, UnserialisableResult, as_parts, failure, to_jsonable, to_output
+from ..author.content import ToolOutput, UnserialisableResult, as_parts, failure, to_jsonable, to_output
 from ..author.registry import Registry, ResourceDefinition
 from .calls import CallFailed, Calls, Report
 
@@ -53,7 +53,7 @@ class RegistrySurface:
     ) -> dict[str, Any]:
         return (await self._output(name, arguments, report)).as_result()
 
-    async def _output(self, name: str, arguments: Mapping[str, Any], report: Report | None) -> Output:
+    async def _output(self, name: str, arguments: Mapping[str, Any], report: Report | None) -> ToolOutput:
         tool = self._registry.tools.get(name)
         if tool is None:
             known = ", ".join(t.name for t in self._registry.tools.values() if not t.hidden)

@@ -25,10 +25,10 @@ from typing import Any, NoReturn
 from ...base import mcp, settings
 from ...isolation.sandbox import protocol, system
 from ...isolation.sandbox.confine import confine
-from ...isolation.sandbox.places import ENVIRONMENT, VARIABLES
+from ...isolation.sandbox.inside_paths import ENVIRONMENT, VARIABLES
 from ...isolation.sandbox.protocol import Enter
 from ..runtime import loader, program
-from . import waiting
+from . import preloaded
 
 CHANNEL = 3  # the descriptors of an instance, besides the three that every process has
 LISTENER = 4
@@ -37,11 +37,11 @@ _NO_DESCRIPTOR = (1 << 31) - 1  # beyond the largest
 
 
 @dataclass(frozen=True)
-class Image:
+class ForkImage:
     """What the zygote has in memory for every instance."""
 
     loaded: loader.Loaded | None
-    prepared: waiting.Prepared | None
+    prepared: preloaded.PreparedApp | None
     filter: bytes
     source: str
     host_network: bool
@@ -50,10 +50,10 @@ class Image:
     has_preloaded: bool
     """Whether there are modules of others, which may want to know of a fork."""
     rights: tuple[int, ...]
-    """The capabilities of instances; none, but in second parts."""
+    """The capabilities of instances; none, but in sidecars."""
 
 
-def begin(image: Image, line: int) -> NoReturn:
+def begin(image: ForkImage, line: int) -> NoReturn:
     """Be the instance. With every capability over the second user namespace, and in no room yet."""
     try:
         _begin(image, line)
@@ -63,7 +63,7 @@ def begin(image: Image, line: int) -> NoReturn:
         os._exit(1)
 
 
-def _begin(image: Image, line: int) -> NoReturn:
+def _begin(image: ForkImage, line: int) -> NoReturn:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # The kernel drops signals of others to the first process of a pid namespace, but for those that it handles.
@@ -86,7 +86,7 @@ def _begin(image: Image, line: int) -> NoReturn:
     told = _Told(image, enter.keep_history)
     if image.loaded is None:
         program.serve(told.wait(speak)[0])
-    wait = waiting.Waiting(
+    wait = preloaded.PreloadedInstance(
         image.loaded,
         image.prepared,
         enter.keep_history,
@@ -97,7 +97,7 @@ def _begin(image: Image, line: int) -> NoReturn:
     program.run(wait.serve(), CHANNEL)
 
 
-def _wait_for_room(image: Image, line: int) -> tuple[Enter, socket.socket]:
+def _wait_for_room(image: ForkImage, line: int) -> tuple[Enter, socket.socket]:
     """Wait to be sent into a room, and enter it. What is left open is the channel, and what every fork keeps."""
     with socket.socket(fileno=line) as stager:
         stager.send(protocol.encode(protocol.Waiting()))
@@ -119,10 +119,10 @@ def _wait_for_room(image: Image, line: int) -> tuple[Enter, socket.socket]:
 class _Told:
     """How an instance learns what it is."""
 
-    image: Image
+    image: ForkImage
     keep_history: bool
 
-    def wait(self, channel: socket.socket) -> tuple[program.Options, bool]:
+    def wait(self, channel: socket.socket) -> tuple[program.RuntimeOptions, bool]:
         """Wait for the assignment: from now on it has an owner. And whether it has time to rehearse."""
         length, descriptors, _, _ = socket.recv_fds(channel, 4, 1)
         if not length:
@@ -141,7 +141,7 @@ class _Told:
         sys.argv = [ENVIRONMENT, *assignment["arguments"]]
         if self.image.loaded is None:
             sys.path.remove(self.image.source)
-        options = program.Options(
+        options = program.RuntimeOptions(
             path=Path(ENVIRONMENT),
             fd=LISTENER,
             ready_fd=CHANNEL if speaks else None,

@@ -14,8 +14,8 @@ import socket
 from dataclasses import dataclass
 
 from ...isolation.sandbox import mounts, namespaces, system
-from ...isolation.sandbox.places import LOG, WORKSPACE
-from ...isolation.sandbox.protocol import MAX_ERROR, NAMESPACES, Shape
+from ...isolation.sandbox.inside_paths import LOG, WORKSPACE
+from ...isolation.sandbox.protocol import MAX_ERROR, NAMESPACES, NamespaceShape
 
 FOLDERS = (WORKSPACE, "/tmp", "/var/log", "/run/shm")
 _FILES = {"mount": "mnt", "ipc": "ipc", "uts": "uts", "network": "net"}
@@ -43,7 +43,7 @@ class Room:
             os.close(descriptor)
 
 
-class Builder:
+class RoomBuilder:
     """Builds rooms on a stage. Made once, in a process that has capabilities over its own namespaces."""
 
     def __init__(self, stage: mounts.Stage, *, host_network: bool, is_alone: bool) -> None:
@@ -55,7 +55,7 @@ class Builder:
         self.is_alone = is_alone
         """Whether it needs no other process."""
 
-    def build(self, shape: Shape, processes: int) -> Room:
+    def build(self, shape: NamespaceShape, processes: int) -> Room:
         """A room for the pid namespace `processes`. OSError when that fails."""
         try:
             return self._build(shape, f"/proc/self/fd/{processes}")
@@ -63,7 +63,7 @@ class Builder:
             for kind, space in zip(self._kinds, self._home, strict=True):
                 system.setns(space, kind)
 
-    def begin(self, shape: Shape, processes: int) -> socket.socket:
+    def begin(self, shape: NamespaceShape, processes: int) -> socket.socket:
         """The same by a process of its own. It comes on the socket: `receive`."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Twice: only a child is in the pid namespace, and a process cannot go back to the one that it has left.
@@ -85,18 +85,18 @@ class Builder:
         theirs.close()
         return ours
 
-    def _build(self, shape: Shape, processes: str = "") -> Room:
+    def _build(self, shape: NamespaceShape, processes: str = "") -> Room:
         system.unshare(*self._kinds)
         socket.sethostname("instance")
         if "network" in self._kinds:
             namespaces.bring_up_loopback()
-        view = mounts.View(shape.storage_bytes, shape.inodes, FOLDERS, original=shape.original)
+        view = mounts.InstanceView(shape.storage_bytes, shape.inodes, FOLDERS, original=shape.original)
         mounts.set_up_root(self._stage, view, processes)
         listeners: dict[str, socket.socket] = {}
         if shape.egress_port:
             listeners["egress"] = _listen_for_egress(shape.egress_port)
-        if shape.second_socket:
-            listeners["second"] = _listen_for_second(shape.second_socket)
+        if shape.sidecar_socket:
+            listeners["sidecar"] = _listen_for_sidecar(shape.sidecar_socket)
         log = _open_log()
         if not processes:
             self._own = os.open(_OWN, os.O_RDONLY)
@@ -146,8 +146,8 @@ def _listen_for_egress(port: int) -> socket.socket:
     return listener
 
 
-def _listen_for_second(path: str) -> socket.socket:
-    """Where this instance reaches its second part, which is given the socket, and so shares no folder with it."""
+def _listen_for_sidecar(path: str) -> socket.socket:
+    """Where this instance reaches its sidecar, which is given the socket, and so shares no folder with it."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     os.chmod(path, 0o600)

@@ -1,6 +1,6 @@
 """The stager: starts the zygote of an environment, builds the namespaces of its instances, and tells the engine.
 
-`isolation/sandbox/launch.py` starts it as the first process of a pid namespace, on a stage that holds what
+`isolation/sandbox/launcher.py` starts it as the first process of a pid namespace, on a stage that holds what
 instances will see. It runs our code alone, and is the only process here that the engine believes. Three user
 namespaces matter:
 
@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from ...isolation.sandbox import mounts, protocol, system
-from ...isolation.sandbox.places import ENVIRONMENT
-from ...isolation.sandbox.protocol import Shape
+from ...isolation.sandbox.inside_paths import ENVIRONMENT
+from ...isolation.sandbox.protocol import NamespaceShape
 from . import ending, rooms
 from .rooms import Room
 from .senders import SO_PASSCRED, facts, is_readable, received
@@ -61,13 +61,13 @@ class _Spare:
     """A process that waits to become an instance, and its room; both are made at the same time."""
 
     number: int
-    shape: Shape
+    shape: NamespaceShape
     line: socket.socket
     pid: int = 0
     handle: int = -1
     building: socket.socket | None = None
     room: Room | None = None
-    wanted: protocol.Fork | None = None
+    wanted: protocol.ForkRequest | None = None
     channel: int = -1
 
     @property
@@ -136,11 +136,11 @@ class _Stager:
         self._control = control
         self._stage = stage
         self._host_network = host_network
-        self._builder: rooms.Builder
+        self._builder: rooms.RoomBuilder
         self._poll = select.poll()
         self._hear: dict[int, Callable[[], None]] = {}
         """What to do when a descriptor can be read."""
-        self._shape: Shape | None = None
+        self._shape: NamespaceShape | None = None
         self._spares: deque[_Spare] = deque()
         """For an instance like the last one."""
         self._can_build = True
@@ -172,7 +172,7 @@ class _Stager:
             above.send(b"+")
             if above.recv(1) != b"+":
                 raise OSError("the ids of the second user namespace were not mapped")
-        self._builder = rooms.Builder(self._stage, host_network=self._host_network, is_alone=is_alone)
+        self._builder = rooms.RoomBuilder(self._stage, host_network=self._host_network, is_alone=is_alone)
         second = os.open("/proc/self/ns/user", os.O_RDONLY | os.O_CLOEXEC)
         socket.send_fds(self._zygote.socket, [b"namespace"], [second])
         os.close(second)
@@ -228,14 +228,14 @@ class _Stager:
         if not packet:
             self.is_wanted = False
             return
-        match protocol.decode(packet, protocol.Go, protocol.Fork, protocol.Keep):
+        match protocol.decode(packet, protocol.Go, protocol.ForkRequest, protocol.Keep):
             case protocol.Go():
                 with contextlib.suppress(OSError):  # it has ended, which will be noticed
                     self._zygote.socket.send(b"go")
             case protocol.Keep(number):
                 if number in self._pids:
                     self._kept.add(self._pids[number])
-            case protocol.Fork() as fork:
+            case protocol.ForkRequest() as fork:
                 spare = self._spare_for(fork.shape)
                 spare.wanted, spare.channel = fork, descriptors[0]
                 if spare.is_ready:
@@ -243,7 +243,7 @@ class _Stager:
 
     # Processes that wait, and their rooms
 
-    def _spare_for(self, shape: Shape) -> _Spare:
+    def _spare_for(self, shape: NamespaceShape) -> _Spare:
         if shape != self._shape:
             while self._spares:
                 self._drop(self._spares.popleft())
@@ -251,7 +251,7 @@ class _Stager:
         self._can_build = True
         return self._spares.popleft() if self._spares else self._make(shape)
 
-    def _make(self, shape: Shape) -> _Spare:
+    def _make(self, shape: NamespaceShape) -> _Spare:
         self._number += 1
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setsockopt(socket.SOL_SOCKET, SO_PASSCRED, 1)

@@ -31,12 +31,12 @@ from ...base import logs, settings
 from ...base.errors import AEnvError
 from ...isolation.sandbox import landlock, mounts, namespaces, protocol, seccomp, system
 from ...isolation.sandbox.confine import CONTAINER_RIGHTS
-from ...isolation.sandbox.places import ENVIRONMENT
+from ...isolation.sandbox.inside_paths import ENVIRONMENT
 from ..runtime import loader
-from . import instance, purity, rooms, waiting, warming
+from . import instance, preloaded, purity, rooms, warming
 
 _ENVIRONMENT_PATH = Path(ENVIRONMENT)
-_VIEW = mounts.View(64 << 20, 16 << 10, rooms.FOLDERS, own=True)
+_VIEW = mounts.InstanceView(64 << 20, 16 << 10, rooms.FOLDERS, own=True)
 _TWO_MORE: dict[str, int | seccomp.Switch] = {
     "setns": seccomp.INTO_ROOMS,
     "clone": seccomp.NO_NAMESPACES_BUT_PIDS,
@@ -110,13 +110,15 @@ def _shut_in(stager: socket.socket, stage: mounts.Stage, rights: tuple[int, ...]
     seccomp.install(program)
 
 
-def _load_theirs(order: dict[str, Any], kept: list[int], rights: tuple[int, ...]) -> instance.Image:
+def _load_theirs(order: dict[str, Any], kept: list[int], rights: tuple[int, ...]) -> instance.ForkImage:
     """The environment, where loading it does the same for every instance; and what it asks for besides."""
-    if layer := order["layer"]:
-        loader.add_layer(Path(layer))  # here: a `.pth` file of a package that the author chose runs code
+    if requirements := order["requirements"]:
+        loader.add_requirements(
+            Path(requirements)
+        )  # here: a `.pth` file of a package that the author chose runs code
     _compile_ahead(order["source"])
     loaded = _load_ahead(order["source"])
-    prepared = waiting.prepare(loaded) if loaded else None
+    prepared = preloaded.prepare(loaded) if loaded else None
     if loaded is None:
         sys.path.insert(0, order["source"])
     for name in order["preload"]:
@@ -125,7 +127,7 @@ def _load_theirs(order: dict[str, Any], kept: list[int], rights: tuple[int, ...]
     gc.collect()
     gc.freeze()  # or looking at it would copy every page
     gc.disable()
-    return instance.Image(
+    return instance.ForkImage(
         *(loaded, prepared, program, order["source"], order["host_network"]),
         *(tuple(kept), bool(order["preload"]), rights),
     )
@@ -154,7 +156,7 @@ def _compile_ahead(source: str) -> None:
 class _Forker:
     """The child that forks."""
 
-    def __init__(self, stager: socket.socket, image: instance.Image) -> None:
+    def __init__(self, stager: socket.socket, image: instance.ForkImage) -> None:
         self._stager = stager
         self._image = image
         self._forked: dict[int, int] = {}

@@ -8,7 +8,7 @@
     the domain into the DNS could otherwise point it at the inner network.
   * A network entry is for addresses; a name that leads there needs an entry of its own.
 
-Pure but for `is_own`, which asks the kernel. Not here: connections (`proxy.py`).
+Pure but for `is_own`, which asks the kernel. Not here: connections (`server.py`).
 """
 
 from __future__ import annotations
@@ -99,13 +99,13 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Policy:
+class EgressPolicy:
     """Where an instance may connect to."""
 
     rules: tuple[Rule, ...] = ()
 
     @classmethod
-    def parse(cls, hosts: Sequence[str]) -> Policy:
+    def parse(cls, hosts: Sequence[str]) -> EgressPolicy:
         """From "host", "*.domain", "*", "10.0.0.0/8", "::1", each also with a port: "host:443", "[::1]:80"."""
         rules = []
         for entry in hosts:

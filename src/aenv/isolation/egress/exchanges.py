@@ -1,7 +1,7 @@
 """Exchanges: what passes through the egress proxy: the head of a request, an answer, and bytes both ways.
 
 Heads are read strictly and bodies not at all. One request a connection: the answer says so. Not here: whether a
-request may pass (`proxy.py`). What goes through a tunnel is between its ends: who may reach one site of a shared
+request may pass (`server.py`). What goes through a tunnel is between its ends: who may reach one site of a shared
 front end can reach its others by TLS.
 """
 
@@ -21,11 +21,11 @@ from .destinations import Destination
 logger = logging.getLogger(__name__)
 
 
-class Relay:
+class ProxyTunnel:
     """One client and one server, connected: bytes both ways, as fast as the slower of them reads."""
 
     def __init__(
-        self, client: socket.socket, upstream: socket.socket, request: Request, idle_timeout: float
+        self, client: socket.socket, upstream: socket.socket, request: ProxyRequest, idle_timeout: float
     ) -> None:
         self._client = client
         self._upstream = upstream
@@ -167,7 +167,7 @@ async def read_head(source: socket.socket, data: bytes, limit: int) -> tuple[byt
 
 
 @dataclass(frozen=True)
-class Request:
+class ProxyRequest:
     to: Destination
     head: bytes = b""
     """What the server gets; empty for CONNECT."""
@@ -175,7 +175,7 @@ class Request:
     """Of the body; None when the body itself says where it ends."""
 
 
-def parse_request(head: bytes) -> Request:
+def parse_request(head: bytes) -> ProxyRequest:
     """What a client asks for. Refusal for whatever two readers could read in two ways."""
     first, *lines = head.decode("latin-1").split("\r\n")
     request = _REQUEST_LINE.fullmatch(first)
@@ -185,7 +185,7 @@ def parse_request(head: bytes) -> Request:
     method, target, version = request.groups()
     headers = [(field[1], field[2].strip(" \t")) for field in fields if field]
     if method == "CONNECT":
-        return Request(_destination(target))
+        return ProxyRequest(_destination(target))
     url = _URL.fullmatch(target)
     if url is None:
         raise Refusal(
@@ -199,7 +199,7 @@ def parse_request(head: bytes) -> Request:
     kept = [f"{name}: {value}" for name, value in headers if name.lower() not in dropped]
     start = f"{method} {path if path[:1] == '/' else '/' + path} {version}"
     text = "\r\n".join([start, f"Host: {host}", *kept, "Connection: close", "\r\n"])
-    return Request(to, text.encode("latin-1"), _body_length(headers, version))
+    return ProxyRequest(to, text.encode("latin-1"), _body_length(headers, version))
 
 
 def _destination(authority: str, default_port: int | None = None) -> Destination:

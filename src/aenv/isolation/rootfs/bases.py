@@ -1,6 +1,6 @@
 """Bases that others keep, and what they give: the host's own system stands for them, and must give the same.
 
-Not here: the layers of the host's own system (`host.py`, `packages.py`, `folders.py`).
+Not here: the layers of the host's own system (`host_rootfs.py`, `host_packages.py`, `host_folders.py`).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...base.errors import StartFailed
-from . import store
+from . import folder_cache
+from .build_steps import BuildState, BuildSteps
 from .copying import Item, Owner
 from .dockerfile import Instruction
-from .host import Entry, write
+from .host_rootfs import HostEntry, write
 from .images import OnLine
+from .merged_view import MergedView
 from .references import canonical
-from .steps import State, Steps
-from .view import View
 
 # Bases whose programs a usual host has, also as others keep them, "team/ubuntu-24-04"; whoever needs the very
 # image loads it.
@@ -61,7 +61,7 @@ def base(reference: str) -> Base | None:
     return Base(reference, tuple(programs.items()), tuple(links.items()), folder, is_terminal)
 
 
-async def provide(wanted: Base, state: State, steps: Steps, on_line: OnLine) -> None:
+async def provide(wanted: Base, state: BuildState, steps: BuildSteps, on_line: OnLine) -> None:
     """Add what a base gives and the root below lacks. StartFailed names the packages to install on the host."""
     lacking = sorted({package for program, package in wanted.programs if not _has(state, program)})
     is_host = "/usr" in state.root.system
@@ -78,11 +78,13 @@ async def provide(wanted: Base, state: State, steps: Steps, on_line: OnLine) -> 
         await asyncio.to_thread(_link, links, state, steps.home)
     if wanted.folder != "/":
         state.folder = wanted.folder
-        if not View(state.root).is_folder(wanted.folder):
+        if not MergedView(state.root).is_folder(wanted.folder):
             await steps.put(state, [Item(wanted.folder)], Owner())
 
 
-async def _install(wanted: Base, packages: list[str], state: State, steps: Steps, on_line: OnLine) -> None:
+async def _install(
+    wanted: Base, packages: list[str], state: BuildState, steps: BuildSteps, on_line: OnLine
+) -> None:
     words = " ".join(packages)
     script = f"apt-get update -q && apt-get install -q -y --no-install-recommends {words}"
     arguments = dict(state.arguments)
@@ -98,31 +100,33 @@ async def _install(wanted: Base, packages: list[str], state: State, steps: Steps
         state.arguments = arguments
 
 
-def _missing_links(wanted: Base, state: State) -> dict[str, str]:
+def _missing_links(wanted: Base, state: BuildState) -> dict[str, str]:
     """The links that are not there, with the paths that they are to lead to."""
     found = ((name, _has(state, program)) for name, program in wanted.links if not _has(state, name))
     return {name: place for name, place in found if place}
 
 
-def _link(links: dict[str, str], state: State, home: Path) -> None:
+def _link(links: dict[str, str], state: BuildState, home: Path) -> None:
     """Lay the links over the root, in a layer of their own."""
     tree = "/usr" if "/usr" in state.root.system else ""
     within = "local/bin" if tree else "usr/local/bin"
-    place = store.place(home) / f"links-{store.digest([within, *map(str, sorted(links.items()))])[:32]}"
-    if not store.use(place):
-        with store.new(place) as folder:
-            write(folder, {f"{within}/{name}": Entry(0o777, target) for name, target in links.items()})
-        store.use(place)
+    place = (
+        folder_cache.place(home) / f"links-{folder_cache.digest([within, *map(str, sorted(links.items()))])[:32]}"
+    )
+    if not folder_cache.use(place):
+        with folder_cache.new(place) as folder:
+            write(folder, {f"{within}/{name}": HostEntry(0o777, target) for name, target in links.items()})
+        folder_cache.use(place)
     root = state.root
     if tree:
         state.root = replace(root, system={**root.system, tree: (place, *root.system[tree])})
     else:
         state.root = replace(root, layers=(place, *root.layers))
-    state.key = store.digest([state.key, place.name])
+    state.key = folder_cache.digest([state.key, place.name])
 
 
-def _has(state: State, program: str) -> str:
+def _has(state: BuildState, program: str) -> str:
     """Where a program is in the root; empty when it is nowhere."""
-    view = View(state.root)
+    view = MergedView(state.root)
     paths = (f"{folder}/{program}" for folder in _PATH)
     return next((path for path in paths if (found := view.find(view.resolve(path))) and found.is_file()), "")

@@ -1,4 +1,4 @@
-"""COPY and ADD: which files go where, as tars for `unpack.py`: one for each tree of the root.
+"""COPY and ADD: which files go where, as tars for `unpack_program.py`: one for each tree of the root.
 
 One for each, because nothing that is unpacked into a tree, whatever links are in it, may reach another.
 """
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ..sandbox.root import Root
-from .view import View
+from ..sandbox.rootfs import Rootfs
+from .merged_view import MergedView
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Owner:
     mode: int | None = None
 
 
-def chosen(view: View, pattern: str, is_ignored: Callable[[str], bool]) -> list[str]:
+def chosen(view: MergedView, pattern: str, is_ignored: Callable[[str], bool]) -> list[str]:
     """The resolved paths that a source of COPY means."""
     found = ["/"]
     for part in pattern.split("/"):
@@ -59,7 +59,7 @@ def chosen(view: View, pattern: str, is_ignored: Callable[[str], bool]) -> list[
     return [path for path in paths if view.find(path) and (path == "/" or not is_ignored(path))]
 
 
-def items(view: View, paths: list[str], target: str, is_ignored: Callable[[str], bool]) -> Iterator[Item]:
+def items(view: MergedView, paths: list[str], target: str, is_ignored: Callable[[str], bool]) -> Iterator[Item]:
     """What is copied: files into the folder `target/`, or as `target`; of folders, what is in them."""
     for path in paths:
         place = view.find(path)
@@ -74,13 +74,13 @@ def items(view: View, paths: list[str], target: str, is_ignored: Callable[[str],
                 yield Item(posixpath.join(target, posixpath.relpath(inner, path)), found)
 
 
-def pack(wanted: Sequence[Item], root: Root, owner: Owner, new_file: Callable[[], IO[bytes]]) -> Packed:
+def pack(wanted: Sequence[Item], root: Rootfs, owner: Owner, new_file: Callable[[], IO[bytes]]) -> PackedFiles:
     """Write tars that bring `wanted` into `root`, each into a new file."""
     return _Packing(root, owner, new_file).pack(wanted)
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedFiles:
     """What `pack` has written."""
 
     tars: dict[str, IO[bytes]]
@@ -89,7 +89,7 @@ class Packed:
     """Of all that matters in them."""
 
 
-def tree_path(root: Root, path: str) -> tuple[str, str]:
+def tree_path(root: Rootfs, path: str) -> tuple[str, str]:
     """The tree that a resolved path belongs to, and where in it: ("usr", "bin"), or ("root", "etc/hosts")."""
     for target in root.system:
         if f"{path}/".startswith(f"{target}/"):
@@ -98,21 +98,21 @@ def tree_path(root: Root, path: str) -> tuple[str, str]:
 
 
 class _Packing:
-    def __init__(self, root: Root, owner: Owner, new_file: Callable[[], IO[bytes]]) -> None:
-        self._view, self._root, self._owner = View(root), root, owner
+    def __init__(self, root: Rootfs, owner: Owner, new_file: Callable[[], IO[bytes]]) -> None:
+        self._view, self._root, self._owner = MergedView(root), root, owner
         self._new_file = new_file
         self._files: dict[str, IO[bytes]] = {}
         self._tars: dict[str, tarfile.TarFile] = {}
         self._folders: set[str] = set()
         self._digest = hashlib.sha256()
 
-    def pack(self, wanted: Sequence[Item]) -> Packed:
+    def pack(self, wanted: Sequence[Item]) -> PackedFiles:
         for item in wanted:
             self._add(item, item.source.lstat() if item.source else None)
         for tree, tar in self._tars.items():
             tar.close()
             self._files[tree].seek(0)
-        return Packed(self._files, self._digest.hexdigest())
+        return PackedFiles(self._files, self._digest.hexdigest())
 
     def _add(self, item: Item, status: os.stat_result | None) -> None:
         if (status is None and item.text is None) or (status and stat.S_ISDIR(status.st_mode)):

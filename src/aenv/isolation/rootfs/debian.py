@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...base.errors import StartFailed
-from ..sandbox.run import take_rights
-from . import store
-from .host import Entry, copied, os_release, write
+from ..sandbox.build_run import take_rights
+from . import folder_cache
+from .host_rootfs import HostEntry, copied, os_release, write
 from .images import OnLine, run_program
 
 _PROGRAMS = ("mmdebstrap", "debootstrap")
@@ -25,14 +25,14 @@ _FORM = "2"  # another one when a base is made in another way
 _INCLUDED = "ca-certificates"
 _BUNDLE = "etc/ssl/certs/ca-certificates.crt"
 _LONGEST = 1800.0  # seconds
-_SETTINGS = 'APT::Sandbox::User "root";\n'  # as in `packages.py`
+_SETTINGS = 'APT::Sandbox::User "root";\n'  # as in `host_packages.py`
 _NO_SERVERS = "usr/sbin/policy-rc.d"
 _PASSWORD = re.compile(r"://[^/\s]*@")
 _LINE = re.compile(r"deb\s+(?:\[[^]]*\]\s+)?(\S+)\s+(\S+)\s+(.+)")
 
 
 @dataclass(frozen=True)
-class Source:
+class PackageSource:
     """Where packages of a suite come from."""
 
     mirror: str
@@ -53,11 +53,11 @@ async def debian(home: Path, on_line: OnLine, host: Path = Path("/")) -> tuple[P
     if program is None or main is None or os.geteuid() != 0:
         return None
     words = f"{said.get('NAME', 'Linux')} {said.get('VERSION_ID', suite)}, made by {program}"
-    place = store.place(home) / f"base-{store.digest([_FORM, *map(str, sources)])[:32]}"
-    async with store.locked(place):
-        if not store.use(place):
+    place = folder_cache.place(home) / f"base-{folder_cache.digest([_FORM, *map(str, sources)])[:32]}"
+    async with folder_cache.locked(place):
+        if not folder_cache.use(place):
             on_line(f"making a base with {program} from {main.mirror} ({suite}), once; it takes some minutes")
-            with store.new(place) as work:
+            with folder_cache.new(place) as work:
                 root = work / "root"
                 try:
                     async with asyncio.timeout(_LONGEST):
@@ -65,27 +65,27 @@ async def debian(home: Path, on_line: OnLine, host: Path = Path("/")) -> tuple[P
                 except TimeoutError:
                     raise StartFailed(f"{program} did not end within {_LONGEST / 60:g} minutes") from None
                 await asyncio.to_thread(_dress, root, sources)
-            store.use(place)
+            folder_cache.use(place)
     return place / "root", words
 
 
 def certificates_layer(home: Path, host: Path = Path("/")) -> Path:
     """A layer with the authorities that the host trusts: behind a proxy that reads TLS, builds need that one."""
-    entries: dict[str, Entry] = {}
+    entries: dict[str, HostEntry] = {}
     own = sorted((host / "usr/local/share/ca-certificates").glob("**/*.crt"))
     for path in (host / _BUNDLE, *own):
         if path.is_file():
             entries.update(copied(path, str(path.relative_to(host))))
     parts = (f"{path} {entry.mode:o} {entry.content!r}" for path, entry in sorted(entries.items()))
-    place = store.place(home) / f"certificates-{store.digest(parts)[:32]}"
-    if not store.use(place):
-        with store.new(place) as folder:
+    place = folder_cache.place(home) / f"certificates-{folder_cache.digest(parts)[:32]}"
+    if not folder_cache.use(place):
+        with folder_cache.new(place) as folder:
             write(folder, entries)
-        store.use(place)
+        folder_cache.use(place)
     return place
 
 
-def _command(program: str, source: Source, root: Path) -> list[str]:
+def _command(program: str, source: PackageSource, root: Path) -> list[str]:
     # In namespaces of its own: what it mounts and starts goes with it, also when it is killed.
     apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"]
     if program == "mmdebstrap":
@@ -95,13 +95,13 @@ def _command(program: str, source: Source, root: Path) -> list[str]:
     return [*apart, program, *options, source.suite, str(root), source.mirror]
 
 
-def _dress(root: Path, sources: list[Source]) -> None:
+def _dress(root: Path, sources: list[PackageSource]) -> None:
     """Make it a base as an image is one: no devices, no borrowed rights, nothing that says where it was made."""
     for folder in ("dev", "proc", "sys", "run", "tmp", "var/cache/apt/archives", "var/lib/apt/lists", "var/log"):
         for path in (root / folder).iterdir() if (root / folder).is_dir() else ():
-            store.remove(path)
+            folder_cache.remove(path)
     for path in (root / "etc/apt/sources.list.d").glob("*") if (root / "etc/apt").is_dir() else ():
-        store.remove(path)
+        folder_cache.remove(path)
     lines = [f"deb {source.mirror} {source.suite} {source.components}\n" for source in sources]
     files = {
         "etc/apt/sources.list": "".join(lines),
@@ -116,7 +116,7 @@ def _dress(root: Path, sources: list[Source]) -> None:
     }
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        store.remove(root / name)
+        folder_cache.remove(root / name)
         (root / name).write_text(text)
         (root / name).chmod(0o755 if name == _NO_SERVERS else 0o644)
     (root / "var/lib/apt/lists/partial").mkdir(parents=True, exist_ok=True)
@@ -124,13 +124,13 @@ def _dress(root: Path, sources: list[Source]) -> None:
     take_rights([root])
 
 
-def _sources(host: Path) -> Iterator[Source]:
+def _sources(host: Path) -> Iterator[PackageSource]:
     """What the host's apt reads, in both of its forms; none with a password."""
     folder = host / "etc/apt"
     for path in (folder / "sources.list", *sorted((folder / "sources.list.d").glob("*.list"))):
         for line in _text(path).splitlines():
             if (match := _LINE.match(line.strip())) and not _PASSWORD.search(match[1]):
-                yield Source(match[1], match[2], match[3].partition("#")[0].strip())
+                yield PackageSource(match[1], match[2], match[3].partition("#")[0].strip())
     for path in sorted((folder / "sources.list.d").glob("*.sources")):
         for block in re.split(r"\n\s*\n", _text(path)):
             fields = dict(re.findall(r"^([\w-]+):[ \t]*(.*)$", block, re.MULTILINE))
@@ -138,7 +138,7 @@ def _sources(host: Path) -> Iterator[Source]:
                 continue
             for mirror in fields.get("URIs", "").split():
                 for suite in fields.get("Suites", "").split() if not _PASSWORD.search(mirror) else ():
-                    yield Source(mirror, suite, fields.get("Components", ""))
+                    yield PackageSource(mirror, suite, fields.get("Components", ""))
 
 
 def _text(path: Path) -> str:

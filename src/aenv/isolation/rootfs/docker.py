@@ -1,6 +1,6 @@
 """Dockerfiles built by Docker, where its daemon answers; what it has built is kept among the images here.
 
-Not here: doing a Dockerfile without Docker (`build.py`).
+Not here: doing a Dockerfile without Docker (`dockerfile_build.py`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..sandbox import system
-from . import store
-from .images import Image, Images, OnLine, run_program
+from . import folder_cache
+from .images import Images, LocalImage, OnLine, run_program
 
 _ANSWERS = 5.0  # seconds in which a daemon must do so
-_NAME = "aenv.invalid/second"  # of no registry, so that nobody can publish an image with such a name
+_NAME = "aenv.invalid/sidecar"  # of no registry, so that nobody can publish an image with such a name
 
 
 class Docker:
@@ -30,7 +30,7 @@ class Docker:
         self._images = images
         self._network = network
 
-    async def built(self, dockerfile: Path, on_line: OnLine) -> Image | None:
+    async def built(self, dockerfile: Path, on_line: OnLine) -> LocalImage | None:
         """The image of a Dockerfile and the folder it lies in, built unless it is here; None without a daemon.
 
         StartFailed with the last lines of the build when it fails. Docker itself keeps no name of it.
@@ -41,7 +41,7 @@ class Docker:
             return image
         if not await _answers():
             return None
-        with store.scratch(self._images.place) as work:
+        with folder_cache.scratch(self._images.place) as work:
             saved = work / "image.tar"
             await _docker(_build(dockerfile, name, network=self._network), on_line)
             try:
@@ -89,7 +89,7 @@ async def _answers() -> bool:
 def _key(dockerfile: Path, network: bool) -> str:
     """Changes with the Dockerfile and with whatever is in its folder."""
     parts = [str(network), dockerfile.name]
-    return store.digest([*parts, *_content(dockerfile.parent, "")])
+    return folder_cache.digest([*parts, *_content(dockerfile.parent, "")])
 
 
 def _content(folder: Path, above: str) -> Iterator[str]:

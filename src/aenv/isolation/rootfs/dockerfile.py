@@ -1,6 +1,6 @@
 """Dockerfiles: their text becomes instructions. Pure: nothing is read, run or looked up.
 
-Not here: what the instructions do (`build.py`).
+Not here: what the instructions do (`dockerfile_build.py`).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Stage:
+class BuildStage:
     """FROM, and what follows it."""
 
     origin: Instruction
@@ -108,7 +108,7 @@ class Stage:
 class Dockerfile:
     arguments: tuple[Instruction, ...]
     """The ARGs above the first FROM."""
-    stages: tuple[Stage, ...]
+    stages: tuple[BuildStage, ...]
 
 
 def parse(text: str) -> Dockerfile:
@@ -116,13 +116,13 @@ def parse(text: str) -> Dockerfile:
     if not _is_text(text):
         raise InvalidRequest("the Dockerfile is not text: it has characters that no path can have")
     arguments: list[Instruction] = []
-    stages: list[Stage] = []
+    stages: list[BuildStage] = []
     for instruction in _instructions(text):
         if instruction.name == "FROM":
             match = _FROM.match(instruction.text)
             if not match:
                 raise instruction.error("FROM must be FROM IMAGE, or FROM IMAGE AS NAME")
-            stages.append(Stage(instruction, match[1], (match[2] or "").lower()))
+            stages.append(BuildStage(instruction, match[1], (match[2] or "").lower()))
         elif stages:
             stages[-1].instructions.append(instruction)
         elif instruction.name == "ARG":

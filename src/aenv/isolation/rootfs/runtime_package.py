@@ -9,8 +9,8 @@ from __future__ import annotations
 from importlib import metadata
 from pathlib import Path
 
-from . import store
-from .host import Entry, write
+from . import folder_cache
+from .host_rootfs import HostEntry, write
 
 FOLDER = "/opt/aenv"
 """Where it is told, for PYTHONPATH."""
@@ -23,10 +23,10 @@ def runtime_layer(home: Path) -> Path:
     """A layer for above the skeleton."""
     version = metadata.version(_NAME)
     told = f"Metadata-Version: 2.1\nName: {_NAME}\nVersion: {version}\n"
-    place = store.place(home) / f"runtime-{store.digest([told])[:32]}"
-    if not store.use(place):
-        with store.new(place) as folder:
+    place = folder_cache.place(home) / f"runtime-{folder_cache.digest([told])[:32]}"
+    if not folder_cache.use(place):
+        with folder_cache.new(place) as folder:
             path = f"{FOLDER.lstrip('/')}/{_NAME}-{version}.dist-info/METADATA"
-            write(folder, {path: Entry(0o644, told.encode())})
-        store.use(place)
+            write(folder, {path: HostEntry(0o644, told.encode())})
+        folder_cache.use(place)
     return place

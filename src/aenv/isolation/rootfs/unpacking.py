@@ -1,4 +1,4 @@
-"""Starting the program that unpacks tars (`unpack.py`), and what it says."""
+"""Starting the program that unpacks tars (`unpack_program.py`), and what it says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...base.errors import InvalidRequest, StartFailed, TooLarge
 
 
 @dataclass(frozen=True)
-class Limits:
+class UnpackLimits:
     """How much may be unpacked at once."""
 
     most_bytes: int = 20 << 30
@@ -39,7 +39,7 @@ async def unpack(
     target: Path,
     *,
     what: str,
-    limits: Limits,
+    limits: UnpackLimits,
     whiteouts: bool = False,
 ) -> int:
     """Unpack into `target`, one over the other; the number of devices left out.
@@ -60,7 +60,7 @@ async def unpack(
     return int(said["skipped"])
 
 
-async def _run(tars: Sequence[Tar], folder: int, limits: Limits, whiteouts: bool) -> dict[str, str]:
+async def _run(tars: Sequence[Tar], folder: int, limits: UnpackLimits, whiteouts: bool) -> dict[str, str]:
     descriptors = [tar.file.fileno() for tar in tars]
     task = {
         "target": folder,
@@ -70,7 +70,7 @@ async def _run(tars: Sequence[Tar], folder: int, limits: Limits, whiteouts: bool
         "most_files": limits.most_files,
     }
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "aenv.isolation.rootfs.unpack", json.dumps(task)),
+        *(sys.executable, "-P", "-m", "aenv.isolation.rootfs.unpack_program", json.dumps(task)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

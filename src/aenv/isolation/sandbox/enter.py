@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from . import seccomp, system
 from .confine import confine
-from .places import OOM_SCORE, VARIABLES
+from .inside_paths import OOM_SCORE, VARIABLES
 
 _MAX_VARIABLES_BYTES = 4 << 20
 _NAMESPACES = {

@@ -13,9 +13,9 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from . import kept, system
+from . import lasting_folders, system
 from .namespaces import UserNamespace
-from .root import Root
+from .rootfs import Rootfs
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_LINKS = {
@@ -74,7 +74,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class View:
+class InstanceView:
     """How one instance's root differs from another's on the same stage."""
 
     storage_bytes: int
@@ -91,7 +91,7 @@ class View:
 
 
 def make_stage(
-    root: Root, binds: Sequence[Bind], *, shown_to: UserNamespace | None, masked: Sequence[str] = ()
+    root: Rootfs, binds: Sequence[Bind], *, shown_to: UserNamespace | None, masked: Sequence[str] = ()
 ) -> Stage:
     """Make the stage, and make it this process's root. To be called in a mount namespace of its own.
 
@@ -148,7 +148,7 @@ def system_folders() -> list[str]:
     return [path for path in _SYSTEM if os.path.isdir(path) and not os.path.islink(path)]
 
 
-def set_up_root(stage: Stage, view: View, processes: str = "") -> None:
+def set_up_root(stage: Stage, view: InstanceView, processes: str = "") -> None:
     """Make an instance's root and change to it; nothing of the stage stays in reach.
 
     To be called in a mount namespace of its own. Its /proc shows the pid namespace of the caller, or the one whose
@@ -165,7 +165,7 @@ def set_up_root(stage: Stage, view: View, processes: str = "") -> None:
         _make_folder(path)
 
 
-def _build_root(stage: Stage, view: View) -> None:
+def _build_root(stage: Stage, view: InstanceView) -> None:
     system.mount("storage", _NEW, "tmpfs", _SAFE, f"mode=755,size={view.storage_bytes},nr_inodes={view.inodes}")
     os.mkdir(_ROOT)
     _mount_overlay("/", stage.layers, _ROOT, view)
@@ -200,15 +200,15 @@ def _make_folder(path: str) -> None:
     os.mkdir(path)
 
 
-def _mount_overlay(target: str, layers: tuple[str, ...], on: str, view: View) -> None:
-    kept = view.uppers.get(target)
-    if kept is None:
+def _mount_overlay(target: str, layers: tuple[str, ...], on: str, view: InstanceView) -> None:
+    upper_and_work = view.uppers.get(target)
+    if upper_and_work is None:
         place = f"{_NEW}/{target.replace('/', '_')}"
-        kept = f"{place}/upper", f"{place}/work"
+        upper_and_work = f"{place}/upper", f"{place}/work"
         os.mkdir(place)
-        os.mkdir(kept[0])
-        os.mkdir(kept[1])
-    options = f"userxattr,upperdir={kept[0]},workdir={kept[1]},lowerdir={':'.join(layers)}"
+        os.mkdir(upper_and_work[0])
+        os.mkdir(upper_and_work[1])
+    options = f"userxattr,upperdir={upper_and_work[0]},workdir={upper_and_work[1]},lowerdir={':'.join(layers)}"
     system.mount("overlay", on, "overlay", _SAFE, options)
 
 
@@ -235,7 +235,7 @@ def _mount_proc(stage: Stage, processes: str) -> None:
 # The stage
 
 
-def _plan(root: Root, binds: Sequence[Bind]) -> list[Bind]:
+def _plan(root: Rootfs, binds: Sequence[Bind]) -> list[Bind]:
     """Where on the stage which folder of the host goes."""
     plan = [Bind(str(folder), f"/layers/{number}") for number, folder in enumerate(root.layers)]
     for target, folders in root.system.items():
@@ -260,7 +260,7 @@ def _host_folder(source: str, target: str) -> Bind:
 
 def _open(bind: Bind, shown_to: UserNamespace | None) -> int:
     if shown_to and bind.is_kept:
-        tree = kept.opened(bind.source, shown_to.owner)
+        tree = lasting_folders.opened(bind.source, shown_to.owner)
     else:
         tree = system.open_tree(bind.source, recursive=True)
     attributes = system.MOUNT_ATTR_NOSUID | system.MOUNT_ATTR_NODEV

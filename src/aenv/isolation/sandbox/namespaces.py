@@ -20,7 +20,7 @@ ID_COUNT = 65536
 _FIRST_RANGE = 0x7000  # ranges of ids that no account is in; each user namespace has one of its own
 _RANGES = 0x0FFF
 KEPT = (_FIRST_RANGE + _RANGES) * ID_COUNT
-"""The first of the ids that kept files have on the disk; a range that no user namespace gets. See `kept.py`."""
+"""The first of the ids that lasting files have on the disk, which no user namespace gets: `lasting_folders.py`."""
 _TCP_BUFFERS = "4096 16384 262144"  # bytes of a socket: at least, at first, at most
 
 
@@ -124,7 +124,7 @@ def bring_up_loopback() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         up = struct.pack("16sh14x", b"lo", 1 | 64)  # IFF_UP, IFF_RUNNING
         fcntl.ioctl(sock, 0x8914, up)  # SIOCSIFFLAGS
-    # Buffers of TCP count little where a limit of memory does not hold them all: see `cgroups/files.py`.
+    # Buffers of TCP count little where a limit of memory does not hold them all: see `cgroups/control_files.py`.
     for file in ("tcp_rmem", "tcp_wmem"):
         with contextlib.suppress(OSError):  # where /proc is covered
             _write(f"/proc/sys/net/ipv4/{file}", _TCP_BUFFERS)

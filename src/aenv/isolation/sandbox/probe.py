@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...base.errors import StartFailed
-from ..cgroups import hierarchies
-from . import attempts, landlock, moves, volumes
-from .reasons import explain, spell
+from ..cgroups import mounted
+from . import cgroup_moves, landlock, selftest, volumes
+from .refusals import explain, spell
 
 OLDEST = (5, 11)  # overlay in a user namespace
 _NEEDED = ("user", "mount", "pid", "network", "ipc", "uts", "tmpfs", "overlay", "proc")
@@ -65,7 +65,7 @@ def missing_isolation() -> str | None:
     # An attempt that ended early proves nothing.
     untried = [spell(step) for step in _NEEDED if step not in tried]
     return (
-        f"could not try {', '.join(untried)}; see: python -m aenv.isolation.sandbox.attempts" if untried else None
+        f"could not try {', '.join(untried)}; see: python -m aenv.isolation.sandbox.selftest" if untried else None
     )
 
 
@@ -82,7 +82,7 @@ def _by_fork() -> tuple[tuple[str, int], ...]:
     if child == 0:
         try:
             signal.set_wakeup_fd(-1)  # or signals of the child would wake the parent's loop
-            lines = "".join(f"{step} {error}\n" for step, error in attempts.attempted())
+            lines = "".join(f"{step} {error}\n" for step, error in selftest.attempted())
             os.write(sink, lines.encode())
         finally:
             os._exit(0)
@@ -97,7 +97,7 @@ def _by_fork() -> tuple[tuple[str, int], ...]:
 def _by_program() -> tuple[tuple[str, int], ...]:
     # Without site-packages, which cost more than the attempts, and with nothing from the environment.
     sources = str(Path(__file__).resolve().parents[3])
-    code = f"import sys; sys.path[:0] = [{sources!r}]; from aenv.isolation.sandbox.attempts import main; main()"
+    code = f"import sys; sys.path[:0] = [{sources!r}]; from aenv.isolation.sandbox.selftest import main; main()"
     command = [sys.executable, "-I", "-S", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT)
     if done.returncode:
@@ -163,7 +163,7 @@ def _pidfd() -> Check:
 
 
 def _cgroups() -> Iterator[Check]:
-    places = hierarchies.look("aenv")
+    places = mounted.look("aenv")
     for place in places.enforcing:
         for controller in place.controllers:
             yield Check(f"cgroup {controller}", True, f"version {place.version}, {place.base}")
@@ -175,10 +175,10 @@ def _cgroups() -> Iterator[Check]:
 
 
 def _favoured() -> Check:
-    if moves.is_favoured():
+    if cgroup_moves.is_favoured():
         return Check("favordynmods", True, "moves between cgroups are fast")
     found = "off: a create can wait some milliseconds for its limits"
-    return Check("favordynmods", None, found, f"as root: {moves.command()}")
+    return Check("favordynmods", None, found, f"as root: {cgroup_moves.command()}")
 
 
 def _programs() -> Iterator[Check]:
@@ -191,7 +191,7 @@ def _programs() -> Iterator[Check]:
     yield (
         Check("uv", True, str(beside))
         if os.access(beside, os.X_OK)
-        else _program(("uv",), "builds the layers of requirements", "pip install uv", is_needed=True)
+        else _program(("uv",), "installs requirements", "pip install uv", is_needed=True)
     )
     has_redis = importlib.util.find_spec("redis") is not None
     fix = "" if has_redis else "pip install 'redis>=5.2'"

@@ -98,7 +98,7 @@ class Keep:
 
 
 @dataclass(frozen=True)
-class Shape:
+class NamespaceShape:
     """What must be known to build an instance's namespaces, before it is forked."""
 
     storage_bytes: int
@@ -107,12 +107,12 @@ class Shape:
     """Where the unchanged root is shown once more; nowhere when empty."""
     egress_port: int
     """Where programs inside find a proxy; 0 for none."""
-    second_socket: str
-    """Where the first part of an instance finds the second; empty for none."""
+    sidecar_socket: str
+    """Where the main part of an instance finds its sidecar; empty for none."""
 
 
 @dataclass(frozen=True)
-class Fork(Shape):
+class ForkRequest(NamespaceShape):
     """Make an instance. Comes with its end of the channel."""
 
     number: int
@@ -120,8 +120,10 @@ class Fork(Shape):
     keep_history: bool
 
     @property
-    def shape(self) -> Shape:
-        return Shape(self.storage_bytes, self.inodes, self.original, self.egress_port, self.second_socket)
+    def shape(self) -> NamespaceShape:
+        return NamespaceShape(
+            self.storage_bytes, self.inodes, self.original, self.egress_port, self.sidecar_socket
+        )
 
 
 # Zygote ⇄ stager

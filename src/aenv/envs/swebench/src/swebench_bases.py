@@ -1,6 +1,6 @@
 """Base trees: the repository as it was before the solution, from a git mirror or from a release.
 
-The tree of a Docker image is in the second part; `swebench_workplace.py` brings it here.
+The tree of a Docker image is in the sidecar; `swebench_workplace.py` brings it here.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from swebench_records import BadRecord, Record
 from swebench_runs import Place
 from swebench_sources import records
 
-from aenv import Context, NotJudged, SecondPart, ToolError
+from aenv import Context, NotJudged, Sidecar, ToolError
 
 BASES = ("docker", "git", "sdist")
 _CONDA = "/opt/miniconda3/envs/testbed"
@@ -196,10 +196,10 @@ class Bench:
         if self._is_prepared or self._image not in ("", record.image):
             raise ToolError(f"{record.id!r} cannot be judged in an instance of another image")
         self._image = record.image
-        second, conda = self.second(), self.variable("SWEBENCH_CONDA", _CONDA)
-        await workplace.fetch(second, workplace.TREE, work / "base")
+        sidecar, conda = self.sidecar(), self.variable("SWEBENCH_CONDA", _CONDA)
+        await workplace.fetch(sidecar, workplace.TREE, work / "base")
         # Its packages know their own place, and the tree's: both lie here where they lie in the image.
-        await workplace.fetch(second, conda, Path(conda))
+        await workplace.fetch(sidecar, conda, Path(conda))
         python = Path(conda) / "bin" / "python"
         variant, tree = f"docker {record.image}", Path(workplace.TREE)
         # Images link to interpreters elsewhere at times; ours is no secret.
@@ -216,50 +216,50 @@ class Bench:
             "use Linux 5.19 or later, or accept that with SWEBENCH_UNCONFINED=1"
         )
 
-    def second(self) -> SecondPart:
-        if self._context.second is None:
+    def sidecar(self) -> Sidecar:
+        if self._context.sidecar is None:
             raise ToolError(
-                "this instance has no second part for the agent to work in; create it with the native engine, "
+                "this instance has no sidecar for the agent to work in; create it with the native engine, "
                 "and for SWEBENCH_BASE=docker name the image with 'datasource'"
             )
-        return self._context.second
+        return self._context.sidecar
 
-    async def workplace(self) -> SecondPart:
-        """The second part, with the tree in it."""
-        second, record = self.second(), self.record()
+    async def workplace(self) -> Sidecar:
+        """The sidecar, with the tree in it."""
+        sidecar, record = self.sidecar(), self.record()
         async with self._working:
             if not self._is_prepared:
                 place = await self.place(record)
                 self._digests = await asyncio.to_thread(workplace.digests, place.base)
-                await workplace.send(second, place.base, workplace.TREE, leave_out=".git")
-                self._variables = await self._python_for_agent(second, place)
-                await workplace.begin(second)
+                await workplace.send(sidecar, place.base, workplace.TREE, leave_out=".git")
+                self._variables = await self._python_for_agent(sidecar, place)
+                await workplace.begin(sidecar)
                 self._is_prepared = True
-        return second
+        return sidecar
 
-    async def _python_for_agent(self, second: SecondPart, place: Place) -> dict[str, str]:
+    async def _python_for_agent(self, sidecar: Sidecar, place: Place) -> dict[str, str]:
         """The variables of the agent's commands: a Python that finds what the tests need."""
         if place.packages is None or place.interpreter is None:
             return {"PATH": f"{self.variable('SWEBENCH_CONDA', _CONDA)}/bin:{_PATH}"}
         name = f"python{place.interpreter.minor}"
         packages = f"{workplace.VENV}/lib/{name}/site-packages"
-        await workplace.send(second, place.packages, packages)
+        await workplace.send(sidecar, place.packages, packages)
         if place.ready:
-            await workplace.send(second, place.ready, f"{workplace.VENV}/ready")
-            await second.write_file(f"{packages}/ready.pth", f"{workplace.VENV}/ready\n")
+            await workplace.send(sidecar, place.ready, f"{workplace.VENV}/ready")
+            await sidecar.write_file(f"{packages}/ready.pth", f"{workplace.VENV}/ready\n")
         root = sites.source_root(place.base)
-        await second.write_file(f"{packages}/testbed.pth", f"{workplace.TREE}/{root}\n")
+        await sidecar.write_file(f"{packages}/testbed.pth", f"{workplace.TREE}/{root}\n")
         base = str(place.interpreter.path)
-        if (await second.exec([base, "-c", "import sys"], timeout=60)).exit_code:
-            # Not in the second part's view: a copy of it.
-            await workplace.send(second, place.interpreter.prefix, workplace.PYTHON)
+        if (await sidecar.exec([base, "-c", "import sys"], timeout=60)).exit_code:
+            # Not in the sidecar's view: a copy of it.
+            await workplace.send(sidecar, place.interpreter.prefix, workplace.PYTHON)
             base = f"{workplace.PYTHON}/{place.interpreter.path.relative_to(place.interpreter.prefix)}"
         home = PurePosixPath(base).parent
-        await second.write_file(
+        await sidecar.write_file(
             f"{workplace.VENV}/pyvenv.cfg", f"home = {home}\ninclude-system-site-packages = false\n"
         )
         links = " && ".join(f"ln -s {base} {workplace.VENV}/bin/{link}" for link in ("python", "python3"))
-        await workplace.run(second, f"mkdir -p {workplace.VENV}/bin && rm -f {workplace.VENV}/bin/* && {links}")
+        await workplace.run(sidecar, f"mkdir -p {workplace.VENV}/bin && rm -f {workplace.VENV}/bin/* && {links}")
         return {"PATH": f"{workplace.VENV}/bin:{_PATH}", "VIRTUAL_ENV": workplace.VENV}
 
     @property
@@ -272,7 +272,7 @@ class Bench:
         if not self._is_prepared:
             return "", []
         place = await self.place(self.record())
-        return await workplace.changes(self.second(), place.base, self._digests)
+        return await workplace.changes(self.sidecar(), place.base, self._digests)
 
     async def grade(self, record: Record, patch: str, timeout: float) -> Grade:
         """The verdict on a patch, one after another. A caller who gives up ends it."""

@@ -1,4 +1,4 @@
-"""SWE-bench: an agent repairs a repository in the second part; the first part judges its patch, out of its reach.
+"""SWE-bench: an agent repairs a repository in the sidecar; the main part judges its patch, out of its reach.
 
 Here are the tools, the functions for trainers and the reward. What they share is in `swebench_bench.py`.
 """
@@ -41,11 +41,11 @@ async def bash(command: str, bench: Own, timeout: float = 120) -> dict[str, Any]
         timeout: Seconds after which it is ended; its returncode is 124 then.
     """
     _check_timeout(timeout)
-    second = await bench.workplace()
+    sidecar = await bench.workplace()
     # An image may have no bash; which shell it has is its own matter. Errors stand where they were printed.
     shell = 'if [ -x /bin/bash ]; then exec /bin/bash -c "$0"; else exec /bin/sh -c "$0"; fi'
     words = ["/bin/sh", "-c", f"exec 2>&1; {shell}", command]
-    done = await second.exec(words, timeout=timeout, folder=TREE, variables=bench.variables)
+    done = await sidecar.exec(words, timeout=timeout, folder=TREE, variables=bench.variables)
     output = done.stdout + done.stderr
     if len(output) > _MOST_OUTPUT:
         half = _MOST_OUTPUT // 2
@@ -65,8 +65,8 @@ async def view(path: str, bench: Own, start: int = 1, end: int = 0) -> str:
     """
     if start < 1 or (end and end < start):
         raise ToolError(f"there are no lines {start} to {end}; 'start' counts from 1, and 'end' is not before it")
-    second, place = await bench.workplace(), _absolute(path)
-    kind = await second.exec(
+    sidecar, place = await bench.workplace(), _absolute(path)
+    kind = await sidecar.exec(
         ["/bin/sh", "-c", 'if [ -d "$0" ]; then ls -1Ap "$0"; else exit 9; fi', place], timeout=60
     )
     if kind.exit_code == 0:
@@ -90,19 +90,19 @@ async def edit(path: str, old: str, new: str, bench: Own) -> str:
         old: The text to replace, with its blanks and line ends; empty for a file that is not there yet.
         new: What comes in its place.
     """
-    second, place = await bench.workplace(), _absolute(path)
+    sidecar, place = await bench.workplace(), _absolute(path)
     if not old:
-        exists = await second.exec(["/bin/sh", "-c", 'test -e "$0" -a -s "$0"', place], timeout=60)
+        exists = await sidecar.exec(["/bin/sh", "-c", 'test -e "$0" -a -s "$0"', place], timeout=60)
         if exists.exit_code == 0:
             raise ToolError(f"{path!r} is there already; give in 'old' the text to replace")
-        await second.write_file(place, new)
+        await sidecar.write_file(place, new)
         return f"wrote {path!r}"
     text = await _read(bench, place)
     count = text.count(old)
     if count != 1:
         more = "none; view the file for its exact text" if not count else "more of its surroundings make it unique"
         raise ToolError(f"'old' stands in {path!r} {count} times, and must stand there once: {more}")
-    await second.write_file(place, text.replace(old, new))
+    await sidecar.write_file(place, text.replace(old, new))
     line = text[: text.index(old)].count("\n") + 1
     return f"changed {path!r} at line {line}"
 

@@ -4,7 +4,7 @@ A *plain* run is what the benchmark's own harness does: the repository's own run
 nothing of ours, and a log. It decides. A *control* runs the same tests under `_swebench_runner.py`, which watches
 and says on a pipe how each ended: the tested code can forge a log, and not so easily this. Controls only refuse.
 
-All of it in the first part, where no command of the agent's has ever run. The model's code does run here, as the
+All of it in the main part, where no command of the agent's has ever run. The model's code does run here, as the
 code that is tested; what it can see and touch is then its own tree. Not here: what runs mean
 (`swebench_grading.py`), what of a patch does not count (`swebench_sealing.py`).
 """

@@ -1,6 +1,6 @@
-"""Where the agent works: the tree in the second part, brought there, looked at, and compared with its base.
+"""Where the agent works: the tree in the sidecar, brought there, looked at, and compared with its base.
 
-The second part is the agent's: what it answers is what an agent may have made of it. It is asked for files and for
+The sidecar is the agent's: what it answers is what an agent may have made of it. It is asked for files and for
 nothing else, and what it says is a patch at most.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 import swebench_patches as patches
 
-from aenv import SecondPart, ToolError
+from aenv import Sidecar, ToolError
 
 TREE = "/testbed"
 VENV = "/opt/swebench"
@@ -42,47 +42,47 @@ echo executable && find . -name .git -prune -o -type f -perm -100 -print
 """
 
 
-async def send(second: SecondPart, source: Path, target: str, *, leave_out: str = "") -> None:
-    """Copy a folder into the second part; `leave_out` names what of its top stays behind."""
+async def send(sidecar: Sidecar, source: Path, target: str, *, leave_out: str = "") -> None:
+    """Copy a folder into the sidecar; `leave_out` names what of its top stays behind."""
     packed = await asyncio.to_thread(_packed, source, leave_out)
-    await run(second, f"rm -rf {target} && mkdir -p {target}")
+    await run(sidecar, f"rm -rf {target} && mkdir -p {target}")
     archive = f"{target}.tar.gz"
     for number, at in enumerate(range(0, len(packed), _PIECE_BYTES)):
-        await second.write_file(f"{archive}.{number:06}", packed[at : at + _PIECE_BYTES])
-    await run(second, f"cat {archive}.* | tar -xzf - -C {target} && rm -f {archive}.*")
+        await sidecar.write_file(f"{archive}.{number:06}", packed[at : at + _PIECE_BYTES])
+    await run(sidecar, f"cat {archive}.* | tar -xzf - -C {target} && rm -f {archive}.*")
 
 
-async def fetch(second: SecondPart, source: str, target: Path) -> None:
-    """Copy a folder out of a second part in which nobody has worked yet."""
+async def fetch(sidecar: Sidecar, source: str, target: Path) -> None:
+    """Copy a folder out of a sidecar in which nobody has worked yet."""
     there = f"/tmp/swebench-{hashlib.sha256(source.encode()).hexdigest()[:12]}"
     name, parent = PurePosixPath(source).name, PurePosixPath(source).parent
-    await run(second, f"test -d {shlex.quote(source)} || {{ echo the image has no folder {source}; exit 1; }}")
+    await run(sidecar, f"test -d {shlex.quote(source)} || {{ echo the image has no folder {source}; exit 1; }}")
     tar = f"tar -C {shlex.quote(str(parent))} -cf - {shlex.quote(name)} | gzip -1 > {there}"
-    size = int((await run(second, f"{tar} && wc -c < {there}")).strip() or "0")
+    size = int((await run(sidecar, f"{tar} && wc -c < {there}")).strip() or "0")
     archive = target.with_name(f"{target.name}.tar.gz")
     archive.parent.mkdir(parents=True, exist_ok=True)
     with archive.open("wb") as out:
         for number in range(-(-size // _PIECE_BYTES)):  # the last one is not full
             await run(
-                second, f"dd if={there} of={there}.piece bs={_PIECE_BYTES} skip={number} count=1 2>/dev/null"
+                sidecar, f"dd if={there} of={there}.piece bs={_PIECE_BYTES} skip={number} count=1 2>/dev/null"
             )
-            size -= out.write(await second.read_file(f"{there}.piece"))
+            size -= out.write(await sidecar.read_file(f"{there}.piece"))
     if size:
         raise ToolError(f"{source!r} could not be copied out of the image: {size} bytes are missing")
-    await run(second, f"rm -f {there} {there}.piece")
+    await run(sidecar, f"rm -f {there} {there}.piece")
     await asyncio.to_thread(_unpack, archive, target)
 
 
-async def begin(second: SecondPart) -> None:
+async def begin(sidecar: Sidecar) -> None:
     """Make the tree a repository of one commit, where there is git."""
-    await run(second, _REPOSITORY)
+    await run(sidecar, _REPOSITORY)
 
 
-async def run(second: SecondPart, command: str) -> str:
+async def run(sidecar: Sidecar, command: str) -> str:
     """What a command of our own prints; ToolError when it fails."""
-    done = await second.exec(command, timeout=600, folder="/")
+    done = await sidecar.exec(command, timeout=600, folder="/")
     if done.exit_code:
-        raise ToolError(f"the second part could not be prepared: {(done.stderr or done.stdout).strip()[-500:]}")
+        raise ToolError(f"the sidecar could not be prepared: {(done.stderr or done.stdout).strip()[-500:]}")
     return done.stdout
 
 
@@ -99,9 +99,9 @@ def digests(base: Path) -> dict[str, tuple[str, bool]]:
     return found
 
 
-async def changes(second: SecondPart, base: Path, known: dict[str, tuple[str, bool]]) -> tuple[str, list[str]]:
+async def changes(sidecar: Sidecar, base: Path, known: dict[str, tuple[str, bool]]) -> tuple[str, list[str]]:
     """What was done to the tree, as a patch, and what of it could not be taken."""
-    done = await second.exec(_LISTING, timeout=600, folder="/")
+    done = await sidecar.exec(_LISTING, timeout=600, folder="/")
     if done.truncated:
         raise ToolError(f"{TREE} has too many files to be compared; remove what does not belong to the solution")
     if "executable\n" not in done.stdout:
@@ -113,7 +113,7 @@ async def changes(second: SecondPart, base: Path, known: dict[str, tuple[str, bo
         raise ToolError(f"{len(changed)} files differ from the base; a solution may change {_MOST_CHANGED}")
     pieces: list[str] = []
     notes: list[str] = []
-    async for path, after in _contents(second, changed, now, notes):
+    async for path, after in _contents(sidecar, changed, now, notes):
         before = (base / path).read_bytes() if path in known else None
         try:
             was, is_now = known.get(path, ("", False))[1], now.get(path, ("", False))[1]
@@ -124,19 +124,19 @@ async def changes(second: SecondPart, base: Path, known: dict[str, tuple[str, bo
 
 
 async def _contents(
-    second: SecondPart, changed: list[str], now: dict[str, tuple[str, bool]], notes: list[str]
+    sidecar: Sidecar, changed: list[str], now: dict[str, tuple[str, bool]], notes: list[str]
 ) -> AsyncIterator[tuple[str, bytes | None]]:
     """The files that changed, with what they hold now; None for one that is gone."""
     for path in changed:
         if path not in now:
             yield path, None
             continue
-        size = await second.exec(["wc", "-c", f"{TREE}/{path}"], timeout=60)
+        size = await sidecar.exec(["wc", "-c", f"{TREE}/{path}"], timeout=60)
         count = size.stdout.split()[:1]
         if not count or not count[0].isdecimal() or int(count[0]) > _MOST_FILE_BYTES:
             notes.append(f"left out: {path!r} is larger than {_MOST_FILE_BYTES >> 20} MiB, or cannot be read")
             continue
-        yield path, await second.read_file(f"{TREE}/{path}")
+        yield path, await sidecar.read_file(f"{TREE}/{path}")
 
 
 def _listed(text: str) -> dict[str, tuple[str, bool]]:

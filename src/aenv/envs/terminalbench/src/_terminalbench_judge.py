@@ -1,4 +1,4 @@
-"""The judge of version-1 tests: runs in the second part, by this instance's own Python, and says what came of it.
+"""The judge of version-1 tests: runs in the sidecar, by this instance's own Python, and says what came of it.
 
 It is sent there as text, so it uses the standard library alone, and pytest, which is one of the requirements of a
 task of a data folder. For tasks of our own, which need no network, tests that are plain functions and methods are

@@ -1,6 +1,6 @@
-"""The bench: the second part of an instance with its task laid out, and the tools to work at it.
+"""The bench: the sidecar of an instance with its task laid out, and the tools to work at it.
 
-The agent works in the second part alone. Tests and solutions stay in the first, out of its reach.
+The agent works in the sidecar alone. Tests and solutions stay in the first, out of its reach.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Annotated
 
 from terminalbench_tasks import VERSION_1, Task, chosen_task, files_below, programs_below
 
-from aenv import Context, Depends, SecondPart, ToolError, register_tool
+from aenv import Context, Depends, Sidecar, ToolError, register_tool
 
 _APP = "/app"
 _LONGEST_WAIT = 3600.0  # seconds
@@ -29,22 +29,22 @@ class Bench:
     """A task, and where it is worked at."""
 
     task: Task
-    second: SecondPart
+    sidecar: Sidecar
     folder: str | None
     """Where commands run; None for the folder that the image names."""
 
 
-async def bench(context: Context, second: SecondPart) -> Bench:
+async def bench(context: Context, sidecar: Sidecar) -> Bench:
     """Lay the task out: its image is built by now; of our own tasks the files are put on the host's system."""
     task = chosen_task(context.variables)
     if task.is_own:
         files = task.folder / ("app" if task.format == VERSION_1 else "environment/app")
-        await second.put_folder(_APP, files_below(files), programs_below(files))
-        return Bench(task, second, _APP)
+        await sidecar.put_folder(_APP, files_below(files), programs_below(files))
+        return Bench(task, sidecar, _APP)
     dockerfiles = ("Dockerfile", "environment/Dockerfile", "client/Dockerfile")
     if not any((task.folder / file).is_file() for file in dockerfiles):
         raise ToolError(f"task {task.id!r} has no Dockerfile; there is nothing to build its root of")
-    return Bench(task, second, None)
+    return Bench(task, sidecar, None)
 
 
 AtBench = Annotated[Bench, Depends(bench)]
@@ -60,7 +60,7 @@ async def keystrokes(at: AtBench, keystrokes: str, append_enter: bool = False, w
         wait_time_sec: how long to wait before the pane is captured; a moment when it is 0
     """
     keys = _typed(keystrokes) + ("\r" if append_enter else "")
-    return await at.second.terminal(keys, wait=_seconds(wait_time_sec), history=True, folder=at.folder)
+    return await at.sidecar.terminal(keys, wait=_seconds(wait_time_sec), history=True, folder=at.folder)
 
 
 @register_tool
@@ -70,7 +70,7 @@ async def capture_pane(at: AtBench, wait_before_capture_sec: float = 0.0) -> str
     Args:
         wait_before_capture_sec: how long to wait before
     """
-    return await at.second.terminal(wait=_seconds(wait_before_capture_sec), folder=at.folder)
+    return await at.sidecar.terminal(wait=_seconds(wait_before_capture_sec), folder=at.folder)
 
 
 @register_tool
@@ -83,7 +83,7 @@ async def execute_command(at: AtBench, command: str, timeout: float = 60.0) -> d
     """
     # The shell is asked for inside: an image may have no bash.
     words = ["/bin/sh", "-c", 'command -v bash >/dev/null 2>&1 && exec bash -c "$1"; exec /bin/sh -c "$1"', "sh"]
-    done = await at.second.exec([*words, command], timeout=_seconds(timeout) or None, folder=at.folder)
+    done = await at.sidecar.exec([*words, command], timeout=_seconds(timeout) or None, folder=at.folder)
     notice = "\n(the output was longer, and is cut)" if done.truncated else ""
     return {"output": done.stdout + done.stderr + notice, "exit_code": done.exit_code}
 

@@ -64,16 +64,16 @@ async def play_gold(context: Context, at: AtBench) -> dict[str, Any]:
     if (folder / script).is_file():
         files = {script: (folder / script).read_bytes()} if task.format == VERSION_1 else files_below(folder)
         programs = [script] if task.format == VERSION_1 else programs_below(folder)
-        await at.second.put_folder(_SOLUTION, files, programs)
+        await at.sidecar.put_folder(_SOLUTION, files, programs)
         try:
-            done = await at.second.exec(
+            done = await at.sidecar.exec(
                 ["bash", f"{_SOLUTION}/{script}"],
                 timeout=task.agent_seconds,
                 folder=at.folder,
                 variables=filled_in(task.solution_variables, context.variables),
             )
         finally:
-            await at.second.remove(_SOLUTION)
+            await at.sidecar.remove(_SOLUTION)
         return {"task": task.id, "output": done.stdout + done.stderr, "exit_code": done.exit_code}
     if (folder / "solution.yaml").is_file():
         return {"task": task.id, "output": await _typed(at, (folder / "solution.yaml").read_text())}
@@ -82,9 +82,9 @@ async def play_gold(context: Context, at: AtBench) -> dict[str, Any]:
 
 async def _typed(at: Bench, text: str) -> str:
     """Type the commands of a solution.yaml, and wait for each as it says: a time, or until it has ended."""
-    await at.second.put_folder(_SOLUTION, {})
+    await at.sidecar.put_folder(_SOLUTION, {})
     try:
-        await at.second.exec(["mkfifo", _ENDED])
+        await at.sidecar.exec(["mkfifo", _ENDED])
         for number, step in enumerate(terminalbench_yaml.loads(text) or (), 1):
             keys, enters = str(step["command"]), bool(step.get("append_enter"))
             if step.get("block") and enters:
@@ -97,13 +97,13 @@ async def _typed(at: Bench, text: str) -> str:
         await _ends(at, "", _LAST_STEP)
         return await capture_pane(at)
     finally:
-        await at.second.remove(_SOLUTION)
+        await at.sidecar.remove(_SOLUTION)
 
 
 async def _ends(at: Bench, keys: str, most: float) -> bool:
     """Type a command, and return when the shell has ended it; False when that takes too many seconds."""
     await keystrokes(at, f"{keys}echo > {_ENDED}", True)
-    return (await at.second.exec(["cat", _ENDED], timeout=most)).exit_code == 0
+    return (await at.sidecar.exec(["cat", _ENDED], timeout=most)).exit_code == 0
 
 
 @register_function

@@ -1,4 +1,4 @@
-"""The verdict: the tests come into the second part only now, and nothing that the agent has left takes part in it.
+"""The verdict: the tests come into the sidecar only now, and nothing that the agent has left takes part in it.
 
 First its processes are ended and the image's programs put back. Tests of version 1 are then run by this instance's
 own Python in a process that nothing there can look into. Harbor's test.sh is run by the image's shell, which the
@@ -89,7 +89,7 @@ async def _judged(task_name: str, context: Context, at: Bench) -> dict[str, Any]
         checks=context.variables.get("TERMINALBENCH_CROSS_CHECK") != "0",
         variables={"TEST_DIR": _TESTS, **filled_in(task.verifier_variables, context.variables)},
     )
-    await at.second.processes()  # made here, if it was never used: where that fails, there is nothing to judge
+    await at.sidecar.processes()  # made here, if it was never used: where that fails, there is nothing to judge
     try:
         await _prepare(at, ways)
         said = await (_version_1(at, ways) if task.format == VERSION_1 else _harbor(at, ways))
@@ -108,19 +108,19 @@ async def _judged(task_name: str, context: Context, at: Bench) -> dict[str, Any]
 async def _prepare(at: Bench, ways: _Ways) -> None:
     """Take away what the agent, or its programs that tests have run, left there; bring the tests."""
     if not ways.keeps:
-        await at.second.end_processes()
+        await at.sidecar.end_processes()
     if ways.restores:
-        await at.second.restore()
-    await at.second.put_folder(_TESTS, files_below(at.task.tests), programs_below(at.task.tests))
+        await at.sidecar.restore()
+    await at.sidecar.put_folder(_TESTS, files_below(at.task.tests), programs_below(at.task.tests))
 
 
 async def _cleared(at: Bench, ways: _Ways) -> str:
     """Take the tests away again, before the agent goes on; why that is not possible."""
     try:
         if not ways.keeps:
-            await at.second.end_processes()
+            await at.sidecar.end_processes()
         for path in (_TESTS, _LOGS):
-            await at.second.remove(path)
+            await at.sidecar.remove(path)
     except AEnvError as error:
         return f"the tests could not be taken away again: {error.message}"
     return ""
@@ -130,7 +130,7 @@ async def _cleared(at: Bench, ways: _Ways) -> str:
 
 
 async def _version_1(at: Bench, ways: _Ways) -> dict[str, Any]:
-    where = at.folder or (await at.second.exec("pwd")).stdout.strip()
+    where = at.folder or (await at.sidecar.exec("pwd")).stdout.strip()
     before = await _stamps(at, _TESTS)
     done = await _own_python(at, ways.variables, folder=_TESTS, workdir=where)
     if done.exit_code == _TIMED_OUT:
@@ -150,7 +150,7 @@ async def _version_1(at: Bench, ways: _Ways) -> dict[str, Any]:
 
 async def _own_python(at: Bench, variables: dict[str, str], **arguments: Any) -> Any:
     code = (Path(__file__).parent / "_terminalbench_judge.py").read_text()
-    return await at.second.python(code, arguments, timeout=at.task.test_seconds, variables=variables)
+    return await at.sidecar.python(code, arguments, timeout=at.task.test_seconds, variables=variables)
 
 
 async def _stamps(at: Bench, folder: str) -> dict[str, Any]:
@@ -165,7 +165,7 @@ async def _with_image(at: Bench, ways: _Ways, missing: list[str], pytest: str) -
     """By the image's own Python, where the tests import what this instance's does not have."""
     options = [f"--rootdir={_TESTS}", f"--confcutdir={_TESTS}", "-c", "/dev/null", "-p", "no:cacheprovider", "-rA"]
     before = await _stamps(at, _TESTS)
-    done = await at.second.exec(
+    done = await at.sidecar.exec(
         ["/bin/sh", "-c", _ORIGINAL_PYTHON, "sh", _PYTEST, pytest, *options, "--color=no", _TESTS],
         timeout=at.task.test_seconds,
         folder=at.folder,
@@ -214,15 +214,15 @@ async def _lacks_uv(at: Bench) -> bool:
     script = at.task.tests / "test.sh"
     if not script.is_file() or not _USES_UV.search(script.read_text(errors="replace")):
         return False
-    return (await at.second.exec("command -v uv && command -v uvx", variables={"PATH": _path()})).exit_code != 0
+    return (await at.sidecar.exec("command -v uv && command -v uvx", variables={"PATH": _path()})).exit_code != 0
 
 
 async def _scripted(at: Bench, ways: _Ways) -> dict[str, Any]:
     """What test.sh says, unless it can be seen that somebody else has said it."""
-    await at.second.remove(_LOGS)
-    await at.second.put_folder(f"{_LOGS}/verifier", {})
-    stamps, before = await _stamps(at, _TESTS), await at.second.processes()
-    done = await at.second.exec(
+    await at.sidecar.remove(_LOGS)
+    await at.sidecar.put_folder(f"{_LOGS}/verifier", {})
+    stamps, before = await _stamps(at, _TESTS), await at.sidecar.processes()
+    done = await at.sidecar.exec(
         ["bash", f"{_TESTS}/test.sh"],
         timeout=at.task.test_seconds,
         folder=at.folder,
@@ -233,9 +233,9 @@ async def _scripted(at: Bench, ways: _Ways) -> dict[str, Any]:
             "PYTHONNOUSERSITE": "1",
         },
     )
-    left = await at.second.processes() - before
+    left = await at.sidecar.processes() - before
     if not ways.keeps:
-        await at.second.end_processes()
+        await at.sidecar.end_processes()
     output = done.stdout + done.stderr
     if done.exit_code == _TIMED_OUT:
         return _timeout(at.task)
@@ -287,7 +287,7 @@ async def _reward(at: Bench) -> float | str | None:
         if not (stat.S_ISREG(mode) and mode & stat.S_IWUSR and links == 1):
             return f"{_LOGS}/verifier/{name}"  # nothing that a shell leaves that has just written it
         try:
-            said: Any = json.loads(await at.second.read_file(f"{_LOGS}/verifier/{name}"))
+            said: Any = json.loads(await at.sidecar.read_file(f"{_LOGS}/verifier/{name}"))
         except ValueError:
             return None
         if isinstance(said, dict):

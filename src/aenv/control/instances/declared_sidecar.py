@@ -1,0 +1,101 @@
+"""What `deployConfig.sidecar` means: a sidecar made at its first use, of the host's own system or built.
+
+Not here: the sidecar of an image that a request names (`datasources.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...base.config import Project
+from ...base.errors import InvalidRequest
+from ...engines.base import LazySidecar
+from .installs import packages
+
+_NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def later(project: Project, variables: Mapping[str, str], data: Path | None) -> LazySidecar | str:
+    """The sidecar that the environment asks for; empty when it asks for none.
+
+    Of Dockerfiles the first that exists below the folder `data`; where none does, it is the host's own system.
+    InvalidRequest for a variable that is no name of a file or folder.
+    """
+    match project.deploy.get("sidecar"):
+        case None:
+            return ""
+        case "host":
+            return LazySidecar()
+        case {"dockerfile": list(templates), **rest} if _are_templates(templates) and _is_known(rest):
+            found = (_file(template, variables, data) for template in templates) if data else ()
+            dockerfile = next(filter(None, found), None)
+            return LazySidecar(dockerfile, _requirements(rest, variables, data) if dockerfile else ())
+    raise InvalidRequest(
+        f"deployConfig.sidecar of environment '{project.ref}' must be \"host\", "
+        'or {"dockerfile": ["{NAME}/Dockerfile"]} with paths below the data folder; beside it may stand '
+        '"requirements": ["pytest"] and "installers": ["{NAME}/install.sh"]'
+    )
+
+
+def _is_known(rest: Mapping[Any, Any]) -> bool:
+    lines, installers = rest.get("requirements", []), rest.get("installers", [])
+    if rest.keys() - {"requirements", "installers"} or not isinstance(lines, list):
+        return False
+    return all(isinstance(line, str) for line in lines) and (installers == [] or _are_templates(installers))
+
+
+def _requirements(rest: Mapping[Any, Any], variables: Mapping[str, str], data: Path | None) -> tuple[str, ...]:
+    """What the environment asks for, and what the first of the installers that exists would install."""
+    assert data is not None
+    found: list[str] = list(rest.get("requirements", ()))
+    scripts = (_file(template, variables, data) for template in rest.get("installers", ()))
+    if script := next(filter(None, scripts), None):
+        below = [script.parent, *(folder for folder in (script.parent / "tests",) if folder.is_dir())]
+
+        def find_file(name: str) -> str | None:
+            files = (_within(folder / name, data) for folder in below) if name else ()
+            return next((_read(file) for file in files if file), None)
+
+        found += packages(_read(script), find_file)
+    return tuple(dict.fromkeys(found))
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InvalidRequest(f"{file.name!r} of the data cannot be read: {error.strerror or error}") from None
+
+
+def _are_templates(templates: Any) -> bool:
+    return isinstance(templates, list) and bool(templates) and all(map(_is_template, templates))
+
+
+def _is_template(template: Any) -> bool:
+    return isinstance(template, str) and bool(template) and not {"", "..", "."} & {*template.split("/")}
+
+
+def _file(template: str, variables: Mapping[str, str], data: Path) -> Path | None:
+    """The file that a template names, if it lies below the data folder, wherever links lead."""
+    names = _NAME.findall(template)
+    if not all(variables.get(name) for name in names):
+        return None
+    for name in names:
+        if "/" in variables[name] or "\0" in variables[name] or variables[name] in (".", ".."):
+            raise InvalidRequest(
+                f"variable {name!r} is to be the name of one file or folder of the data, without '/' and not '..'"
+            )
+    return _within(data / _NAME.sub(lambda match: variables[match[1]], template), data)
+
+
+def _within(path: Path, data: Path) -> Path | None:
+    """The file, if it lies below the data folder, wherever links lead."""
+    try:
+        top = data.resolve(strict=True)
+        file = path.resolve(strict=True)
+    except (OSError, RuntimeError):  # not there; a loop of links
+        return None
+    return file if file.is_relative_to(top) and file.is_file() else None

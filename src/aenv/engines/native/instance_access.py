@@ -1,0 +1,150 @@
+"""What can be done in an instance that lives, whoever made it: logs, commands, files, ports."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+
+from ...base.addresses import Origin
+from ...base.errors import InvalidRequest, NotFound, StartFailed
+from ...isolation import cgroups
+from ...isolation.sandbox import interpreter, system, volumes
+from .. import logfile, proc
+from ..base import MAX_ENTRIES, CommandOutput, FileEntry
+from ..commands import Command, Commands
+from ..folder import InstanceFolder
+from ..workspace import Workspace
+from . import gvisor, sidecars
+from .gvisor import Gvisor
+from .relays import Relays
+
+_LOG = ("var", "log"), "instance.log"
+
+Entries = list[FileEntry]  # the class below has a method `list`
+
+
+class InstanceAccess:
+    """The part of the engine that needs nothing but an instance's folder and its processes."""
+
+    _gvisor: Gvisor
+
+    def __init__(self, root: Path, group_of: Callable[[InstanceFolder], cgroups.ControlGroup | None]) -> None:
+        self._root = root
+        self._group_of = group_of
+        self._relays = Relays()
+        self._commands = Commands()
+
+    def logs(self, id: str, *, follow: bool = False) -> AsyncIterator[bytes]:
+        """What the instance has printed so far; with `follow` also what comes, until it ends."""
+        folder, leader = self._living(id)
+        if gvisor.is_one(folder):
+            return self._gvisor.logs(folder, follow=follow)
+        above, name = _LOG
+        place = logfile.LogLocation(_files_of(leader), above, name, _acting_for(folder))
+        return logfile.follow(place, id, leader) if follow else logfile.read(place, id)
+
+    def exec(
+        self, id: str, command: Sequence[str], *, stdin: bytes = b"", timeout: float | None = None
+    ) -> AsyncIterator[CommandOutput]:
+        """Run a command in the workspace, with the instance's variables, as confined as the instance is."""
+        folder, leader = self._living(id)
+        if gvisor.is_one(folder):
+            return self._gvisor.exec(id, command, stdin=stdin, timeout=timeout)
+        Command(command, Path("/"), {}, b"", None)  # says what is wrong with it
+        group = self._group_of(folder)
+        state = folder.read_state()
+        order = {
+            "pid": leader.pid,
+            "start_time": leader.start_time,
+            "open_files": state.get("open_files", 1024),
+            "shares_network": bool(state.get("host_network")),
+            # Those that there are: the one for freezing is made when it is needed.
+            "groups": [*filter(os.path.isdir, group.folders if group else ())],
+            "command": [*command],
+        }
+        enter = [sys.executable, "-P", "-m", "aenv.isolation.sandbox.enter"]
+        told = json.dumps(order).encode()
+        wanted = Command(enter, Path("/"), interpreter.variables(), stdin, timeout, told)
+        return self._commands.run(id, wanted, check=lambda: self._living(id))
+
+    async def put(self, id: str, path: str, content: AsyncIterable[bytes]) -> int:
+        """Write a file of the workspace, whole or not at all."""
+        return await self._workspace(id).put(path, content)
+
+    def read(self, id: str, path: str) -> AsyncIterator[bytes]:
+        """The content of a file of the workspace."""
+        return self._workspace(id).read(path)
+
+    async def list(self, id: str, path: str = "", *, after: str = "", limit: int = MAX_ENTRIES) -> Entries:
+        """What is in a folder of the workspace, by name: the first `limit` of those after `after`."""
+        return await self._workspace(id).entries(path, after=after, limit=limit)
+
+    async def remove(self, id: str, path: str) -> None:
+        """Remove a file of the workspace, or a folder with all that is in it."""
+        await self._workspace(id).remove(path)
+
+    def why_no_volumes(self) -> str:
+        """Why storage has no size here, and what to do about it; empty when it has."""
+        return volumes.why_not()
+
+    async def make_volume(self, place: Path, size_bytes: int) -> None:
+        """Make a file that can be the storage of an instance, and holds no more than this."""
+        try:
+            await asyncio.to_thread(volumes.make, place, size_bytes)
+        except OSError as error:
+            raise StartFailed(f"no storage of {size_bytes} bytes can be made: {error.strerror}") from error
+
+    async def port(self, id: str, port: int) -> Origin:
+        """Where a port of the instance can be reached: through a relay that stands in its network."""
+        folder, leader = self._living(id)
+        gvisor.refuse(folder, "ports")
+        origin = await self._relays.origin(folder, leader, port)
+        if origin is None:
+            raise NotFound(f"port {port} not found: nothing in instance {id!r} listens there")
+        return origin
+
+    async def _adopted_ended(self, id: str) -> str:
+        with contextlib.suppress(NotFound):
+            return await sidecars.ended(*self._living(id))
+        return "its process ended"
+
+    def _living(self, id: str) -> tuple[InstanceFolder, proc.Process]:
+        """The folder of an instance, and the process that leads it."""
+        with contextlib.suppress(InvalidRequest):
+            folder = InstanceFolder(self._root, id)
+            if leader := folder.leader():
+                return folder, leader
+        raise NotFound(f"instance {id!r} not found")
+
+    def _workspace(self, id: str) -> Workspace:
+        folder, leader = self._living(id)
+        gvisor.refuse(folder, "files")
+        return Workspace(_files_of(leader), id, ("workspace",), ("run",), acting=_acting_for(folder))
+
+
+def _acting_for(folder: InstanceFolder) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    owner = int(folder.read_state()["owner"])
+    return lambda: _acting_as(owner)
+
+
+def _files_of(leader: proc.Process) -> str:
+    """The root of an instance, as the host reaches it. Below it every step is taken without following links."""
+    return f"/proc/{leader.pid}/root/."  # with the dot, or it would be the link itself that is opened
+
+
+@contextlib.contextmanager
+def _acting_as(owner: int) -> Iterator[None]:
+    """Inside, this thread has the instance's rights over files, and what it makes is the instance's."""
+    if owner == os.geteuid():  # an ordinary user is the same inside and outside
+        yield
+        return
+    system.act_as(owner)
+    try:
+        yield
+    finally:
+        system.act_as(0)

@@ -1,1 +1,0 @@
-"""What the second part serves: commands and files, a terminal, and what a verdict needs."""

@@ -1,0 +1,130 @@
+"""An instance whose environment is loaded: all is done that can be done before it is told what it is.
+
+What it does not know until then, nobody has given to anybody before: variables, arguments, its id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ...base.limits import MAX_BODY_BYTES
+from ..author.inject import Context
+from ..author.registry import Registry
+from ..runtime import orphans, program
+from ..runtime.app import App
+from ..runtime.fastmcp import find_server
+from ..runtime.history import REMEMBERED
+from ..runtime.http import Listener
+from ..runtime.loader import Loaded
+from ..runtime.serving import ServedEnvironment, app_of, offered
+from . import warming
+
+_NOBODY = Context(id="", environment="", workspace=Path("/"), arguments=(), variables={})
+_PAUSE = 0.0003  # seconds, in which an instance that was just told to somebody is not called yet
+_IN_TIME = 0.001  # seconds; who wakes later than that is on a busy machine
+_BODY = b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}'
+_REHEARSAL = (
+    b"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    b"accept: application/json, text/event-stream\r\ncontent-length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
+)
+
+
+@dataclass(frozen=True)
+class PreparedApp:
+    """What answers the calls of a loaded environment, without a loop: it is forked with the rest."""
+
+    offer: ServedEnvironment
+    app: App
+
+
+def prepare(loaded: Loaded) -> PreparedApp | None:
+    """None for a server of somebody else's, which begins on the loop that it will run on."""
+    registry, modules = loaded
+    if find_server(modules) is not None:
+        return None
+    with asyncio.Runner(loop_factory=program.new_loop) as runner:
+        prepared = runner.run(_offer(AsyncExitStack(), registry, modules, REMEMBERED))
+    asyncio.set_event_loop(None)
+    return prepared
+
+
+async def _offer(
+    stack: AsyncExitStack, registry: Registry, modules: list[ModuleType], remembered: int
+) -> PreparedApp:
+    offer = await stack.enter_async_context(
+        offered(registry, modules, _NOBODY, timeout=None, name="aenv-server", remembered=remembered)
+    )
+    return PreparedApp(offer, app_of(offer, loopback_only=False))
+
+
+@dataclass(frozen=True)
+class PreloadedInstance:
+    """How an instance learns what it is. `is_told` says whether it would have to wait for `tell`."""
+
+    loaded: Loaded
+    prepared: PreparedApp | None
+    keep_history: bool
+    is_told: Callable[[], bool]
+    tell: Callable[[], tuple[program.RuntimeOptions, bool]]
+    """Its `ready_fd` is for whoever wants it confirmed. And whether there is time to rehearse."""
+    announce: Callable[[list[dict[str, Any]]], None]
+
+    async def serve(self) -> None:
+        """Never returns: such an instance is ended from outside."""
+        gc.freeze()
+        gc.enable()
+        async with AsyncExitStack() as stack:
+            if self.prepared and self.keep_history:
+                prepared = self.prepared
+            else:
+                prepared = await _offer(stack, *self.loaded, REMEMBERED if self.keep_history else 0)
+            offer = prepared.offer
+            async with Listener(prepared.app.handle, max_body_bytes=MAX_BODY_BYTES) as listener:
+                is_ahead = not self.is_told()
+                if is_ahead:  # so there is time
+                    await warming.one_call()
+                if not self.is_told():
+                    await _rehearse(offer, listener)
+                # Who is told of it now finds all in place when the first call comes: that waits in the socket
+                # until what is left has been done.
+                self.announce(offer.tools)
+                options, has_time = self.tell()
+                offer.begin(*program.situation(options))
+                offer.calls.after = orphans.begin()
+                data = socket.socket(fileno=options.fd)
+                await listener.listen(data)
+                program.announce(options, data, offer)
+                offer.calls.start(offer.registry.starts)
+                if has_time and not is_ahead:
+                    await _rehearse_meanwhile(offer, listener)
+                await asyncio.Event().wait()
+
+
+async def _rehearse_meanwhile(offer: ServedEnvironment, listener: Listener) -> None:
+    """Until whoever asked for the instance calls it there is time, unless everybody here is busy."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await asyncio.sleep(_PAUSE)
+    if loop.time() - began < _PAUSE + _IN_TIME:
+        await _rehearse(offer, listener)
+
+
+async def _rehearse(offer: ServedEnvironment, listener: Listener) -> None:
+    """Do what a call does, without any code of the environment, so that the first one need not do it first."""
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    with ours:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        await loop.connect_accepted_socket(listener.connection, theirs)
+        await loop.sock_sendall(ours, _REHEARSAL)
+        await loop.sock_recv(ours, 1 << 16)
+        await offer.calls.rehearse()
