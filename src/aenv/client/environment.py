@@ -74,7 +74,7 @@ class Environment:
         as the variable DUMMY_INSTANCE_IP does; "" does not, whatever that variable says. `wait` ("30s") is how
         long the create may queue for its turn when a quota or the machine is full. `network` ("none", or
         {"egress": ["host:443"]}) lets the instance reach less than its environment asks for. Without
-        `self_check` rewards are given although nobody has checked their task.
+        `self_check` rewards are given without the self-check of their task.
         """
         known = settings.client_settings()
         self.env_name = env_name

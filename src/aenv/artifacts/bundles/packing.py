@@ -43,7 +43,7 @@ class Bundle:
 def pack(folder: Path, target: Path) -> Bundle:
     """Write a project folder to the file `target`; on failure leave nothing there.
 
-    Left out is what .gitignore and .aenvignore say, and what is never anybody's source: repositories, `.env`
+    Left out is what .gitignore and .aenvignore say, and what is never source: repositories, `.env`
     files, virtual environments, caches. So are empty folders.
     """
     try:
@@ -67,7 +67,7 @@ def _chosen(folder: Path, prefix: str, rules: Rules) -> Iterator[str]:
     here = folder / prefix
     lines = [line for name in _IGNORE_FILES for line in _lines(here / name)]
     if lines:
-        from pathspec import GitIgnoreSpec  # 40 ms, and not everybody has such a file
+        from pathspec import GitIgnoreSpec  # 40 ms, and many projects have no such file
 
         rules = (*rules, (prefix, GitIgnoreSpec.from_lines(lines)))
     for entry in os.scandir(here):

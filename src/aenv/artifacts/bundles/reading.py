@@ -298,5 +298,5 @@ def _or_refuse() -> Iterator[None]:
         yield
     except (AEnvError, OSError):
         raise
-    except Exception as error:  # boundary: tarfile, with bytes that anybody may have made up
+    except Exception as error:  # boundary: tarfile, with bytes from any client
         raise InvalidRequest(f"the bundle is no sound .tar.gz file: {error}") from error
