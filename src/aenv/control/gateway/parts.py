@@ -371,12 +371,12 @@ async def _engine(settings: GatewaySettings) -> AsyncIterator[Engine]:
         with limited(home) as run:
             roots = RootfsResolver(home, run=run, pull=settings.pull, network=network, makes_bases=True)
             async with (
-                RootfsCache(roots) as rooting,
+                RootfsCache(roots) as rootfs_cache,
                 NativeEngine(
                     settings.home,
-                    rooting.root_of,
+                    rootfs_cache.root_of,
                     sidecar_rootfs=roots.image,
-                    lazy_sidecar_rootfs=rooting.lazy_sidecar_rootfs,
+                    lazy_sidecar_rootfs=rootfs_cache.lazy_sidecar_rootfs,
                 ) as engine,
             ):
                 yield engine
