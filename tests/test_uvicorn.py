@@ -57,7 +57,7 @@ def test_the_bound_is_the_next_minor_version_after_the_one_that_is_tested() -> N
     assert bound.endswith(f",<{major}.{minor + 1}"), f"tested with {uvicorn.__version__}, allowed is {bound}"
 
 
-OVERRIDDEN = [name for name, value in vars(listeners._Connection).items() if inspect.isfunction(value)]
+OVERRIDDEN = [name for name, value in vars(listeners._ServerConnection).items() if inspect.isfunction(value)]
 
 
 def test_every_method_that_is_overridden_or_called_exists_and_takes_the_same() -> None:
@@ -66,7 +66,7 @@ def test_every_method_that_is_overridden_or_called_exists_and_takes_the_same() -
     assert {"connection_made", "data_received", "on_message_begin", "on_headers_complete"} < {*shared}
     for name in shared:
         assert hasattr(theirs, name), f"{name}: {MOVED}"
-        ours = inspect.signature(getattr(listeners._Connection, name))
+        ours = inspect.signature(getattr(listeners._ServerConnection, name))
         assert list(ours.parameters) == list(inspect.signature(getattr(theirs, name)).parameters), (
             f"{name}: {MOVED}"
         )
