@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tau2_models import ModelFailed
 from tau2_prompts import GREETING
 from tau2_tables import copied
 from tau2_users import STOP_TOKENS, User
 from tau2_world import Answer, World
+
+from aenv import ModelFailed
 
 Json = dict[str, Any]
 
