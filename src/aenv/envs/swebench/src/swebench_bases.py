@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from swebench_paths import leads_out
 from swebench_records import Record
 
 _ARCHIVES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
@@ -218,7 +219,6 @@ def _members(file: Path) -> Iterator[tuple[PurePosixPath, int, IO[bytes]]]:
 
 
 def _safe(name: str, file: Path) -> PurePosixPath:
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts:
+    if leads_out(name):
         raise NoBase(f"{file.name!r} holds {name!r}, which leads out of it")
-    return path
+    return PurePosixPath(name)

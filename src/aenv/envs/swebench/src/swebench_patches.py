@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from swebench_paths import leads_out
+
 _HUNK = re.compile(r"@@ -(?P<old>\d+)(?:,(?P<olds>\d+))? \+(?P<new>\d+)(?:,(?P<news>\d+))? @@")
 _NO_NEWLINE = "\\"
 _MOST_FUZZ = 3  # lines of context that may differ at either end, as patch(1) allows
@@ -98,7 +100,7 @@ def apply(text: str, tree: Path) -> set[str]:
 def inside(tree: Path, path: str) -> Path:
     """The place of a path of the tree. PatchError for one that is not surely in it."""
     parts = PurePosixPath(path).parts
-    if not parts or path.startswith("/") or ".." in parts or ".git" in parts or "\0" in path:
+    if leads_out(path) or ".git" in parts:
         raise PatchError(f"the path {path!r} is not within the repository")
     place = tree
     for part in parts:
