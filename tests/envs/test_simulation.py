@@ -211,7 +211,7 @@ async def test_a_scenario_of_ones_own_is_found_in_the_workspace(
     written(tmp_path, opening="Our own desk.")
     assert (await simulation.observe(session("own.json")))["observation"] == "Our own desk."
     with pytest.raises(
-        ToolError, match=r"no shipped scenario \(greenhouse, help-desk, trading-post\), and no file"
+        ToolError, match=r"neither a shipped scenario \(greenhouse, help-desk, trading-post\) nor a file"
     ):
         session("../own.json")
 

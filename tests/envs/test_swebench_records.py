@@ -161,7 +161,7 @@ def test_a_table_is_read_like_any_other_form(tmp_path: Path) -> None:
         ({"instance_id": "../x"}, "must be letters"),
         ({"repo": 3}, "lacks 'repo'"),
         ({"patch": ["x"]}, "'patch' must be a text"),
-        ({"FAIL_TO_PASS": "no list"}, "'FAIL_TO_PASS' is a text that is no JSON list"),
+        ({"FAIL_TO_PASS": "no list"}, "'FAIL_TO_PASS' is a text that is not a JSON list"),
         ({"PASS_TO_PASS": [1]}, "'PASS_TO_PASS' must be a list"),
         ({"runner": "nose"}, "'runner' 'nose' must be"),
     ],

@@ -184,7 +184,7 @@ def test_wrong_variables_are_named(variables, text):
 
 
 def test_an_unknown_task_or_split_is_told():
-    with pytest.raises(ToolError, match="TAU2_TASK_ID='x' is no task of 'mock'"):
+    with pytest.raises(ToolError, match="TAU2_TASK_ID='x' is not a task of 'mock'"):
         actions.status(session(MADE, "mock", "x"))
     with pytest.raises(ToolError, match="split 'x' is unknown; 'airline' has train, test, base"):
         session(MADE, "airline").tasks("x")

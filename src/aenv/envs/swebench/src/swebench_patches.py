@@ -122,11 +122,11 @@ def remove(tree: Path, path: str) -> None:
 
 
 def diff(path: str, before: bytes | None, after: bytes | None, was_executable: bool, is_executable: bool) -> str:
-    """The change of one file as git writes it; empty when there is none. PatchError when it is no text."""
+    """The change of one file as git writes it; empty when there is none. PatchError when it is not text."""
     if before == after and was_executable == is_executable:
         return ""
     if any(data is not None and b"\0" in data[:_BINARY_PROBE] for data in (before, after)):
-        raise PatchError(f"{path!r} is no text")
+        raise PatchError(f"{path!r} is not text")
     head = f"diff --git a/{path} b/{path}\n"
     if before is None:
         head += f"new file mode {'100755' if is_executable else '100644'}\n"
