@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import ipaddress
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -47,8 +46,8 @@ class Relay:
             writer.write(f"HTTP/1.1 {self.refusal}\r\ncontent-length: 0\r\n\r\n".encode())
             writer.close()
             return
-        host, _, port = head.split()[1].rpartition(":")
-        up_reader, up_writer = await asyncio.open_connection(host, int(port))
+        port = int(head.split()[1].rpartition(":")[2])
+        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._pump(reader, up_writer))
@@ -76,11 +75,11 @@ async def relay(refusal: str = "") -> AsyncIterator[Relay]:
 
 @pytest.fixture
 def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
-    """A server's certificate for localhost, which this process trusts."""
+    """A server's certificate for localhost and models.example, which this process trusts."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.UTC)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    names = [x509.DNSName("localhost"), x509.DNSName("models.example")]
     made = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
@@ -117,8 +116,9 @@ async def test_https_goes_through_a_tunnel_in_which_the_proxy_reads_nothing(
 ) -> None:
     async with model({"content": "hello"}, tls=tls) as server, relay() as proxy:
         monkeypatch.setenv("https_proxy", proxy.url)
-        assert await ask(server.url) == "hello"
-    assert proxy.heads[0].startswith(f"CONNECT {server.url.removeprefix('https://').removesuffix('/v1')} HTTP/1.1")
+        url = server.url.replace("localhost", "models.example")
+        assert await ask(url) == "hello"
+    assert proxy.heads[0].startswith(f"CONNECT {url.removeprefix('https://').removesuffix('/v1')} HTTP/1.1\r\n")
     assert f"authorization: Bearer {KEY}\r\n" in server.headers[0]
     assert proxy.passed
     assert KEY.encode() not in proxy.passed
@@ -143,11 +143,24 @@ async def test_a_proxy_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatc
         await ask("https://models.example/v1")
 
 
+async def test_a_proxy_for_plain_http_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with pytest.raises(ModelFailed, match=r"cannot connect to http://127.0.0.1:1: .* comes from HTTP_PROXY"):
+        await ask("http://models.example/v1")
+
+
 async def test_a_host_that_no_proxy_names_is_reached_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async with model({"content": "hello"}) as server:
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-        monkeypatch.setenv("no_proxy", "localhost,127.0.0.1")
-        assert await ask(server.url) == "hello"
+        monkeypatch.setenv("no_proxy", "models.example,0.0.0.0")
+        assert await ask(server.url.replace("127.0.0.1", "0.0.0.0")) == "hello"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_this_machine_is_reached_without_a_proxy(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with model({"content": "hello"}) as server:
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+        assert await ask(server.url.replace("127.0.0.1", host)) == "hello"
 
 
 @pytest.mark.parametrize("proxy", ["socks5://me:sk-secret@127.0.0.1", "https://me:sk-secret@127.0.0.1", "http://"])

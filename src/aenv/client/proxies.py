@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import ipaddress
 import os
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -85,7 +86,7 @@ def proxy_for(origin: Origin) -> Proxy | None:
 
     scheme = "https" if origin.tls else "http"
     url = getproxies().get(scheme)
-    if not url or proxy_bypass(f"{origin.host}:{origin.port}"):
+    if not url or _is_loopback(origin.host) or proxy_bypass(f"{origin.host}:{origin.port}"):
         return None
     url = url if "//" in url else f"http://{url}"
     try:
@@ -94,7 +95,15 @@ def proxy_for(origin: Origin) -> Proxy | None:
         raise InvalidRequest(_wrong(scheme)) from None  # without the value, which may hold a password
     if proxy.tls:
         raise InvalidRequest(_wrong(scheme))
-    return Proxy(proxy, _authorization(url))
+    return Proxy(replace(proxy, source=f"{scheme.upper()}_PROXY"), _authorization(url))
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether a host is this machine, which no proxy elsewhere can reach."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _wrong(scheme: str) -> str:
