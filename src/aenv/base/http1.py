@@ -2,7 +2,7 @@
 
 The SDK and the gateway's proxy share it. docs/adr/0003 has the measurement that it rests on:
 a quarter of aiohttp's CPU time a call, and a two-millisecond import. Not here: retries, redirects, cookies,
-proxies, compression; our servers need none of them.
+compression, which our servers do not need, and proxies, which a caller adds with `dial` (`client/proxies.py`).
 """
 
 from __future__ import annotations
@@ -88,14 +88,20 @@ class Response:
 
 
 class Pool:
-    """Kept-alive connections to any number of origins; an `async with` that closes them all."""
+    """Kept-alive connections to any number of origins; an `async with` that closes them all.
 
-    def __init__(self, *, max_idle: int = 128, tls: ssl.SSLContext | None = None) -> None:
+    `dial` gives a connected socket for an origin, where a TCP connection to its host is not the way.
+    """
+
+    def __init__(
+        self, *, max_idle: int = 128, tls: ssl.SSLContext | None = None, dial: Dial | None = None
+    ) -> None:
         self._idle: dict[Origin, list[_ClientConnection]] = {}
         self._busy: set[_ClientConnection] = set()
         self._opening: dict[Origin, asyncio.Future[None]] = {}
         self._max_idle = max_idle
         self._tls = tls
+        self._dial = dial
 
     async def __aenter__(self) -> Pool:
         return self
@@ -172,6 +178,10 @@ class Pool:
                     connection.close()
                     raise
             tls = self._tls_context() if origin.tls else None
+            if self._dial:
+                name = origin.host if tls else None
+                connection = await self._dial(origin)
+                return (await loop.create_connection(make, sock=connection, ssl=tls, server_hostname=name))[1]
             return (await loop.create_connection(make, origin.host, origin.port, ssl=tls))[1]
         except OSError as error:
             # The system's own words: asyncio puts "Connect call failed" and the address into `strerror`.
@@ -431,6 +441,8 @@ def _head_bytes(lines: list[str], forwarded: RawHeaders) -> bytes:
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import socket
+    from collections.abc import Awaitable, Callable
 
+    Dial = Callable[[Origin], Awaitable[socket.socket]]
     _GiveBack = Callable[[_ClientConnection, bool], None]
