@@ -48,7 +48,7 @@ class ModelFailed(AEnvError):
 
 
 @dataclass(frozen=True)
-class Reply:
+class ChatReply:
     """What the model said, and what that took."""
 
     message: dict[str, Any]
@@ -92,7 +92,7 @@ class Chat:
     async def close(self) -> None:
         await self._pool.close()
 
-    async def complete(self, body: Mapping[str, Any]) -> Reply:
+    async def complete(self, body: Mapping[str, Any]) -> ChatReply:
         """The answer to one request. What passes (a rate limit, a broken connection) is tried again."""
         payload = mcp.dumps(dict(body))
         for attempt in range(self._attempts):
@@ -126,7 +126,7 @@ class Chat:
         except TooLarge as error:
             raise ModelFailed(f"{self._origin}: {error.message}", status_code=200) from None
 
-    def _reply(self, content: bytes) -> Reply:
+    def _reply(self, content: bytes) -> ChatReply:
         try:
             answer = mcp.loads(content)
             message = answer["choices"][0]["message"]
@@ -136,7 +136,7 @@ class Chat:
             raise self._failed("the model's answer is not a chat completion", 200, content) from None
         if not isinstance(message, dict):
             raise self._failed("the model's answer has no message", 200, content)
-        return Reply(message, read, written)
+        return ChatReply(message, read, written)
 
     def _failed(self, reason: str, status: int, content: bytes) -> ModelFailed:
         said = content.decode("utf-8", "replace")

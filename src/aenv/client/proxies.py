@@ -21,7 +21,7 @@ _MAX_HEAD_BYTES = 16 << 10
 
 
 @dataclass(frozen=True)
-class Proxy:
+class HttpProxy:
     """An HTTP proxy. Plain http goes to it with the whole URL as target, and https through a tunnel."""
 
     origin: Origin
@@ -80,7 +80,7 @@ async def _connected(family: int, address: Any) -> socket.socket:
     return connection
 
 
-def proxy_for(origin: Origin) -> Proxy | None:
+def proxy_for(origin: Origin) -> HttpProxy | None:
     """The proxy by which this process reaches `origin`; None where it connects by itself."""
     from urllib.request import getproxies, proxy_bypass  # 20 ms that a process without a model does not need
 
@@ -95,7 +95,7 @@ def proxy_for(origin: Origin) -> Proxy | None:
         raise InvalidRequest(_wrong(scheme)) from None  # without the value, which may hold a password
     if proxy.tls:
         raise InvalidRequest(_wrong(scheme))
-    return Proxy(replace(proxy, source=f"{scheme.upper()}_PROXY"), _authorization(url))
+    return HttpProxy(replace(proxy, source=f"{scheme.upper()}_PROXY"), _authorization(url))
 
 
 def _is_loopback(host: str) -> bool:

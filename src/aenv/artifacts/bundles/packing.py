@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO
 
 from ...base.errors import InvalidRequest
-from .paths import checked, refuse_leaving
+from .bundle_paths import checked, refuse_leaving
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec

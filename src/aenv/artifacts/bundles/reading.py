@@ -19,7 +19,7 @@ from ...base import mcp
 from ...base.config import FILE_NAME
 from ...base.errors import AEnvError, Conflict, InvalidRequest, TooLarge
 from ...base.limits import spell_bytes
-from .paths import checked, refuse_leaving
+from .bundle_paths import checked, refuse_leaving
 
 MAX_BYTES = 4 << 30
 MAX_FILES = 50_000
