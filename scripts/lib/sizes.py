@@ -21,7 +21,7 @@ BUDGETS = {
     "": 200,
     "artifacts": 2_600,
     "attacks": 3_400,
-    "base": 3_100,
+    "base": 3_400,
     "cli": 6_100,
     "client": 3_200,
     "control": 14_900,
