@@ -44,19 +44,16 @@ def pack(project: config.Project, work: Path, version: str | None = None) -> Pac
     project gives the same digest before a build and after it.
     """
     archive, folder = work / "bundle.tar.gz", work / "packed"
-    url = project.raw.get("codeUrl")
-    if url:
-        folder = code_url.fetch(url, folder, settings.variables())
+    if project.code_url:
+        folder = code_url.fetch(project.code_url, folder, settings.variables())
     else:
         bundles.pack(project.path, archive)
         bundles.unpack(archive, folder)
-    raw = {**project.raw, "version": version or project.version}
-    if "artifacts" in raw:
-        raw["artifacts"] = other_artifacts(project, "bundle")
+    packed = changed(project, other_artifacts(project, "bundle"), version or "", folder)
     file = folder / config.FILE_NAME
     file.unlink(missing_ok=True)  # in a repository it may be a link, to any file of ours
-    file.write_text(spelled(raw), encoding="utf-8")
-    return Packed(changed(project, raw, folder), archive, bundles.pack(folder, archive))
+    file.write_text(spelled(packed.raw), encoding="utf-8")
+    return Packed(packed, archive, bundles.pack(folder, archive))
 
 
 async def describe(project: config.Project) -> dict[str, Any]:
@@ -66,7 +63,11 @@ async def describe(project: config.Project) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="aenv-load-") as workspace, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{workspace}/socket")
         listener.listen()
-        variables = {**project.environment_variables, **settings.variables(), "AENV_WORKSPACE": workspace}
+        variables = {
+            **project.deploy.environment_variables.texts,
+            **settings.variables(),
+            "AENV_WORKSPACE": workspace,
+        }
         options = ["--name", project.name, "--log-level", "ERROR", *(["--layer", str(layer)] if layer else [])]
         path = project.path.resolve()
         plan = supervise.Plan(path, options, (), Path(workspace), variables, python.executable)

@@ -49,7 +49,7 @@ class Wanted:
 
 def wanted_by(project: Project) -> Wanted | None:
     """What a project asks for, if anything. InvalidRequest when that cannot be read."""
-    return wanted(project.path, str(project.build.get("dockerfile") or "Dockerfile"))
+    return wanted(project.path, project.build.dockerfile)
 
 
 def wanted(folder: Path, dockerfile: str = "Dockerfile") -> Wanted | None:
