@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from aenv.artifacts.pythons.runtimes import Python
+from aenv.base import masks
 from aenv.base.addresses import Origin
 from aenv.base.config import Project, load_project
 from aenv.base.errors import AEnvError, Forbidden, InvalidRequest, Unsupported
@@ -15,7 +17,8 @@ from aenv.base.models import CreateInstance
 from aenv.control.instances.admission import Rules, check_request
 from aenv.control.instances.catalog import Prepared
 from aenv.control.instances.records import Record
-from aenv.control.instances.specs import Conditions, instance_spec
+from aenv.control.instances.secret_variables import GivenSecrets
+from aenv.control.instances.specs import Conditions, instance_spec, spare_spec
 from aenv.control.serving.accounts import LOCAL
 from aenv.engines.base import Address, InstanceSpec, Limits, Network
 from aenv.engines.process import ProcessEngine
@@ -209,6 +212,62 @@ def test_a_bad_field_is_found_when_the_project_is_read(
     with pytest.raises(InvalidRequest) as caught:
         project_with(tmp_path, **{field: value})
     assert caught.value.message.startswith(f"config.json:1: {message}")
+
+
+# The spec
+
+
+def test_a_spec_is_complete_when_it_is_made(tmp_path: Path) -> None:
+    project = project_with(tmp_path, environmentVariables={"A": "config", "B": "config"}, callTimeout="5s")
+    request = CreateInstance(envName="echo", environment_variables={"B": "request"}, arguments=["x"])
+    python = Python(tmp_path / "python", "", tmp_path, (tmp_path,))
+    made = instance_spec(
+        "an-id",
+        check_request(request, project, Rules()),
+        Prepared(python, tmp_path / "packages"),
+        Conditions(
+            start_timeout=7.0,
+            keep_history=False,
+            tenant="ada",
+            secrets=GivenSecrets({"KEY": "hidden"}, ("OPENAI",)),
+            service="echo-svc-1",
+            storage=tmp_path / "storage",
+            storage_place="/kept",
+        ),
+    )
+    assert made == InstanceSpec(
+        id="an-id",
+        environment="echo@1.0.0",
+        project=project.path,
+        environment_variables={
+            "envNAME": "echo",
+            "envversion": "1.0.0",
+            "A": "config",
+            "B": "request",
+            "KEY": "hidden",
+            masks.NAMES: "KEY",
+            "AENV_SERVICE_ID": "echo-svc-1",
+        },
+        arguments=("x",),
+        start_timeout=7.0,
+        call_timeout=5.0,
+        python=python,
+        layer=tmp_path / "packages",
+        storage=tmp_path / "storage",
+        storage_place="/kept",
+        keep_history=False,
+        tenant="ada",
+    )
+
+
+def test_spare_instances_have_nothing_of_the_instance_that_they_were_first_wanted_for(tmp_path: Path) -> None:
+    project = project_with(tmp_path, memory="1Gi")
+    one = spec(project, environment_variables={"A": "1"}, arguments=["x"])
+    other = spec(project, environment_variables={"A": "2"})
+    assert one != other
+    assert spare_spec(one) == spare_spec(other)
+    assert (spare_spec(one).environment_variables, spare_spec(one).arguments) == ({}, ())
+    assert spare_spec(one).limits == one.limits
 
 
 # Datasources

@@ -16,6 +16,7 @@ from aenv.base.config.deploy import ServiceDefaults
 from aenv.base.config.project import Build, Data, ProjectTest
 from aenv.base.config.sections import ConfigField, ConfigSection
 from aenv.base.errors import InvalidRequest
+from aenv.cli.commands import get
 
 ROOT = Path(__file__).resolve().parent.parent
 SECTIONS: dict[str, type[ConfigSection]] = {
@@ -296,6 +297,22 @@ def test_a_wrong_value_under_the_old_name_is_told_under_the_old_name(tmp_path: P
     assert refused(tmp_path, {"deployConfig": {"secondPart": {"dockerfile": []}}}).startswith(
         "config.json:5: deployConfig.secondPart: lacks 'dockerfile'; add it as in"
     )
+
+
+# What other hubs have stored
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown"),
+    [
+        ({"cpu": 2, "memory": "2Gi", "os": "linux"}, "cpu 2, memory 2Gi"),
+        ({"cpu": "many"}, "deployConfig.cpu: bad cpu amount 'many'; write it as '1', '0.5' or '500m'"),
+        (None, ""),
+    ],
+)
+def test_get_shows_the_resources_or_what_is_wrong_with_them(stored: dict[str, Any] | None, shown: str) -> None:
+    record = {"name": "env", "version": "1.0.0", "status": 1, "deploy_config": stored}
+    assert dict(get._fields(record))["resources"] == shown
 
 
 # The page
