@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 
+from aenv.artifacts.pythons.runtimes import Python
+from aenv.base import masks
 from aenv.base.addresses import Origin
 from aenv.base.config import Project, load_project
 from aenv.base.errors import AEnvError, Forbidden, InvalidRequest, Unsupported
 from aenv.base.models import CreateInstance
-from aenv.control.instances.admission import Rules, spec_for
+from aenv.control.instances.admission import Rules, check_request
+from aenv.control.instances.catalog import PreparedProject
 from aenv.control.instances.records import Record
+from aenv.control.instances.secret_variables import GivenSecrets
+from aenv.control.instances.specs import Conditions, instance_spec, spare_spec
 from aenv.control.serving.accounts import LOCAL
 from aenv.engines.base import Address, InstanceSpec, Network, ResourceLimits
 from aenv.engines.process import ProcessEngine
@@ -23,7 +28,8 @@ from tests.test_gateway_races import ended
 
 def spec(project: Project, rules: Rules | None = None, **asked: Any) -> InstanceSpec:
     request = CreateInstance.model_validate({"envName": "echo", **asked})
-    return spec_for("id", request, project, rules or Rules())
+    checked = check_request(request, project, rules or Rules())
+    return instance_spec("id", checked, PreparedProject(None, None), Conditions(start_timeout=60.0, keep_history=True))
 
 
 def refused(project: Project, rules: Rules | None = None, **asked: Any) -> AEnvError:
@@ -190,20 +196,20 @@ def test_preload_and_isolation_are_passed_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("pids", 0, "deployConfig.pids: 0 is less than 1"),
-        ("openFiles", -1, "deployConfig.openFiles: -1 is less than 1"),
-        ("openFiles", "many", "deployConfig.openFiles must be a whole number"),
-        ("memory", 0, "deployConfig.memory: 0 is less than 1"),
-        ("warmPool", -1, "deployConfig.warmPool: -1 is less than 0"),
-        ("warmPool", True, "deployConfig.warmPool must be a whole number"),
+        ("pids", 0, "deployConfig.pids: must be at least 1, got 0"),
+        ("openFiles", -1, "deployConfig.openFiles: must be at least 1, got -1"),
+        ("openFiles", "many", "deployConfig.openFiles: must be a whole number"),
+        ("memory", 0, "deployConfig.memory: must be at least 1, got 0"),
+        ("warmPool", -1, "deployConfig.warmPool: must be at least 0, got -1"),
+        ("warmPool", True, "deployConfig.warmPool: must be a whole number"),
         ("network", "some", "deployConfig.network: bad network 'some'"),
         ("network", {"egress": ["http://a"]}, "deployConfig.network: bad host 'http://a'"),
-        ("preload", "numpy", "deployConfig.preload must be a list"),
-        ("preload", ["os; x"], "deployConfig.preload: 'os; x' is no name of a module"),
-        ("reclaim", "yes", "deployConfig.reclaim must be true or false"),
+        ("preload", "numpy", "deployConfig.preload: must be a list"),
+        ("preload", ["os; x"], "deployConfig.preload: bad value 'os; x'; name a module"),
+        ("reclaim", "yes", "deployConfig.reclaim: must be true or false"),
         ("freezeAfter", "soon", "deployConfig.freezeAfter: bad duration 'soon'"),
-        ("allowMoreResources", 1, "deployConfig.allowMoreResources must be true or false"),
-        ("isolation", "magic", "deployConfig.isolation: no isolation 'magic'"),
+        ("allowMoreResources", 1, "deployConfig.allowMoreResources: must be true or false"),
+        ("isolation", "magic", "deployConfig.isolation: bad value 'magic'; use 'gvisor'"),
     ],
 )
 def test_a_bad_field_is_found_when_the_project_is_read(
@@ -211,7 +217,63 @@ def test_a_bad_field_is_found_when_the_project_is_read(
 ) -> None:
     with pytest.raises(InvalidRequest) as caught:
         project_with(tmp_path, **{field: value})
-    assert caught.value.message.startswith(f"config.json line 1: {message}")
+    assert caught.value.message.startswith(f"config.json:1: {message}")
+
+
+# The spec
+
+
+def test_a_spec_is_complete_when_it_is_made(tmp_path: Path) -> None:
+    project = project_with(tmp_path, environmentVariables={"A": "config", "B": "config"}, callTimeout="5s")
+    request = CreateInstance(envName="echo", environment_variables={"B": "request"}, arguments=["x"])
+    python = Python(tmp_path / "python", "", tmp_path, (tmp_path,))
+    made = instance_spec(
+        "an-id",
+        check_request(request, project, Rules()),
+        PreparedProject(python, tmp_path / "packages"),
+        Conditions(
+            start_timeout=7.0,
+            keep_history=False,
+            tenant="ada",
+            secrets=GivenSecrets({"KEY": "hidden"}, ("OPENAI",)),
+            service="echo-svc-1",
+            storage=tmp_path / "storage",
+            storage_place="/kept",
+        ),
+    )
+    assert made == InstanceSpec(
+        id="an-id",
+        environment="echo@1.0.0",
+        project=project.path,
+        environment_variables={
+            "envNAME": "echo",
+            "envversion": "1.0.0",
+            "A": "config",
+            "B": "request",
+            "KEY": "hidden",
+            masks.NAMES: "KEY",
+            "AENV_SERVICE_ID": "echo-svc-1",
+        },
+        arguments=("x",),
+        start_timeout=7.0,
+        call_timeout=5.0,
+        python=python,
+        layer=tmp_path / "packages",
+        storage=tmp_path / "storage",
+        storage_place="/kept",
+        keep_history=False,
+        tenant="ada",
+    )
+
+
+def test_spare_instances_have_nothing_of_the_instance_that_they_were_first_wanted_for(tmp_path: Path) -> None:
+    project = project_with(tmp_path, memory="1Gi")
+    one = spec(project, environment_variables={"A": "1"}, arguments=["x"])
+    other = spec(project, environment_variables={"A": "2"})
+    assert one != other
+    assert spare_spec(one) == spare_spec(other)
+    assert (spare_spec(one).environment_variables, spare_spec(one).arguments) == ({}, ())
+    assert spare_spec(one).limits == one.limits
 
 
 # Datasources

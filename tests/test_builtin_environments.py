@@ -205,18 +205,18 @@ def test_the_list_of_the_package_needs_no_server(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"aliases": ["kit"]}, "config.json line 1: aliases: 'kit' is no 'name@1.0.0'"),
-        ({"aliases": [1]}, "config.json line 1: aliases: 1 is no 'name@1.0.0'"),
-        ({"aliases": "x@1.0.0"}, "config.json line 1: aliases must be a list"),
-        ({"evalOnly": 1}, "config.json line 1: evalOnly must be true or false"),
-        ({"data": {"name": "x"}}, "config.json line 1: data must be as in"),
-        ({"data": {"name": "../x", "variable": "X_DATA_DIR"}}, "config.json line 1: data must be as in"),
+        ({"aliases": ["kit"]}, "config.json:1: aliases: bad alias 'kit'; write it as 'name@1.0.0'"),
+        ({"aliases": [1]}, "config.json:1: aliases: bad alias 1; write it as 'name@1.0.0'"),
+        ({"aliases": "x@1.0.0"}, "config.json:1: aliases: must be a list"),
+        ({"evalOnly": 1}, "config.json:1: evalOnly: must be true or false"),
+        ({"data": {"name": "x"}}, "config.json:1: data: lacks 'variable'; add it as in"),
+        ({"data": {"name": "../x", "variable": "X_DATA_DIR"}}, "config.json:1: data.name: bad value '../x'"),
         # Whoever publishes an environment would get a folder of the gateway's choice of words.
-        ({"data": {"name": "x", "variable": "HOME"}}, "config.json line 1: data must be as in"),
-        ({"data": {"name": "x", "variable": "X_DATA_DIR", "more": 1}}, "config.json line 1: data must be as in"),
-        ({"data": {**DATA, "folders": ["XDG_RUNTIME_DIR"]}}, "config.json line 1: data must be as in"),
-        ({"data": {**DATA, "folders": "KIT_GIT_DIR"}}, "config.json line 1: data must be as in"),
-        ({"deployConfig": {"sidecar": 1}}, "config.json line 1: deployConfig.sidecar must be a string or"),
+        ({"data": {"name": "x", "variable": "HOME"}}, "config.json:1: data.variable: bad value 'HOME'"),
+        ({"data": {**DATA, "more": 1}}, "config.json:1: data.more: is not known here; use 'name'"),
+        ({"data": {**DATA, "folders": ["XDG_RUNTIME_DIR"]}}, "config.json:1: data.folders: bad value 'XDG_RUN"),
+        ({"data": {**DATA, "folders": "KIT_GIT_DIR"}}, "config.json:1: data.folders: must be a list"),
+        ({"deployConfig": {"sidecar": 1}}, "config.json:1: deployConfig.sidecar: must be a string or"),
     ],
 )
 def test_a_wrong_field_is_found_when_the_project_is_read(

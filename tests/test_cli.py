@@ -88,7 +88,7 @@ class TestFailures:
             ("{", "is not JSON"),
             ("[]", "must hold a JSON object"),
             ('{"name": "x"}', "lacks 'version'"),
-            ('{"name": "x", "version": "1", "tags": 3}', "line 1: tags must be a list"),
+            ('{"name": "x", "version": "1", "tags": 3}', "config.json:1: tags: must be a list"),
         ],
     )
     @pytest.mark.parametrize("command", ["run", "serve"])

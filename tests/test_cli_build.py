@@ -68,7 +68,7 @@ class TestBundle:
         done = aenv("build", "--work-dir", folder, env=without_docker)
         assert done.returncode == 0, done.stderr
         assert done.stderr.splitlines() == [
-            "config.json line 3: unknown field unknown is kept",
+            "config.json:3: unknown: unknown field is kept",
             "no image was built: neither Docker nor podman answers",
         ]
         requirements, bundle = done.stdout.splitlines()

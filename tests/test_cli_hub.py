@@ -370,6 +370,7 @@ class TestFind:
         run("push", make(work, "shown"))
         lines = run("get", "shown@1.0.0").stdout.splitlines()
         assert ["status", "Ready"] in [line.split() for line in lines]
+        assert ["resources", "cpu", "1"] in [line.split() for line in lines]
         assert ["tool", "echo", "Say", "it", "back."] in [line.split() for line in lines]
         assert ["reward", "is_short", "Whether", "it", "is", "short."] in [line.split() for line in lines]
         assert lines[-3:] == ["# shown", "", "What it is for."]

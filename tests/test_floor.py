@@ -88,25 +88,25 @@ def write_config(folder, **fields):
 def test_a_project_is_read_with_its_legacy_fields(tmp_path):
     deploy = {"ttl": "2h", "callTimeout": "5m", "cpuRequest": "1C", "environmentVariables": {"A": 1}}
     project = config.load_project(write_config(tmp_path, description="d", tags=["x"], deployConfig=deploy))
-    assert (str(project.ref), project.ttl, project.call_timeout) == ("env@1.0.0", 7200, 300)
-    assert project.environment_variables == {"A": "1"}
+    assert (str(project.ref), project.deploy.ttl, project.deploy.call_timeout) == ("env@1.0.0", 7200, 300)
+    assert project.deploy.environment_variables.texts == {"A": "1"}
 
 
 def test_an_unknown_field_is_kept_and_named_with_its_line(tmp_path, caplog):
     project = config.load_project(write_config(tmp_path, colour="red"))
     assert project.raw["colour"] == "red"
-    assert "config.json line 4: unknown field colour is kept" in caplog.text
+    assert "config.json:4: colour: unknown field is kept" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"tags": "linux"}, "line 4: tags must be a list"),
-        ({"deployConfig": {"os": 3}}, "line 5: deployConfig.os must be a string"),
-        ({"deployConfig": {"pids": True}}, "deployConfig.pids must be a whole number"),
+        ({"tags": "linux"}, "config.json:4: tags: must be a list"),
+        ({"deployConfig": {"os": 3}}, "config.json:5: deployConfig.os: must be a string"),
+        ({"deployConfig": {"pids": True}}, "deployConfig.pids: must be a whole number"),
         ({"version": ""}, "lacks 'version'"),
         ({"name": "../x"}, "bad environment name"),
-        ({"deployConfig": {"ttl": "soon"}}, "line 5: deployConfig.ttl: bad duration 'soon'"),
+        ({"deployConfig": {"ttl": "soon"}}, "config.json:5: deployConfig.ttl: bad duration 'soon'"),
         ({"deployConfig": {"memory": "2Qi"}}, "deployConfig.memory: bad size '2Qi'"),
         ({"deployConfig": {"cpuLimit": "0"}}, "deployConfig.cpuLimit: bad cpu amount '0'"),
     ],

@@ -114,6 +114,10 @@ class TestHouse:
             ("a.py", "except Exception as error:"),
             ("a.py", "except (ValueError, Exception):"),
             ("a.py", "subprocess.run(command, shell=True)"),
+            ("control/a.py", 'ttl = project.deploy.get("ttl")'),
+            ("control/a.py", 'ttl = deploy["ttl"]'),
+            ("cli/a.py", 'url = found.raw.get("codeUrl")'),
+            ("control/services/a.py", "spec = InstanceSpec(id, ref, path)"),
             ("utils.py", "x = 1"),
             ("helpers/a.py", "x = 1"),
         ],
@@ -132,6 +136,8 @@ class TestHouse:
             ("runtime/a.py", "print('hello')"),
             ("a.py", "except Exception as error:  # boundary: author's code"),
             ("a.py", "except BaseException:"),
+            ("control/a.py", "ttl = project.deploy.ttl"),
+            ("control/instances/specs.py", "return InstanceSpec(id=id)"),
         ],
     )
     def test_what_the_rules_allow_passes(self, project: Project, name: str, line: str) -> None:

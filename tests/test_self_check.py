@@ -321,14 +321,15 @@ class TestKeys:
     ) -> str:
         from aenv.artifacts.pythons.runtimes import Python
         from aenv.base.config import load_project
-        from aenv.engines.base import InstanceSpec
+        from aenv.control.instances.admission import Rules, check_request
 
         place = Path("/home/requirements") / runtime
         python = Python(place / "bin/python", "", place / "lib", (place,)) if runtime else None
-        spec = InstanceSpec(id="", environment="sums@1.0.0", project=folder, data=data, python=python)
         asked = CreateInstance(envName=alias or "sums", **request)
         project = load_project(folder)
-        return CheckKeys(engine).key(asked, replace(project, name=alias or project.name), spec, "")
+        named = replace(project, name=alias or project.name)
+        checked = replace(check_request(asked, named, Rules()), data=data)
+        return CheckKeys(engine).key(asked, checked, python, "")
 
     def test_everything_that_a_verdict_depends_on_makes_another_key(self, tmp_path: Path) -> None:
         folder = make_project(tmp_path, "sums", code=SUMS)

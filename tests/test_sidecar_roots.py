@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from aenv.base.config import Project
+from aenv.base.config import Project, parse_deploy
 from aenv.base.errors import InvalidRequest, StartFailed
 from aenv.control.instances.declared_sidecar import later
 from aenv.engines.base import LazySidecar
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 
 def _project(second: object) -> Project:
-    return Project(Path("/p"), "two", "1.0.0", deploy={"sidecar": second})
+    return Project(Path("/p"), "two", "1.0.0", deploy=parse_deploy({"sidecar": second}))
 
 
 def test_the_first_dockerfile_that_exists_below_the_data_folder_is_taken(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_no_link_leads_out_of_the_data_folder(tmp_path: Path) -> None:
 )
 def test_what_it_cannot_be_is_refused_with_the_field(second: object) -> None:
     with pytest.raises(InvalidRequest, match=r"deployConfig\.sidecar"):
-        later(_project(second), {}, None)
+        _project(second)
 
 
 # With Docker

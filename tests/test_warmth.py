@@ -34,7 +34,7 @@ class WarmEngine(ProcessEngine):
         self.fails = False
 
     async def keep_warm(self, spec: InstanceSpec, count: int) -> None:
-        assert (spec.id, dict(spec.environment_variables), spec.arguments) == ("", {}, ())
+        assert (spec.id, dict(spec.environment_variables), spec.arguments) == ("spare", {}, ())
         if self.fails:
             raise OSError("no room")
         self.told.append(count)

@@ -40,6 +40,15 @@ RULES = (
         re.compile(r"except .*\bException\b(?!.*# boundary: \w)"),
         "catch what you can handle; at foreign code, say '# boundary: whose code'",
     ),
+    Rule(
+        re.compile(r"\b(deploy|deploy_config|(project|found|here)\.(raw|build|test))(\.get\(|\[)\s*f?[\"']"),
+        "config.json is read in base/config; use the attributes of Project and its Deploy",
+    ),
+    Rule(
+        re.compile(r"\bInstanceSpec\("),
+        "an InstanceSpec is made complete, by instance_spec alone",
+        except_in="control/instances/specs.py",
+    ),
     Rule(re.compile(r"\bshell=True\b|\bos\.system\("), "start programs by argument list"),
 )
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "managers"}

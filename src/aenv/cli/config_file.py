@@ -152,8 +152,9 @@ def _unknown(
     file: Path, text: str, values: Mapping[str, Any], known: Mapping[str, Any], prefix: str
 ) -> Iterator[tuple[int, str]]:
     """The unknown keys and their lines. Fails at the first value that has the wrong type."""
+    lines = config.key_lines(text)
     for key, value in values.items():
-        name, line = prefix + key, config.line_of(text, key)
+        name, line = prefix + key, lines.get(prefix + key, 1)
         if key not in known:
             if prefix.removesuffix(".") not in _OPEN:
                 yield line, name

@@ -68,10 +68,8 @@ async def served(place: InstanceSource, project: Project) -> AsyncIterator[Insta
         async with AsyncExitStack() as stack:
             with progress.lines("starting a gateway"):
                 url = await stack.enter_async_context(started)
-            eval_only = project.raw.get("evalOnly") is True
-            yield replace(
-                place, name=str(project.ref), url=url, api_key=None, digest=packed.digest, eval_only=eval_only
-            )
+            name, eval_only = str(project.ref), project.eval_only
+            yield replace(place, name=name, url=url, api_key=None, digest=packed.digest, eval_only=eval_only)
 
 
 def _share(home: Path) -> None:

@@ -43,14 +43,12 @@ def pack(project: config.Project, work: Path, version: str | None = None) -> Pac
     Its config.json tells the version that it is packed as, and not the bundle that an earlier build made: the same
     project gives the same digest before a build and after it.
     """
-    url = project.raw.get("codeUrl")
+    url = project.code_url
     folder = code_url.fetch(url, work / "fetched", settings.variables()) if url else project.path
-    raw = {**project.raw, "version": version or project.version}
-    if "artifacts" in raw:
-        raw["artifacts"] = other_artifacts(project, "bundle")
+    packed = changed(project, other_artifacts(project, "bundle"), version or "")
     archive = work / "bundle.tar.gz"
-    bundle = bundles.pack(folder, archive, {config.FILE_NAME: spelled(raw).encode()})
-    return Packed(changed(project, raw), archive, bundle)
+    bundle = bundles.pack(folder, archive, {config.FILE_NAME: spelled(packed.raw).encode()})
+    return Packed(packed, archive, bundle)
 
 
 async def describe(packed: Packed) -> dict[str, Any]:
@@ -63,14 +61,13 @@ async def describe(packed: Packed) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="aenv-load-") as workspace, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{workspace}/socket")
         listener.listen()
-        variables = {**project.environment_variables, **settings.variables(), "AENV_WORKSPACE": workspace}
-        options = [
-            "--name",
-            project.name,
-            "--log-level",
-            "ERROR",
-            *(["--requirements", str(requirements)] if requirements else []),
-        ]
+        variables = {
+            **project.deploy.environment_variables.texts,
+            **settings.variables(),
+            "AENV_WORKSPACE": workspace,
+        }
+        installed = ["--requirements", str(requirements)] if requirements else []
+        options = ["--name", project.name, "--log-level", "ERROR", *installed]
         plan = supervise.Plan(path, options, (), Path(workspace), variables, python.executable)
         try:
             async with asyncio.timeout(_LOAD_TIMEOUT):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,24 +51,25 @@ def around(path: Path) -> config.Project | None:
 
 def with_artifacts(project: config.Project, kind: str, made: Sequence[dict[str, str]]) -> config.Project:
     """Write artifacts into the project's config.json, in the place of those of their kind."""
-    raw = {**project.raw, "artifacts": [*made, *other_artifacts(project, kind)]}
+    after = changed(project, [*made, *other_artifacts(project, kind)])
     file = project.path / config.FILE_NAME
-    files.replace(file, spelled(raw), file.stat().st_mode & 0o777)
-    return changed(project, raw)
+    files.replace(file, spelled(after.raw), file.stat().st_mode & 0o777)
+    return after
 
 
-def changed(project: config.Project, raw: dict[str, Any]) -> config.Project:
-    """The project with another config.json, which has been checked but for its version and artifacts."""
-    artifacts = tuple(each for each in raw.get("artifacts", ()) if isinstance(each, dict))
-    return replace(project, version=raw["version"], artifacts=artifacts, raw=raw)
+def changed(project: config.Project, artifacts: Sequence[dict[str, str]], version: str = "") -> config.Project:
+    """The project with other artifacts, and maybe another version; its raw config.json agrees."""
+    version = version or project.version
+    listed = {"artifacts": list(artifacts)} if artifacts or "artifacts" in project.raw else {}
+    raw = {**project.raw, "version": version, **listed}
+    return replace(project, version=version, artifacts=tuple(artifacts), raw=raw)
 
 
-def other_artifacts(project: config.Project, kind: str) -> list[Any]:
-    """What config.json lists as artifacts, without those of a kind."""
-    listed = project.raw.get("artifacts", ())
-    return [each for each in listed if not isinstance(each, dict) or each.get("type") != kind]
+def other_artifacts(project: config.Project, kind: str) -> list[dict[str, str]]:
+    """The artifacts of a project, without those of a kind."""
+    return [each for each in project.artifacts if each.get("type") != kind]
 
 
-def spelled(raw: dict[str, Any]) -> str:
+def spelled(raw: Mapping[str, Any]) -> str:
     """The text of a config.json."""
     return json.dumps(raw, indent=2, ensure_ascii=False) + "\n"

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from ..artifacts.data.data_folders import of_built_in
 from ..base.addresses import Origin
 from ..base.errors import EnvironmentError, Unavailable
 from ..base.settings import ClientSettings
@@ -68,7 +67,13 @@ def forwarded(url: str | None, environment: str, given: Mapping[str, T]) -> dict
 
     The platform may have been started by a program that had others. Not for gateways elsewhere.
     """
-    return {**(of_built_in(environment.partition("@")[0]) if not url else {}), **given}
+    if url:
+        return dict(given)
+    from ..artifacts.data.data_folders import (
+        of_built_in,
+    )  # here alone: programs of other gateways need no config.json
+
+    return {**of_built_in(environment.partition("@")[0]), **given}
 
 
 def _answers(path: Path) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from ..artifacts.pythons.runtimes import Python
 from ..base.addresses import Origin
+from ..base.config import Network
 
 
 @dataclass(frozen=True)
@@ -23,15 +24,6 @@ class ResourceLimits:
     storage_bytes: int | None = None
     pids: int | None = None
     open_files: int | None = None
-
-
-@dataclass(frozen=True)
-class Network:
-    """What an instance may reach."""
-
-    kind: Literal["none", "egress", "full"] = "none"
-    hosts: tuple[str, ...] = ()
-    """For egress: "host", "host:port" or "*.domain"."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class WantedPython:
 
 def wanted_by(project: Project) -> WantedPython | None:
     """What a project asks for, if anything. InvalidRequest when that cannot be read."""
-    return wanted(project.path, str(project.build.get("dockerfile") or "Dockerfile"))
+    return wanted(project.path, project.build.dockerfile)
 
 
 def wanted(folder: Path, dockerfile: str = "Dockerfile") -> WantedPython | None:

@@ -63,10 +63,10 @@ def command(
     settings = config_file.load()["build_config"]
     registry = settings["registry"]["host"] if registry is None else registry
     namespace = settings["registry"]["namespace"] if namespace is None else namespace
-    name = image_name or found.build.get("image_name") or found.name
-    wanted = names(registry, namespace, name, tags or (found.build.get("image_tag") or found.version,))
+    name = image_name or found.build.image_name or found.name
+    wanted = names(registry, namespace, name, tags or (found.build.image_tag or found.version,))
     if image is not False:
-        file = work_dir / (dockerfile or found.build.get("dockerfile") or "Dockerfile")
+        file = work_dir / (dockerfile or found.build.dockerfile)
         made = _image(found, wanted, file, platform, settings, push, required=bool(image) or push)
         if made:
             images = [{"id": "", "type": "image", "content": name} for name in made]
@@ -96,7 +96,7 @@ def _image(
             raise output.Failure(f"cannot build the image: {why}")
         output.talk(f"no image was built: {why}")
         return []
-    context = found.path / (found.build.get("context") or ".")
+    context = found.path / found.build.context
     text = dockerfile.read_text(encoding="utf-8", errors="replace")
     takes_wheel = f"{wheel.FOLDER}/" in text
     if "pip install" in text and not takes_wheel:

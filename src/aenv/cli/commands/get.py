@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...base import refs
+from ...base import config, refs
+from ...base.errors import InvalidRequest
 from .. import output, parameters
 
 if TYPE_CHECKING:
@@ -71,8 +72,16 @@ def _fields(env: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key in ("root", "python", "note"):
         if env.get(key):
             yield key, env[key]
-    deploy = env.get("deploy_config") or {}
-    yield "resources", ", ".join(f"{key} {deploy[key]}" for key in ("cpu", "memory") if key in deploy)
+    yield "resources", _resources(env.get("deploy_config") or {})
+
+
+def _resources(deploy_config: Mapping[str, Any]) -> str:
+    try:
+        deploy = config.parse_deploy(deploy_config)
+    except InvalidRequest as error:  # other hubs store what they are sent
+        return output.plain(error.message)
+    amounts = {"cpu": deploy.cpu, "memory": deploy.memory}
+    return ", ".join(f"{name} {amount.written}" for name, amount in amounts.items() if amount)
 
 
 def _history_row(version: Mapping[str, Any]) -> tuple[str, ...]:

@@ -121,10 +121,10 @@ async def _known(hub: Hub, packed: Packed, force: bool) -> bool:
 
 def _record(packed: Packed) -> dict[str, Any]:
     """What the hub keeps of config.json, and the bundle."""
-    raw = packed.project.raw
+    project = packed.project
     kept = ("description", "tags", "status", "codeUrl", "buildConfig", "testConfig", "deployConfig")
-    fields = {key: raw[key] for key in kept if key in raw}
-    return {"name": raw["name"], "version": raw["version"], **fields, "bundle": packed.bundle.digest}
+    fields = {key: project.raw[key] for key in kept if key in project.raw}
+    return {"name": project.name, "version": project.version, **fields, "bundle": packed.bundle.digest}
 
 
 def _print_plan(packed: Packed, as_json: bool) -> None:

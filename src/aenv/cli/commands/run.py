@@ -118,15 +118,15 @@ def _plan(options: Options, arguments: tuple[str, ...]) -> Plan:
     variables = dict(settings.variables())
     if found:
         # As in an instance, where what its creator gives wins over config.json: here the shell does.
-        variables = {**found.environment_variables, **variables, "AENV_ENVIRONMENT": str(found.ref)}
-        for variable, secret in found.secrets.items():
+        variables = {**found.deploy.environment_variables.texts, **variables, "AENV_ENVIRONMENT": str(found.ref)}
+        for variable, secret in found.deploy.environment_variables.secrets.items():
             if variable not in variables:
                 output.talk(f"{variable} is not set: config.json takes it from the secret {secret!r} of a gateway")
         if found.data and (data := on_host(found.data, settings.home())):
             variables[found.data.variable] = str(data)  # further folders are where the shell's variables say
         if note := note_on_our_own(found):
             output.talk(f"note: {note}")
-        flags += ["--call-timeout", f"{found.call_timeout:g}"] if found.call_timeout else []
+        flags += ["--call-timeout", f"{found.deploy.call_timeout:g}"] if found.deploy.call_timeout else []
     return Plan(path, flags, arguments, folder, variables)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...base.config import Deploy
 from .. import connection, output, parameters, prefixes, project
 from ..connection import Gateway
 from ..groups import Group
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 _VARIABLES = click.option(
     "-e", "--env", "variables", multiple=True, callback=connection.pairs, metavar="KEY=VALUE", help="A variable."
 )
-# deployConfig's simple names, and the older pairs that win over them.
-_RESOURCES = {"cpu": "cpu", "memory": "memory", "ephemeral_storage": "ephemeralStorage"}
 
 
 @click.group("service", cls=Group)
@@ -189,34 +188,39 @@ def logs(gateway: Gateway, id: str, follow: bool) -> None:
     gateway.run(printed)
 
 
-def _configured(env_name: str | None) -> tuple[str, Mapping[str, Any]]:
+def _configured(env_name: str | None) -> tuple[str, Deploy]:
     """The environment, and the deployConfig of the project here where it is the same one."""
     here = project.around(Path()) if env_name else project.load(Path())
     if here and env_name in (None, here.name, str(here.ref)):
         return env_name or str(here.ref), here.deploy
-    return env_name or "", {}
+    return env_name or "", Deploy()
 
 
-def _from_config(name: str, deploy: Mapping[str, Any], enable_storage: bool) -> dict[str, Any]:
-    """The fields of a new service that config.json settles."""
-    service = {**deploy, **deploy.get("service", {})}
-    fields = {key: service[key] for key in ("replicas", "port") if key in service}
-    for field, key in _RESOURCES.items():
-        for end in ("Request", "Limit"):
-            amount = deploy.get(f"{key}{end}", deploy.get(key))
-            if amount is not None:
-                fields[f"{field}_{end.lower()}"] = str(amount)
-    if enable_storage or service.get("enableStorage"):
-        fields["pvc_name"] = service.get("storageName") or name.partition("@")[0]
-        fields["storage_size"] = service.get("storageSize", "10Gi")
-        fields["mount_path"] = service.get("mountPath", "/home/admin/data")
+def _from_config(name: str, deploy: Deploy, enable_storage: bool) -> dict[str, Any]:
+    """The fields of a new service that config.json settles; of amounts the old pairs win over the simple names."""
+    service = deploy.service
+    amounts = {
+        "cpu_request": deploy.cpu_request or deploy.cpu,
+        "cpu_limit": deploy.cpu_limit or deploy.cpu,
+        "memory_request": deploy.memory_request or deploy.memory,
+        "memory_limit": deploy.memory_limit or deploy.memory,
+        "ephemeral_storage_request": deploy.ephemeral_storage_request or deploy.ephemeral_storage,
+        "ephemeral_storage_limit": deploy.ephemeral_storage_limit or deploy.ephemeral_storage,
+    }
+    fields: dict[str, Any] = {field: amount.written for field, amount in amounts.items() if amount}
+    numbers = {"replicas": service.replicas, "port": service.port}
+    fields |= {field: number for field, number in numbers.items() if number is not None}
+    if enable_storage or service.enable_storage:
+        fields["pvc_name"] = service.storage_name or name.partition("@")[0]
+        fields["storage_size"] = service.storage_size
+        fields["mount_path"] = service.mount_path
     return fields
 
 
-def _variables(deploy: Mapping[str, Any]) -> dict[str, Any]:
+def _variables(deploy: Deploy) -> dict[str, Any]:
     """Those of config.json: texts, and secrets by their names."""
-    given = deploy.get("environmentVariables", {}).items()
-    return {name: value if isinstance(value, dict) else str(value) for name, value in given}
+    given = deploy.environment_variables
+    return {**given.texts, **{variable: {"secret": name} for variable, name in given.secrets.items()}}
 
 
 def _show(service: Mapping[str, Any], as_json: bool) -> None:

@@ -28,7 +28,7 @@ def command(path: Path, script: str | None) -> int:
     import asyncio
 
     found = project.load(path)
-    script = script or found.test.get("script") or _pytest(found)
+    script = script or found.test.script or _pytest(found)
     with tempfile.TemporaryDirectory(prefix="aenv-test-") as folder:
         return asyncio.run(_test(found, script, Path(folder) / "home"))
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ... import __version__
-from ...base.config import Project
+from ...artifacts.pythons.runtimes import Python
 from ...base.models import CreateInstance
-from ...engines.base import InstanceSpec
+from ..instances.specs import CheckedRequest
 
 VALIDATION = "AENV_VALIDATION"
 """The variable with which an environment plays its reference solution."""
@@ -45,17 +45,18 @@ class CheckKeys:
         self._machine = [engine, platform.machine(), kernel, platform.python_version(), __version__]
         self._folders: dict[Path, tuple[float, str]] = {}
 
-    def key(self, request: CreateInstance, project: Project, spec: InstanceSpec, reward: str) -> str:
+    def key(self, request: CreateInstance, checked: CheckedRequest, python: Python | None, reward: str) -> str:
         """The digest of a task whose reward is asked for as `reward`; reads folders, so call it in a thread."""
+        project = checked.project
         variables = {name: value for name, value in request.environment_variables.items() if name != VALIDATION}
         code = project.path.name if project.is_published else self._digest(project.path, _contents)
-        data = {name: self._digest(folder, _data) for name, folder in spec.folders.items()}
-        data[""] = self._digest(spec.data, _data) if spec.data else ""
+        data = {name: self._digest(folder, _data) for name, folder in checked.folders.items()}
+        data[""] = self._digest(checked.data, _data) if checked.data else ""
         parts = {
-            "environment": [code, project.deploy],  # and not its name: it may have another, by an alias
+            "environment": [code, project.deploy.raw],  # and not its name: it may have another, by an alias
             "task": [request.model_dump(mode="json", exclude=_NOT_THE_TASK), variables, reward],
             "data": data,
-            "machine": [*self._machine, *([spec.python.folders[0].name] if spec.python else [])],
+            "machine": [*self._machine, *([python.folders[0].name] if python else [])],
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 

@@ -124,15 +124,15 @@ class SelfChecks:
             )
         request, caller = life.asked
         project = await self._catalog.find(refs.parse(request.env_name), caller)
-        spec = admission.spec_for("", request, project, self._rules)
-        spec = replace(spec, python=(await self._catalog.python(project)).python)
-        key = await asyncio.to_thread(self._keys.key, request, project, spec, query)
+        checked = admission.check_request(request, project, self._rules)
+        python = (await self._catalog.python(project)).python
+        key = await asyncio.to_thread(self._keys.key, request, checked, python, query)
         if known := self._known.get(key) or await self._stored(key):
             self._remember(key, known)
             return known
         check = self._running.get(key)
         if check is None:
-            limit = max(_LIMIT, project.call_timeout or 0.0)
+            limit = max(_LIMIT, project.deploy.call_timeout or 0.0)
             check = self._tasks.create_task(self._made(key, _Check(self, request, caller, query, limit)))
             self._running[key] = check
             check.add_done_callback(lambda _: self._running.pop(key, None))

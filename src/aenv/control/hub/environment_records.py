@@ -77,9 +77,9 @@ class EnvironmentRecord:
             description=project.description,
             tags=project.tags,
             artifacts=project.artifacts,
-            build_config=project.build,
-            test_config=project.test,
-            deploy_config=project.deploy,
+            build_config=dict(project.build.raw),
+            test_config=dict(project.test.raw),
+            deploy_config=dict(project.deploy.raw),
             created_at=changed,
             updated_at=changed,
         )

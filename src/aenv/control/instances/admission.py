@@ -1,4 +1,7 @@
-"""What a request to create may ask for, and what follows from it: the engine's spec and the time to live."""
+"""What a request to create may ask for, and what follows from it: what it may have, and the time to live.
+
+Not here: the engine's spec (`specs.py`).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from ...base.errors import InvalidRequest, of_field
 from ...base.models import CreateInstance, CreateInstances, Renew, texts_in
 from ...base.refs import Ref
 from ...base.wire import DEFAULT_TTL
-from ...engines.base import InstanceSpec
 from ..serving import routes
 from ..serving.accounts import Caller
 from .datasources import Offered, data_and_sidecar, declared_data, declared_folders
@@ -22,6 +24,7 @@ from .declared_sidecar import later
 from .networks import network_for
 from .records import Record, describe_environment
 from .resources import limits_for
+from .specs import CheckedRequest
 
 logger = logging.getLogger("aenv.control.instances.admission")
 
@@ -95,7 +98,8 @@ def ttl_of(request: CreateInstance, project: Project) -> float:
     """Seconds: what the request says, else the environment's own, else the default."""
     if request.ttl:
         return check_ttl(request.ttl)
-    return check_ttl(project.ttl if project.ttl is not None else DEFAULT_TTL, "deployConfig.ttl")
+    own = project.deploy.ttl
+    return check_ttl(own if own is not None else DEFAULT_TTL, "deployConfig.ttl")
 
 
 def parse_ttl(body: bytes) -> float:
@@ -137,12 +141,12 @@ def owner_of(request: CreateInstance, caller: Caller) -> str | None:
     return caller.user
 
 
-def check(request: CreateInstance, project: Project, rules: Rules) -> InstanceSpec:
-    """What will be asked for, without an id. Refuses what we do not have or do not allow."""
+def check(request: CreateInstance, project: Project, rules: Rules) -> CheckedRequest:
+    """What the request may have. Refuses what we do not have or do not allow."""
     _check_deploy(project)
-    spec = spec_for("", request, project, rules)
+    checked = check_request(request, project, rules)
     _warn_of_unused(request)
-    return spec
+    return checked
 
 
 def complete(record: Record, request: CreateInstance, project: Project, rules: Rules) -> None:
@@ -155,8 +159,8 @@ def complete(record: Record, request: CreateInstance, project: Project, rules: R
     record.idle_timeout = _idle_timeout(request, project)
     record.cpu_milli = round(1000 * (limits.cpus or 0))
     record.memory_bytes = limits.memory_bytes or 0
-    record.freeze_after = _freeze_after(project)
-    record.reclaim = bool(project.deploy.get("reclaim"))
+    record.freeze_after = project.deploy.freeze_after
+    record.reclaim = project.deploy.reclaim
     if project.self_check and not record.self_check:
         record.self_check = "needed" if request.self_check and rules.self_check else "skipped"
     record.note("requested")
@@ -165,47 +169,26 @@ def complete(record: Record, request: CreateInstance, project: Project, rules: R
 def _idle_timeout(request: CreateInstance, project: Project) -> float | None:
     if request.idle_timeout:
         return check_ttl(request.idle_timeout, "idle_timeout")
-    own = project.deploy.get("idleTimeout")
+    own = project.deploy.idle_timeout
     return check_ttl(own, "deployConfig.idleTimeout") if own else None
 
 
-def _freeze_after(project: Project) -> float | None:
-    value = project.deploy.get("freezeAfter")
-    return quantities.seconds(value) if value is not None else None
-
-
-def spec_for(
-    id: str, request: CreateInstance, project: Project, rules: Rules, start_timeout: float = 60.0
-) -> InstanceSpec:
-    """What the engine is asked to make. InvalidRequest or Forbidden when it may not be had."""
+def check_request(request: CreateInstance, project: Project, rules: Rules) -> CheckedRequest:
+    """What the request may have of the environment; InvalidRequest or Forbidden when it asks for more."""
     data, sidecar = data_and_sidecar(request.datasource, project, rules.data_roots)
     offered = Offered(rules.data_roots, rules.data_folders, rules.home)
     given = texts_in(request.environment_variables)  # a secret names no folder
     data = data or declared_data(given, project, offered)
-    folders = declared_folders(given, project, offered)
-    return InstanceSpec(
-        id=id,
-        environment=str(project.ref),
-        project=project.path,
-        environment_variables={
-            # Published clients set these two; environments that read them must not depend on the client.
-            "envNAME": project.name,
-            "envversion": project.version,
-            **project.environment_variables,
-            **given,
-        },
+    own = project.deploy.environment_variables.texts
+    return CheckedRequest(
+        project=project,
         arguments=tuple(request.arguments),
-        start_timeout=start_timeout,
-        call_timeout=project.call_timeout,
+        variables=given,
         limits=limits_for(request, project),
         network=network_for(request, project, rules.network),
-        image=project.image,
         data=data,
-        data_variable=project.data.variable if data and project.data else "",
-        folders=folders,
-        sidecar=sidecar or later(project, {**project.environment_variables, **given}, data),
-        preload=tuple(project.deploy.get("preload", ())),
-        isolation=project.deploy.get("isolation", ""),
+        folders=declared_folders(given, project, offered),
+        sidecar=sidecar or later(project, {**own, **given}, data),
     )
 
 
@@ -232,10 +215,10 @@ def _check_string(field: str, text: str) -> None:
 
 
 def _check_deploy(project: Project) -> None:
-    system = str(project.deploy.get("os") or "linux")
+    system = project.deploy.os
     if system.lower() != "linux":
         raise InvalidRequest(f"environment '{project.ref}' wants os {system!r}; only 'linux' is there")
-    template = str(project.deploy.get("podTemplate") or "default")
+    template = project.deploy.pod_template
     if template.lower() not in _POD_TEMPLATES:
         known = "'singleContainer' or 'dualContainer'"
         raise InvalidRequest(f"environment '{project.ref}' wants podTemplate {template!r}; use {known}")

@@ -13,10 +13,9 @@ from ...artifacts.data.builtin import Folders, by_name, sound
 from ...artifacts.pythons.choosing import Choice, Pythons
 from ...artifacts.pythons.runtimes import Python
 from ...base import settings
-from ...base.config import Project, check_deploy, load_project
+from ...base.config import Project, load_project, parse_deploy
 from ...base.errors import InvalidRequest, NotFound
 from ...base.refs import Ref
-from ...engines.base import InstanceSpec
 from ..hub.checkouts import Checkouts
 from ..hub.environment_records import EnvironmentRecord
 from ..hub.hub_routes import HubRoutes
@@ -35,9 +34,6 @@ class PreparedProject:
     python: Python | None
     requirements: Path | None
     """The packages that it requires; None when it requires none."""
-
-    def added_to(self, spec: InstanceSpec) -> InstanceSpec:
-        return replace(spec, python=self.python, requirements=self.requirements)
 
     @property
     def runtime(self) -> str:
@@ -122,9 +118,8 @@ class Catalog:
 
 def _as_published(project: Project, published: EnvironmentRecord) -> Project:
     """The code of a bundle, with what its record says: that may have been changed since it was pushed."""
-    deploy = published.deploy_config or {}
     try:
-        check_deploy(deploy)
+        deploy = parse_deploy(published.deploy_config or {})
     except InvalidRequest as error:
         raise InvalidRequest(f"environment '{published.ref}' cannot be started: {error.message}") from None
     return replace(

@@ -6,17 +6,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...base import logs, mcp, wire
-from ...base.config import Project
 from ...base.errors import AEnvError, Conflict, InvalidRequest, StartFailed, Unavailable
 from ...base.limits import shortage, spell_bytes
 from ...base.models import CreateInstance
 from ...base.wire import EnvStatus
-from ...engines.base import Address, Engine, InstanceSpec
+from ...engines.base import Address, Engine
 from ..serving import doing
 from ..serving.accounts import Caller
 from ..serving.metrics import Metrics
@@ -31,6 +30,7 @@ from .lives import Lives
 from .reclaim import Reclaim
 from .records import Record
 from .secret_variables import masked_create
+from .specs import CheckedRequest, Conditions, instance_spec
 
 if TYPE_CHECKING:
     from .warmth import Warmth
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("aenv.control.instances.creations")
 
 T = TypeVar("T")
-_Admitted = asyncio.Task[tuple[Project, InstanceSpec] | Exception]
+_Admitted = asyncio.Task[tuple[CheckedRequest, Conditions] | Exception]
 
 _MAX_TOOLS_BYTES = 4 << 20
 _ATTEMPTS = 20  # to create what others create and undo at the same time
@@ -190,20 +190,19 @@ class Creations:
 
     async def _admit(
         self, records: list[Record], request: CreateInstance, caller: Caller
-    ) -> tuple[Project, InstanceSpec]:
+    ) -> tuple[CheckedRequest, Conditions]:
         """Find the environment and wait for room; then all of them are in the ledger.
 
         But for one that meets no limit: it can be started at once, and is recorded meanwhile.
         """
         began = time.perf_counter()
         project = await self._catalog.find(admission.ref_of(request), caller)
-        spec = admission.check(request, project, self._place.rules)
-        if caller.account:
-            spec = replace(spec, tenant=records[0].owner or "")
+        checked = admission.check(request, project, self._place.rules)
         given = await secret_variables.resolve(
             self._secrets, request.environment_variables, project, records[0].owner, caller.account
         )
-        spec = given.added_to(spec)
+        place, tenant = self._place, (records[0].owner or "") if caller.account else ""
+        admitted = checked, Conditions(place.start_timeout, place.keep_history, tenant, given)
         for record in records:
             admission.complete(record, request, project, self._place.rules)
             record.secrets = list(given.names)
@@ -211,7 +210,7 @@ class Creations:
         limits = self._ledger.limits(records[0], caller.max_instances)
         check_fits(records, limits)
         if not limits and len(records) == 1:
-            return project, spec
+            return admitted
         began = time.perf_counter()
         await self._queue.admit(
             records[0].owner or "",
@@ -220,7 +219,7 @@ class Creations:
             admission.wait_of(request),
         )
         self._metrics.took("admit", time.perf_counter() - began)
-        return project, spec
+        return admitted
 
     async def _create(self, life: Life, request: CreateInstance, admitted: _Admitted) -> None:
         record = life.record
@@ -242,10 +241,10 @@ class Creations:
             logger.info("instance of %s ready in %.0f ms", record.environment, 1e3 * (time.perf_counter() - began))
 
     async def _start_and_record(
-        self, record: Record, request: CreateInstance, project: Project, spec: InstanceSpec
+        self, record: Record, request: CreateInstance, checked: CheckedRequest, conditions: Conditions
     ) -> None:
         """Both at once; one that was made ahead runs before it is recorded. What cannot be recorded is ended."""
-        starting = self._lives.tasks.create_task(_outcome(self._start(record, request, project, spec)))
+        starting = self._lives.tasks.create_task(_outcome(self._start(record, request, checked, conditions)))
         try:
             await asyncio.sleep(0)  # it has asked for what it needs when the store is written to
             began = time.perf_counter()
@@ -277,21 +276,16 @@ class Creations:
             raise StartFailed(message) from None
 
     async def _start(
-        self, record: Record, request: CreateInstance, project: Project, spec: InstanceSpec
+        self, record: Record, request: CreateInstance, checked: CheckedRequest, conditions: Conditions
     ) -> Address:
         began = time.perf_counter()
-        prepared = await self._catalog.prepare(project)
+        prepared = await self._catalog.prepare(checked.project)
         record.layer = prepared.requirements.name if prepared.requirements else ""
         record.runtime = prepared.runtime
-        spec = replace(
-            prepared.added_to(spec),
-            id=record.id,
-            start_timeout=self._place.start_timeout,
-            keep_history=self._place.keep_history,
-        )
+        spec = instance_spec(record.id, checked, prepared, conditions)
         self._metrics.took("prepare", time.perf_counter() - began)
         if not (request.resources or request.network or request.datasource):  # then it is like no spare one
-            self._warmth.created(spec, project)
+            self._warmth.created(spec, checked.project)
         await self._reclaim.relieve()
         began = time.perf_counter()
         address = await masked_create(self._engine, spec)

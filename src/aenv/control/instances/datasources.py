@@ -13,8 +13,6 @@ from ...base.errors import InvalidRequest
 from ...base.paths import below
 from ...engines.base import DATA_PLACE
 
-_DEFAULT_PREFIX = "docker.io/library/aenv"  # published
-
 
 def data_and_sidecar(datasource: str, project: Project, roots: Sequence[Path]) -> tuple[Path | None, str]:
     """The folder, or the image; InvalidRequest for a folder that is not below one of `roots`."""
@@ -22,7 +20,7 @@ def data_and_sidecar(datasource: str, project: Project, roots: Sequence[Path]) -
         return _folder("datasource", datasource, roots), ""
     if not datasource or any(mark in datasource for mark in "/:@"):
         return None, datasource
-    prefix = str(project.deploy.get("imagePrefix") or _DEFAULT_PREFIX)
+    prefix = project.deploy.image_prefix
     return None, f"{prefix}{'' if prefix.endswith((':', '/')) else ':'}{datasource}"
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from ...base.config import Project
+from ...base.config import Project, SidecarSource
 from ...base.errors import InvalidRequest
 from ...base.paths import below
 from ...engines.base import LazySidecar
@@ -25,34 +24,20 @@ def later(project: Project, variables: Mapping[str, str], data: Path | None) -> 
     Of Dockerfiles the first that exists below the folder `data`; where none does, it is the host's own system.
     InvalidRequest for a variable that is no name of a file or folder.
     """
-    match project.deploy.get("sidecar"):
-        case None:
-            return ""
-        case "host":
-            return LazySidecar()
-        case {"dockerfile": list(templates), **rest} if _are_templates(templates) and _is_known(rest):
-            found = (_file(template, variables, data) for template in templates) if data else ()
-            dockerfile = next(filter(None, found), None)
-            return LazySidecar(dockerfile, _requirements(rest, variables, data) if dockerfile else ())
-    raise InvalidRequest(
-        f"deployConfig.sidecar of environment '{project.ref}' must be \"host\", "
-        'or {"dockerfile": ["{NAME}/Dockerfile"]} with paths below the data folder; beside it may stand '
-        '"requirements": ["pytest"] and "installers": ["{NAME}/install.sh"]'
+    source = project.deploy.sidecar
+    if source is None:
+        return ""
+    found = (_file(template, variables, data) for template in source.dockerfiles) if data else ()
+    dockerfile = next(filter(None, found), None)
+    return (
+        LazySidecar(dockerfile, _requirements(source, variables, data)) if dockerfile and data else LazySidecar()
     )
 
 
-def _is_known(rest: Mapping[Any, Any]) -> bool:
-    lines, installers = rest.get("requirements", []), rest.get("installers", [])
-    if rest.keys() - {"requirements", "installers"} or not isinstance(lines, list):
-        return False
-    return all(isinstance(line, str) for line in lines) and (installers == [] or _are_templates(installers))
-
-
-def _requirements(rest: Mapping[Any, Any], variables: Mapping[str, str], data: Path | None) -> tuple[str, ...]:
+def _requirements(source: SidecarSource, variables: Mapping[str, str], data: Path) -> tuple[str, ...]:
     """What the environment asks for, and what the first of the installers that exists would install."""
-    assert data is not None
-    found: list[str] = list(rest.get("requirements", ()))
-    scripts = (_file(template, variables, data) for template in rest.get("installers", ()))
+    found = list(source.requirements)
+    scripts = (_file(template, variables, data) for template in source.installers)
     if script := next(filter(None, scripts), None):
         folders = [script.parent, *(folder for folder in (script.parent / "tests",) if folder.is_dir())]
 
@@ -69,14 +54,6 @@ def _read(file: Path) -> str:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise InvalidRequest(f"{file.name!r} of the data cannot be read: {error.strerror or error}") from None
-
-
-def _are_templates(templates: Any) -> bool:
-    return isinstance(templates, list) and bool(templates) and all(map(_is_template, templates))
-
-
-def _is_template(template: Any) -> bool:
-    return isinstance(template, str) and bool(template) and not {"", "..", "."} & {*template.split("/")}
 
 
 def _file(template: str, variables: Mapping[str, str], data: Path) -> Path | None:

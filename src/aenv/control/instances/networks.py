@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ...base import config
-from ...base.config import NetworkKind, Project
+from ...base.config import Network, NetworkKind, Project
 from ...base.errors import Forbidden, InvalidRequest, of_field
 from ...base.models import CreateInstance
-from ...engines.base import Network
 
 _MAX_HOSTS = 256
 _MAX_HOST_LENGTH = 300
@@ -15,7 +14,7 @@ _ORDER: tuple[NetworkKind, ...] = ("none", "egress", "full")
 
 def network_for(request: CreateInstance, project: Project, allowed: NetworkKind) -> Network:
     """InvalidRequest when the request wants more than the environment has, Forbidden when it is too much here."""
-    network = own = Network(*config.network(project.deploy.get("network", "none")))
+    network = own = project.deploy.network
     if request.network is not None:
         network = _read(request)
         if not _is_within(network, own):
@@ -36,7 +35,7 @@ def _read(request: CreateInstance) -> Network:
     if len(hosts) > _MAX_HOSTS or any(len(host) > _MAX_HOST_LENGTH for host in hosts):
         raise InvalidRequest(f"field 'network': at most {_MAX_HOSTS} hosts of {_MAX_HOST_LENGTH} characters")
     with of_field("network"):
-        return Network(*config.network(request.network))
+        return config.network(request.network)
 
 
 def _is_within(asked: Network, own: Network) -> bool:

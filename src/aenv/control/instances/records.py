@@ -170,8 +170,8 @@ def describe_environment(project: Project) -> dict[str, Any]:
         description=project.description,
         version=project.version,
         tags=list(project.tags),
-        deploy_config=masked(project.deploy),
-        eval_only=True if project.raw.get("evalOnly") is True else None,
+        deploy_config=masked(project.deploy.raw),
+        eval_only=project.eval_only or None,
         created_at=now,
         updated_at=now,
     )

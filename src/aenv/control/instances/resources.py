@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...base import quantities
-from ...base.config import Project
+from ...base.config import Amount, Deploy, Project
 from ...base.errors import InvalidRequest, of_field
 from ...base.models import CreateInstance
 from ...engines.base import ResourceLimits
@@ -18,21 +18,32 @@ def limits_for(request: CreateInstance, project: Project) -> ResourceLimits:
     for name in asked:
         if name not in _RESOURCES:
             raise InvalidRequest(f"field 'resources.{name}': use {', '.join(_RESOURCES)}")
+    own = _own(project.deploy)
     return ResourceLimits(
-        **{field: _amount(name, asked.get(name), project) for name, (field, _) in _RESOURCES.items()}
+        **{field: _amount(name, asked.get(name), own[name], project) for name, (field, _) in _RESOURCES.items()}
     )
 
 
-def _amount(name: str, asked: Any, project: Project) -> Any:
-    parse = _RESOURCES[name][1]
-    own = project.deploy.get(name, project.deploy.get(f"{name}Limit"))
-    most = parse(own) if own is not None else None
+def _own(deploy: Deploy) -> dict[str, Amount | None]:
+    """What the environment has, by the names of a request; the old limits count where there is no other."""
+    return {
+        "cpu": deploy.cpu or deploy.cpu_limit,
+        "memory": deploy.memory or deploy.memory_limit,
+        "ephemeralStorage": deploy.ephemeral_storage or deploy.ephemeral_storage_limit,
+        "pids": deploy.pids,
+        "openFiles": deploy.open_files,
+    }
+
+
+def _amount(name: str, asked: Any, own: Amount | None, project: Project) -> Any:
     if asked is None:
-        return most
+        return own and own.value
     with of_field(f"resources.{name}"):
-        amount = parse(asked)
-    if most is not None and amount > most and not project.deploy.get("allowMoreResources"):
-        raise InvalidRequest(f"field 'resources.{name}': environment '{project.ref}' allows {own!r} at most")
+        amount = _RESOURCES[name][1](asked)
+    if own and amount > own.value and not project.deploy.allow_more_resources:
+        raise InvalidRequest(
+            f"field 'resources.{name}': environment '{project.ref}' allows {own.written!r} at most"
+        )
     return amount
 
 

@@ -19,32 +19,30 @@ from ..serving.named_secrets import Secrets, owner_key
 
 
 @dataclass(frozen=True)
-class GivenVariables:
-    """What the variables with secrets are given."""
+class GivenSecrets:
+    """The values of the variables that hold secrets."""
 
     values: Mapping[str, str] = field(default_factory=dict)
     """By variable."""
     names: tuple[str, ...] = ()
     """Of the secrets."""
 
-    def added_to(self, spec: InstanceSpec) -> InstanceSpec:
-        """The spec of an instance that has them, and knows which of its variables they are."""
-        if not self.values:
-            return spec
-        listed = {masks.NAMES: ",".join(self.values)}
-        return replace(spec, environment_variables={**spec.environment_variables, **self.values, **listed})
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Those of an instance that has them, and knows which of its variables they are."""
+        return {**self.values, masks.NAMES: ",".join(self.values)} if self.values else {}
 
 
-_NOTHING = GivenVariables()
+NO_SECRETS = GivenSecrets()
 
 
 async def resolve(
     secrets: Secrets, asked: Variables, project: Project, owner: str | None, account: str | None
-) -> GivenVariables:
+) -> GivenSecrets:
     """The secrets of an instance of `owner`, made with `account`. InvalidRequest says which one cannot be had."""
-    named, declared = secrets_in(asked), project.secrets
+    named, declared = secrets_in(asked), project.deploy.environment_variables.secrets
     if not named and not declared:
-        return _NOTHING
+        return NO_SECRETS
     declared = {variable: name for variable, name in declared.items() if variable not in asked}
     for variable, name in declared.items():
         if not _is_trusted(project, owner if account else LOCAL.user):
@@ -62,7 +60,7 @@ async def resolve(
                 f"make it with 'aenv secret set {name}'"
             )
     values = {variable: found[name] for variable, name in wanted.items()}
-    return GivenVariables(values, tuple(sorted(found)))
+    return GivenSecrets(values, tuple(sorted(found)))
 
 
 async def masked_create(engine: Engine, spec: InstanceSpec) -> Address:

@@ -14,8 +14,9 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from ...base import wire
 from ...base.config import Project
 from ...base.errors import AEnvError, Unsupported
 from ...base.models import CreateInstance
@@ -23,6 +24,7 @@ from ...engines.base import Engine, InstanceSpec, Warm
 from . import admission
 from .catalog import Catalog
 from .creations import Place
+from .specs import Conditions, instance_spec, spare_spec
 from .sweeper import Clock
 
 logger = logging.getLogger("aenv.control.instances.warmth")
@@ -92,7 +94,7 @@ class Warmth:
     async def begin(self, projects: Iterable[Project]) -> None:
         """Warm those whose config.json says so. One that cannot be prepared is left cold, with a warning."""
         for project in projects:
-            if self._engine and project.deploy.get("warmPool"):
+            if self._engine and project.deploy.warm_pool:
                 try:
                     self._keep(await self._spec(project), project)
                 except (AEnvError, OSError, ValueError) as error:
@@ -156,20 +158,21 @@ class Warmth:
             logger.exception("the %s engine could not keep %s warm", self._name, pool.spec.environment)
 
     def _keep(self, spec: InstanceSpec, project: Project) -> _Pool:
-        ref, spare = str(project.ref), replace(spec, id="", environment_variables={}, arguments=())
+        ref, spare = str(project.ref), spare_spec(spec)
         key = ref, spec.tenant
         pool = self._pools.get(key)
         if pool is None or pool.spec != spare:
             if pool:
                 self._retired.append(pool)
-            pool = self._pools[key] = _Pool(spare, self._asked.get(ref, project.deploy.get("warmPool", 0)))
+            pool = self._pools[key] = _Pool(spare, self._asked.get(ref, project.deploy.warm_pool))
         return pool
 
     async def _spec(self, project: Project) -> InstanceSpec:
-        spec = admission.spec_for("", CreateInstance(env_name=str(project.ref)), project, self._place.rules)
-        place = self._place
-        spec = (await self._catalog.prepare(project)).added_to(spec)
-        return replace(spec, start_timeout=place.start_timeout, keep_history=place.keep_history)
+        place, ref = self._place, str(project.ref)
+        checked = admission.check_request(CreateInstance(env_name=ref), project, place.rules)
+        conditions = Conditions(place.start_timeout, place.keep_history)
+        id = wire.new_instance_id(project.name)
+        return instance_spec(id, checked, await self._catalog.prepare(project), conditions)
 
     def _shares(self) -> list[tuple[_Pool, int]]:
         """What each gets: first what was asked for, then what is expected, the most needed first."""

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...base import quantities, refs
@@ -24,6 +24,7 @@ from ...engines.base import STORAGE_PLACE, Address, Engine, InstanceSpec, Logs, 
 from ..instances import admission, secret_variables
 from ..instances.catalog import Catalog
 from ..instances.ledger import NO_QUOTAS, Quotas
+from ..instances.specs import Conditions, instance_spec
 from ..serving.accounts import Caller, Role
 from ..serving.metrics import Metrics
 from ..serving.named_secrets import Secrets, owner_key
@@ -311,20 +312,21 @@ class ServiceSupervisor:
         given = await secret_variables.resolve(
             self._secrets, setup.variables, project, record.owner, record.account
         )
-        spec = given.added_to(admission.spec_for(id, request, project, self._rules, self._start_timeout))
+        checked = admission.check_request(request, project, self._rules)
         folder = storage.folder(self._home, record.owner, record.storage) if record.storage else None
         if folder:
             folder = await storage.place(self._means.engine, folder, record.storage_bytes)
-        prepared = await self._catalog.prepare(project)
-        return replace(
-            prepared.added_to(spec),
-            environment_variables={**spec.environment_variables, "AENV_SERVICE_ID": record.id},
-            storage=folder,
-            storage_place=record.mount_path or STORAGE_PLACE,
-            tenant=record.owner or "",
+        conditions = Conditions(
+            self._start_timeout,
             # A service has many callers, and its routes are open to all of them: none may read another's calls.
             keep_history=False,
+            tenant=record.owner or "",
+            secrets=given,
+            service=record.id,
+            storage=folder,
+            storage_place=record.mount_path or STORAGE_PLACE,
         )
+        return instance_spec(id, checked, await self._catalog.prepare(project), conditions)
 
     async def _sized(self, record: ServiceRecord, size_bytes: int) -> ServiceRecord:
         """With the size of its storage, and why that does not hold where it does not."""

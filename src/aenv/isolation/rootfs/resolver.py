@@ -86,7 +86,7 @@ class RootfsResolver:
     def sources(self, project: Project, image: str = "") -> tuple[Path, ...]:
         """The files, and the folder, on which it depends which root an environment gets and what is in it."""
         choice = self._choice(project, image)
-        always = (project.path / FILE_NAME, project.path / _dockerfile(project), self._images.index)
+        always = (project.path / FILE_NAME, project.path / project.build.dockerfile, self._images.index)
         further = {"dockerfile": (project.path,), "file": (Path(choice.value),)}
         return (*always, *further.get(choice.kind, ()))
 
@@ -153,7 +153,7 @@ class RootfsResolver:
         return self._without_image(project, notes)
 
     def _without_image(self, project: Project, notes: tuple[str, ...]) -> _RootfsChoice:
-        spelled = _dockerfile(project)
+        spelled = project.build.dockerfile
         if (path := _inside(project, spelled)) and path.is_file():
             return _RootfsChoice("dockerfile", str(path), f"what its {spelled} says", notes)
         why = "" if notes else ": it names no image and has no Dockerfile"
@@ -162,7 +162,7 @@ class RootfsResolver:
     async def _build(self, project: Project, file: str, on_line: OnLine | None) -> Rootfs:
         text = await _text_of(Path(file), str(project.ref))
         context = MergedView(Rootfs("project", (project.path,)))
-        folder = context.find(context.resolve(str(project.build.get("context") or "."))) or project.path
+        folder = context.find(context.resolve(project.build.context)) or project.path
         name = f"Dockerfile of {project.ref}"
         layered = folder == project.path  # where the requirements.txt is that of the layer
         return await build(
@@ -235,10 +235,6 @@ async def _text_of(file: Path, what: str) -> str:
         raise InvalidRequest(f"the Dockerfile of {what} is not text: {error}") from None
     except OSError as error:
         raise NotFound(f"the Dockerfile of {what} cannot be read: {error.strerror or error}") from None
-
-
-def _dockerfile(project: Project) -> str:
-    return str(project.build.get("dockerfile") or "Dockerfile")
 
 
 def _inside(project: Project, path: str) -> Path | None:

@@ -1,0 +1,143 @@
+"""A project: a folder with an environment's code and its config.json, read and checked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import refs
+from ..errors import InvalidRequest
+from . import values as kinds
+from .deploy import Deploy, parse_deploy
+from .sections import FILE_NAME, ConfigSection, ConfigText, ValueKind, entry, read_fields
+
+
+@dataclass(frozen=True)
+class Build(ConfigSection):
+    """How `aenv build` makes the environment's image."""
+
+    unused = ("build_policy",)
+
+    dockerfile: str = entry("dockerfile", kinds.TEXT, "docker/Dockerfile", default="Dockerfile")
+    """The Dockerfile of the root file system, which also says the Python that instances run on."""
+    context: str = entry("context", kinds.TEXT, "docker", default=".")
+    """The folder that the Dockerfile copies from."""
+    image_name: str = entry("image_name", kinds.TEXT, "my-env", default="", otherwise="the environment's name")
+    """The name of the image."""
+    image_tag: str = entry("image_tag", kinds.TEXT, "1.0.0", default="", otherwise="the version")
+    """The tag of the image."""
+
+
+@dataclass(frozen=True)
+class ProjectTest(ConfigSection):
+    """How `aenv test` tests the environment."""
+
+    script: str = entry("script", kinds.TEXT, "pytest -q tests", default="", otherwise="pytest on `tests`")
+    """What the shell runs in the project's folder, beside an instance."""
+
+
+@dataclass(frozen=True)
+class Data(ConfigSection):
+    """A [folder of data](data.md) that the environment needs and does not bring."""
+
+    required = ("name", "variable")
+    refuses_unknown = True
+
+    name: str = entry("name", kinds.DATA_NAME, "tau2", otherwise="required")
+    """What `aenv data pull` calls it."""
+    variable: str = entry("variable", kinds.DATA_VARIABLE, "TAU2_DATA_DIR", otherwise="required")
+    """The variable that tells the environment where the folder is."""
+    folders: tuple[str, ...] = entry("folders", kinds.FOLDER_VARIABLES, ["TAU2_GIT_DIR"], default=())
+    """Variables that name further folders, which the environment reads where they are set."""
+
+
+_BUILD = ValueKind("object", (dict,), section=Build)
+_TEST = ValueKind("object", (dict,), section=ProjectTest)
+_DATA = ValueKind("object", (dict,), section=Data)
+_DEPLOY = ValueKind("object", (dict,))  # read by `parse_deploy`
+
+
+@dataclass(frozen=True)
+class Project(ConfigSection):
+    """An environment: who it is, what it is made of, and where to find it."""
+
+    required = ("name", "version")
+    unused = ("protocolVersion",)  # each client agrees with the runtime on a version of MCP
+
+    path: Path
+    name: str = entry("name", kinds.TEXT, "my-env", otherwise="required")
+    """Lower-case letters, digits and `-`."""
+    version: str = entry("version", kinds.TEXT, "1.0.0", otherwise="required")
+    """The version; a released one never changes."""
+    description: str = entry("description", kinds.TEXT, "A shop with rewards.", default="")
+    """One sentence for lists."""
+    tags: tuple[str, ...] = entry("tags", kinds.TEXTS, ["terminal"], default=())
+    """Words to find it by in a hub."""
+    aliases: tuple[refs.Ref, ...] = entry("aliases", kinds.ALIASES, ["old-name@1.0.0"], default=())
+    """Further names with versions, under which a gateway finds it too."""
+    status: str = entry("status", kinds.TEXT, "Ready", default="", otherwise="`Ready` once it has code")
+    """Its status in a hub after a push."""
+    code_url: str = entry("codeUrl", kinds.TEXT, "https://git.example/env.git", default="")
+    """Where `aenv push` fetches the code that it packs; empty for this folder."""
+    artifacts: tuple[dict[str, str], ...] = entry("artifacts", kinds.OBJECTS, [{"type": "image"}], default=())
+    """What `aenv build` has made. The first of type `image` or `docker-image` is the image of instances."""
+    build: Build = entry("buildConfig", _BUILD, {"dockerfile": "docker/Dockerfile"}, default=Build())
+    """How its image is built."""
+    test: ProjectTest = entry("testConfig", _TEST, {"script": "pytest -q tests"}, default=ProjectTest())
+    """How it is tested."""
+    deploy: Deploy = entry("deployConfig", _DEPLOY, {"memory": "2Gi"}, default=Deploy())
+    """What its instances may use and reach."""
+    data: Data | None = entry("data", _DATA, {"name": "tau2", "variable": "TAU2_DATA_DIR"}, otherwise="none")
+    """The data that it needs."""
+    dependencies: dict[str, Any] | None = entry("dependencies", kinds.OBJECT, {"environments": ["base@^1"]})
+    """Environments that it is made for, shown by a hub."""
+    eval_only: bool = entry("evalOnly", kinds.FLAG, True, default=False)
+    """Whether its conversations are for [evaluation alone](tasks.md), and not exported as training data."""
+    self_check: bool = entry("selfCheck", kinds.FLAG, True, default=False, otherwise="the value of `evalOnly`")
+    """Whether a task must have proved that its [reward](tasks.md) tells its solution from doing nothing."""
+    is_published: bool = False
+    """Whether it came from a hub. Else it is a folder that the operator of this process has chosen."""
+    owner: str | None = None
+    pushed_by: str | None = None
+    """In that hub: whose environment it is, and who pushed this version or changed it last."""
+
+    @property
+    def ref(self) -> refs.Ref:
+        return refs.Ref(self.name, self.version)
+
+    @property
+    def image(self) -> str:
+        """The image that was built of it; empty when there is none."""
+        found = (one for one in self.artifacts if one.get("type") in ("image", "docker-image"))
+        return next(found, {}).get("content", "")
+
+
+def load_project(path: Path) -> Project:
+    """Read the config.json of the project in the folder `path`."""
+    file = path / FILE_NAME
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InvalidRequest(f"no {FILE_NAME} in {str(path)!r}; make a project with 'aenv init NAME'") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"cannot read {str(file)!r}: {error}") from error
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"{str(file)!r} is not JSON: {error}") from error
+    if not isinstance(raw, dict):
+        raise InvalidRequest(f"{FILE_NAME} in {str(path)!r} must hold a JSON object")
+    return _project(path, raw, ConfigText(text, str(path)))
+
+
+def _project(path: Path, raw: dict[str, Any], text: ConfigText) -> Project:
+    found = read_fields(Project, raw, text, "")
+    for field in ("name", "version"):
+        try:
+            refs.exact(found["name"], found["version"] if field == "version" else "1")
+        except InvalidRequest as error:
+            raise text.error(field, error.message) from None
+    found["deploy"] = parse_deploy(found.get("deploy", {}), text)
+    return Project(path, **{"self_check": found.get("eval_only", False), **found}, raw=raw)
