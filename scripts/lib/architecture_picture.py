@@ -49,7 +49,15 @@ BOXES = (
     Box(860, 100, 180, 66, "inside/runtime/", ("MCP and HTTP server",)),
     Box(860, 174, 180, 66, "inside/author/", ("decorated functions",)),
     Box(840, 290, 220, 84, "zygote", ("inside/zygote/: environment", "loaded, forks instances"), is_process=True),
-    Box(840, 396, 220, 84, "sidecar (sandbox)", ("inside/sidecar/: commands", "in a rootfs of its own"), is_process=True),
+    Box(
+        840,
+        396,
+        220,
+        84,
+        "sidecar (sandbox)",
+        ("inside/sidecar/: commands", "in a rootfs of its own"),
+        is_process=True,
+    ),
     Box(20, 500, 510, 44, "isolation/: sandbox, control groups, egress, rootfs"),
     Box(550, 500, 510, 44, "base/: errors, wire, config, settings"),
 )
@@ -94,7 +102,8 @@ def _box(box: Box) -> str:
 
 def _arrow(arrow: Arrow) -> str:
     (x1, y1), (x2, y2) = arrow.start, arrow.end
-    line = f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="#374151" stroke-width="2" marker-end="url(#tip)"/>'
+    style = 'stroke="#374151" stroke-width="2" marker-end="url(#tip)"'
+    line = f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" {style}/>'
     if not arrow.label:
         return line
     label = _text((x1 + x2) // 2, (y1 + y2) // 2 - 8, arrow.label, 12, middle=True)
