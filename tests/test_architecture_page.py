@@ -1,4 +1,4 @@
-"""docs/architecture.md and the READMEs of wings name files that exist, and the picture is what its script draws."""
+"""docs/architecture.md and the READMEs of wings name files that exist; the picture is what its script draws."""
 
 from __future__ import annotations
 
