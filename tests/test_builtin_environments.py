@@ -444,7 +444,7 @@ def foreign_imports(text: str, own: set[str], extras: set[str]) -> Iterator[tupl
             modules = [node.module or ""]
         else:
             continue
-        allowed = sys.stdlib_module_names | {"pydantic"} | own | (extras if id(node) in late else set())
+        allowed = sys.stdlib_module_names | {"pydantic", "yaml"} | own | (extras if id(node) in late else set())
         for module in modules:
             if isinstance(node, ast.ImportFrom) and module == "aenv" and not node.level:
                 yield from ((node.lineno, alias.name) for alias in node.names if alias.name not in aenv.__all__)

@@ -12,6 +12,7 @@ from aenv.base import errors
 from aenv.client import session
 from aenv.client.breaker import HALF_OPEN_AFTER, Breaker
 from aenv.client.formats import legal_names
+from aenv.client.names import ToolNames
 from aenv.client.result import Progress
 from aenv.core.mcp_health import check_mcp_health
 from aenv.isolation.sandbox import probe
@@ -167,6 +168,29 @@ async def test_tools_come_in_the_formats_of_model_providers(runtime):
     described = {"name": "search_code", "description": "Search for code patterns in files."}
     assert openai == {"type": "function", "function": {**described, "parameters": schema}}
     assert anthropic == {**described, "input_schema": schema}
+
+
+def test_the_names_of_tools_are_worked_out_once_however_many_calls_there_are():
+    class Tools(list):
+        looks = 0
+
+        def __iter__(self):
+            self.looks += 1
+            return super().__iter__()
+
+    tools = Tools({"name": name} for name in ("a b", "a_b", "of/another"))
+    names = ToolNames("e@1", "1.0", tools)
+    asked = ("a b", "e@1/a b", "a_b", "e@1.0/a_b_2", "of/another", "of_another", "unknown")
+    assert [names.resolve(name) for name in asked] == [
+        "a b",
+        "a b",
+        "a_b",
+        "a_b",
+        "of/another",
+        "of/another",
+        "unknown",
+    ]
+    assert tools.looks == 1
 
 
 def test_legal_names_are_unique_and_map_back():

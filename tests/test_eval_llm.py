@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from aenv.base.errors import InvalidRequest
-from aenv.rollouts import chat, roster
-from aenv.rollouts.chat import Chat
+from aenv.client import chat
+from aenv.client.chat import Chat
+from aenv.rollouts import roster
 from aenv.rollouts.llm import Llm, Model
 from tests.evaluations import Run, outcomes, served_projects
+from tests.model_servers import Reply, ScriptedModel, called, model
 
 
 @pytest.fixture(scope="module")
@@ -27,56 +26,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
 @pytest.fixture
 def run(served: tuple[str, Path], tmp_path: Path) -> Run:
     return Run(served[0], tmp_path)
-
-
-Reply = dict[str, Any] | tuple[int, str]
-
-
-def called(name: str, arguments: str, id: str = "1") -> dict[str, Any]:
-    return {"tool_calls": [{"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}]}
-
-
-class ScriptedModel:
-    """A server that gives its replies in order, and remembers what it was asked."""
-
-    def __init__(self, replies: list[Reply]) -> None:
-        self.replies = replies
-        self.asked: list[dict[str, Any]] = []
-        self.headers: list[str] = []
-        self.url = ""
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                length = next(int(x[16:]) for x in head.lower().splitlines() if x.startswith("content-length: "))
-                self.headers.append(head)
-                self.asked.append(json.loads(await reader.readexactly(length)))
-                reply = self.replies.pop(0)
-                status, body = reply if isinstance(reply, tuple) else (200, json.dumps(_completion(reply)))
-                extra = "retry-after: 0\r\n" if status == 429 else ""
-                content = body.encode()
-                writer.write(
-                    f"HTTP/1.1 {status} X\r\n{extra}content-length: {len(content)}\r\n\r\n".encode() + content
-                )
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-
-def _completion(message: dict[str, Any]) -> dict[str, Any]:
-    usage = {"prompt_tokens": 100, "completion_tokens": 10}
-    return {"choices": [{"message": {"role": "assistant", "content": None, **message}}], "usage": usage}
-
-
-@asynccontextmanager
-async def model(*replies: Reply) -> AsyncIterator[ScriptedModel]:
-    made = ScriptedModel(list(replies))
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
-    made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    async with server:
-        yield made
 
 
 def llm(server: ScriptedModel, max_steps: int | None = None, key: str | None = "sk-secret") -> Llm:
@@ -147,13 +96,13 @@ class TestLlm:
         ("reply", "why"),
         [
             ((400, "the key sk-secret is bad"), "answered 400: the key … is bad"),
-            ((200, "{}"), "no chat completion"),
-            ((200, "<html>"), "no chat completion"),
+            ((200, "{}"), "not a chat completion"),
+            ((200, "<html>"), "not a chat completion"),
             ((200, '{"choices": [{"message": "hi"}]}'), "no message"),
         ],
     )
     async def test_an_answer_that_cannot_be_used_is_an_error_without_the_key(
-        self, run: Run, reply: tuple[int, str], why: str
+        self, run: Run, reply: Reply, why: str
     ) -> None:
         async with model(reply) as server:
             found = await run("sums", llm(server), tasks=("two",))

@@ -216,6 +216,13 @@ async def test_a_response_above_the_limit_is_refused():
             await (await pool.request(origin, "GET", "/")).read(limit=1)
 
 
+@pytest.mark.parametrize("pair", [(b"x", b"a\r\ny: z"), (b"x", b"a\nb"), (b"x\r", b"a"), (b"x", b"a\0b")])
+async def test_a_forwarded_header_cannot_smuggle_another(pair):
+    async with server(answer_each) as (origin, _), Pool() as pool:
+        with pytest.raises(InvalidRequest, match="header"):
+            await pool.request(origin, "GET", "/", (), b"", [(b"y", b"1"), pair])
+
+
 @pytest.mark.parametrize("value", ["a\r\nx: y", "a\nb", "a\rb", "a\0b", "☃"])
 async def test_a_header_cannot_smuggle_another(value):
     async with server(answer_each) as (origin, _), Pool() as pool:

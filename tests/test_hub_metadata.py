@@ -82,4 +82,4 @@ UNREADABLE = {
 @pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
 def test_source_that_cannot_be_parsed_offers_nothing_and_does_no_harm(text):
     good = "@register_tool\ndef a(): ..."
-    assert [tool["name"] for tool in metadata.read({"a.py": text, "b.py": good})["tools"]] == ["a"]
+    assert [tool["name"] for tool in metadata.read({"a.py": f"# @tool\n{text}", "b.py": good})["tools"]] == ["a"]

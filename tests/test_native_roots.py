@@ -65,7 +65,7 @@ async def roots(home: Path) -> RootfsResolver:
 
 @pytest.fixture
 async def engine(home: Path, roots: RootfsResolver) -> AsyncIterator[NativeEngine]:
-    async with RootfsCache(roots) as rooting, NativeEngine(home, rooting.root_of) as engine:
+    async with RootfsCache(roots) as rootfs_cache, NativeEngine(home, rootfs_cache.root_of) as engine:
         yield engine
         for id in await engine.running():
             await engine.destroy(id)
@@ -253,32 +253,32 @@ class CountingRoots:
 async def test_many_who_ask_at_once_get_one_root(project, tmp_path: Path, caplog) -> None:
     roots, spec = CountingRoots(tmp_path), InstanceSpec("x", "env@1.0.0", project())
     caplog.set_level("INFO")
-    async with RootfsCache(cast(RootfsResolver, roots)) as rooting:
-        impatient = asyncio.create_task(rooting.root_of(spec))
-        others = [asyncio.create_task(rooting.root_of(spec)) for _ in range(5)]
+    async with RootfsCache(cast(RootfsResolver, roots)) as rootfs_cache:
+        impatient = asyncio.create_task(rootfs_cache.root_of(spec))
+        others = [asyncio.create_task(rootfs_cache.root_of(spec)) for _ in range(5)]
         while not roots.made:
             await asyncio.sleep(0)
         impatient.cancel()
         roots.go.set()
         assert {root.name for root in await asyncio.gather(*others)} == {"number 1"}
-        assert await rooting.root_of(spec) is others[0].result()
+        assert await rootfs_cache.root_of(spec) is others[0].result()
         assert roots.made == 1 and "root of env@1.0.0: working" in caplog.text and ": noted" in caplog.text
         project(description="changed")
-        assert (await rooting.root_of(spec)).name == "number 2"
+        assert (await rootfs_cache.root_of(spec)).name == "number 2"
 
 
 async def test_a_root_that_fails_is_told_to_all_and_tried_again(project, tmp_path: Path) -> None:
     roots, spec = CountingRoots(tmp_path), InstanceSpec("x", "env@1.0.0", project())
     roots.error = "no way"
-    async with RootfsCache(cast(RootfsResolver, roots)) as rooting:
-        waiting = [asyncio.create_task(rooting.root_of(spec)) for _ in range(3)]
+    async with RootfsCache(cast(RootfsResolver, roots)) as rootfs_cache:
+        waiting = [asyncio.create_task(rootfs_cache.root_of(spec)) for _ in range(3)]
         while not roots.made:
             await asyncio.sleep(0)
         roots.go.set()
         told = await asyncio.gather(*waiting, return_exceptions=True)
         assert [str(error) for error in told] == ["no way"] * 3 and roots.made == 1
         roots.error = ""
-        assert (await rooting.root_of(spec)).name == "number 2"
+        assert (await rootfs_cache.root_of(spec)).name == "number 2"
 
 
 async def test_a_root_that_another_process_has_removed_is_made_again(project, tmp_path: Path) -> None:
@@ -286,27 +286,27 @@ async def test_a_root_that_another_process_has_removed_is_made_again(project, tm
     roots, spec = CountingRoots(place), InstanceSpec("x", "env@1.0.0", project())
     roots.go.set()
     place.mkdir()
-    async with RootfsCache(cast(RootfsResolver, roots)) as rooting:
-        assert (await rooting.root_of(spec)).name == (await rooting.root_of(spec)).name == "number 1"
+    async with RootfsCache(cast(RootfsResolver, roots)) as rootfs_cache:
+        assert (await rootfs_cache.root_of(spec)).name == (await rootfs_cache.root_of(spec)).name == "number 1"
         place.rmdir()
-        assert (await rooting.root_of(spec)).name == "number 2"
+        assert (await rootfs_cache.root_of(spec)).name == "number 2"
 
 
 async def test_old_roots_are_collected_once_a_day_and_the_new_one_is_kept(project, tmp_path: Path) -> None:
     roots, spec = CountingRoots(tmp_path), InstanceSpec("x", "env@1.0.0", project())
     roots.go.set()
-    async with RootfsCache(cast(RootfsResolver, roots)) as rooting:
-        await rooting.root_of(spec)
+    async with RootfsCache(cast(RootfsResolver, roots)) as rootfs_cache:
+        await rootfs_cache.root_of(spec)
         await roots.collected.wait()
         project(description="changed")
-        await rooting.root_of(spec)
+        await rootfs_cache.root_of(spec)
     assert roots.kept == [["number 1"]]
 
 
 async def test_builds_end_with_the_gateway(project, tmp_path: Path) -> None:
     roots, spec = CountingRoots(tmp_path), InstanceSpec("x", "env@1.0.0", project())
-    async with RootfsCache(cast(RootfsResolver, roots)) as rooting:
-        waiting = asyncio.create_task(rooting.root_of(spec))
+    async with RootfsCache(cast(RootfsResolver, roots)) as rootfs_cache:
+        waiting = asyncio.create_task(rootfs_cache.root_of(spec))
         while not roots.made:
             await asyncio.sleep(0)
     with pytest.raises(asyncio.CancelledError):
@@ -325,7 +325,7 @@ from aenv.isolation.sandbox.build_run import run
 async def main(place):
     roots = RootfsResolver(place / "home", run=run)
     await roots.load(place / "x.tar")
-    async with RootfsCache(roots) as rooting, NativeEngine(place / "home", rooting.root_of) as engine:
+    async with RootfsCache(roots) as rootfs_cache, NativeEngine(place / "home", rootfs_cache.root_of) as engine:
         address = await engine.create(InstanceSpec("one", "env@1.0.0", place / "project"))
         print(address.root)
         command = ["sh", "-c", "touch /workspace/x && cat /etc/made && ls /etc"]

@@ -111,6 +111,17 @@ async def test_headers_of_a_connection_stay_on_it(tmp_path: Path) -> None:
     assert names.isdisjoint({b"keep-alive", b"x-hop"})
 
 
+async def test_headers_arrive_byte_for_byte_in_both_directions(tmp_path: Path) -> None:
+    odd = bytes(range(0x80, 0x100)) + b"\ta,  b"
+    upstream = Upstream(replying(OK, b"x-odd: ", odd, b"\r\n\r\nok"))
+    async with proxied(upstream, tmp_path) as (gateway, path):
+        request = (gateway.data, "GET", f"{path}/x", (), b"", [(b"x-odd", odd), (b"x-odd", b"again")])
+        response = await gateway.pool.request(*request)
+        assert await response.read() == b"ok"
+    assert b"\r\nx-odd: %b\r\nx-odd: again\r\n" % odd in upstream.heads[0]
+    assert (b"x-odd", odd) in response.headers
+
+
 async def test_an_instance_token_is_not_shown_to_the_instance(tmp_path: Path) -> None:
     upstream = Upstream(replying(OK, b"\r\nok"))
     async with proxied(upstream, tmp_path) as (gateway, path):

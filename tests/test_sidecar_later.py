@@ -39,10 +39,10 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
 
 class Builds:
-    """Stands before the real rooting: counts, and waits or fails where a test wants it."""
+    """Stands before the real rootfs_cache: counts, and waits or fails where a test wants it."""
 
-    def __init__(self, rooting: RootfsCache) -> None:
-        self._rooting = rooting
+    def __init__(self, rootfs_cache: RootfsCache) -> None:
+        self._rootfs_cache = rootfs_cache
         self.begin()
 
     def begin(self) -> None:
@@ -58,7 +58,7 @@ class Builds:
         await self.may_go_on.wait()
         if self.error:
             raise self.error
-        return await self._rooting.lazy_sidecar_rootfs(second)
+        return await self._rootfs_cache.lazy_sidecar_rootfs(second)
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +78,8 @@ async def shared(home: Path) -> AsyncIterator[tuple[NativeEngine, Builds]]:
     async def root_of(spec: InstanceSpec) -> Rootfs:
         return host_root(home)
 
-    async with RootfsCache(RootfsResolver(home, run=run)) as rooting:
-        builds = Builds(rooting)
+    async with RootfsCache(RootfsResolver(home, run=run)) as rootfs_cache:
+        builds = Builds(rootfs_cache)
         async with NativeEngine(home, root_of, lazy_sidecar_rootfs=builds.lazy_sidecar_rootfs) as engine:
             yield engine, builds
 

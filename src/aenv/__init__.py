@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .base.logs import setup_logging
     from .base.models import EnvInstance
     from .base.wire import EnvStatus
+    from .client.chat import Chat, ModelFailed
     from .client.environment import Environment
     from .client.result import ToolResult
     from .client.sync import SyncEnvironment
@@ -58,6 +59,8 @@ _HOMES = {
     "register_tool": "inside.author",
     "Tool": "inside.author.published_registry",
     "get_registry": "inside.author.published_registry",
+    "Chat": "client.chat",
+    "ModelFailed": "client.chat",
     "Environment": "client.environment",
     "SyncEnvironment": "client.sync",
     "ToolResult": "client.result",
@@ -75,6 +78,7 @@ __all__ = [
     "AEnvError",
     "Audio",
     "Blob",
+    "Chat",
     "Context",
     "Depends",
     "EnvInstance",
@@ -82,6 +86,7 @@ __all__ = [
     "Environment",
     "EnvironmentError",
     "Image",
+    "ModelFailed",
     "NotJudged",
     "Sidecar",
     "SyncEnvironment",

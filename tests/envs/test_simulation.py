@@ -211,7 +211,7 @@ async def test_a_scenario_of_ones_own_is_found_in_the_workspace(
     written(tmp_path, opening="Our own desk.")
     assert (await simulation.observe(session("own.json")))["observation"] == "Our own desk."
     with pytest.raises(
-        ToolError, match=r"no shipped scenario \(greenhouse, help-desk, trading-post\), and no file"
+        ToolError, match=r"neither a shipped scenario \(greenhouse, help-desk, trading-post\) nor a file"
     ):
         session("../own.json")
 
@@ -290,7 +290,7 @@ async def test_a_model_decides_what_an_action_does(played: Any, server: ModelSer
     assert [turn["observation"] for turn in asked["before"]] == ["The driver is old."]
     assert asked["may_change"] == ["folder_reachable", "minutes_lost"]
     assert "goal" not in json.dumps(server.asked).lower()
-    assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
+    assert server.headers[0]["authorization"] == f"Bearer {KEY}"
 
 
 @pytest.mark.parametrize(
@@ -345,10 +345,10 @@ async def test_a_server_that_refuses_is_not_asked_again_and_the_key_is_told_to_n
     status: int, played: Any, server: ModelServer
 ) -> None:
     server.says(status, {"observation": "Fine.", "changes": {}})
-    with pytest.raises(NotJudged, match=f"its server answered {status}") as caught:
+    with pytest.raises(NotJudged, match=f"the model's server answered {status}") as caught:
         await simulation.act(played, "check", {"part": "cable"})
     assert len(server.asked) == 1
-    with pytest.raises(NotJudged, match=f"its server answered {status}") as judged:
+    with pytest.raises(NotJudged, match=f"the model's server answered {status}") as judged:
         simulation.goal_reward(played)
     assert judged.value.outcome == "not_ready"
     everything = [str(caught.value), str(judged.value), judged.value.details, simulation.get_task(played)]
@@ -362,7 +362,7 @@ async def test_a_server_that_cannot_be_reached_is_said_with_what_to_do(session: 
         "SIMULATION_LLM_API_BASE": "http://127.0.0.1:1",
         "SIMULATION_LLM_API_KEY": KEY,
     }
-    with pytest.raises(NotJudged, match=r"'127.0.0.1' cannot be reached .*deployConfig.network") as caught:
+    with pytest.raises(NotJudged, match=r"cannot connect to http://127.0.0.1:1: .*deployConfig.network") as caught:
         await simulation.act(session("help-desk", **variables), "check", {"part": "cable"})
     assert KEY not in str(caught.value)
 
@@ -373,7 +373,7 @@ async def test_a_server_that_cannot_be_reached_is_said_with_what_to_do(session: 
 def test_an_address_that_is_none_is_refused_by_name_and_not_repeated(
     session: Callable[..., Any], base: str
 ) -> None:
-    with pytest.raises(ToolError, match="SIMULATION_LLM_API_BASE must be an http or https address") as caught:
+    with pytest.raises(ToolError, match=r"SIMULATION_LLM_API_BASE.* must be an http or https address") as caught:
         session("help-desk", SIMULATION_LLM="m", SIMULATION_LLM_API_BASE=base)
     assert "word" not in str(caught.value)
 
@@ -410,3 +410,14 @@ async def test_an_instance_reaches_a_model_where_its_network_allows(tmp_path: Pa
         refused = await result_of(gateway, narrowed["id"], "act", action="wait")
         assert refused["is_error"] and "deployConfig.network" in refused["content"][0]["text"]
         assert KEY not in str(refused)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_an_instance_whose_policy_lists_hosts_asks_through_the_way_out(tmp_path: Path, scheme: str) -> None:
+    base = f"{scheme}://models.example/v1"
+    variables = {"SIMULATION_LLM": "m", "SIMULATION_LLM_API_BASE": base, "SIMULATION_LLM_API_KEY": KEY}
+    async with native_gateway(tmp_path / "home", "simulation") as gateway:
+        id = (await gateway.create("simulation@1.0.0", environment_variables=variables))["id"]
+        refused = await result_of(gateway, id, "act", action="wait")
+    assert refused["is_error"] and "egress to 'models.example" in refused["content"][0]["text"]

@@ -240,7 +240,7 @@ async def test_a_submission_takes_new_removed_and_executable_files_and_leaves_ou
     assert handed_in["files"] == ["AUTHORS.md", "README.rst", "toolz/new.py"]
     assert sorted(handed_in["notes"]) == [
         "left out: 'big' is larger than 4 MiB, or cannot be read",
-        "left out: 'binary' is no text",
+        "left out: 'binary' is not text",
     ]
 
 

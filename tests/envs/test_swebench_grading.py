@@ -264,7 +264,7 @@ def test_a_process_that_never_holds_still_ends_with_the_tests(judge: Judge, plac
 
 
 def test_what_is_no_patch_is_not_taken_for_an_empty_one(judge: Judge) -> None:
-    assert "no unified diff" in judge("I have solved it.").why_not
+    assert "not a unified diff" in judge("I have solved it.").why_not
 
 
 def test_files_that_steer_tests_do_not_count(judge: Judge) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.envs.hostile_yaml import HOSTILE
 from tests.envs.swebench_data import GOLD, ID, PROJECT, RECORD, SDIST, TEST_PATCH
 
 # isort: split
@@ -160,7 +161,7 @@ def test_a_table_is_read_like_any_other_form(tmp_path: Path) -> None:
         ({"instance_id": "../x"}, "must be letters"),
         ({"repo": 3}, "lacks 'repo'"),
         ({"patch": ["x"]}, "'patch' must be a text"),
-        ({"FAIL_TO_PASS": "no list"}, "'FAIL_TO_PASS' is a text that is no JSON list"),
+        ({"FAIL_TO_PASS": "no list"}, "'FAIL_TO_PASS' is a text that is not a JSON list"),
         ({"PASS_TO_PASS": [1]}, "'PASS_TO_PASS' must be a list"),
         ({"runner": "nose"}, "'runner' 'nose' must be"),
     ],
@@ -201,6 +202,17 @@ def test_the_yaml_of_task_folders_reads_as_pyyaml_reads_it(text: str) -> None:
 def test_yaml_that_is_not_understood_is_refused_with_its_line(text: str) -> None:
     with pytest.raises(swebench_yaml.YamlError, match=r"line \d"):
         swebench_yaml.parse(text)
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_yaml_is_refused(text: str) -> None:
+    with pytest.raises(swebench_yaml.YamlError):
+        swebench_yaml.parse(text)
+
+
+@pytest.mark.parametrize("time", ["2022-08-01", "2022-08-01T00:00:00Z"])
+def test_times_in_yaml_stay_texts(time: str) -> None:
+    assert swebench_yaml.parse(f"created_at: {time}\n") == {"created_at": time}
 
 
 # Patches

@@ -62,8 +62,8 @@ async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
         return host_root(home)
 
     async with (
-        RootfsCache(RootfsResolver(home, run=run)) as rooting,
-        NativeEngine(home, root_of, lazy_sidecar_rootfs=rooting.lazy_sidecar_rootfs) as engine,
+        RootfsCache(RootfsResolver(home, run=run)) as rootfs_cache,
+        NativeEngine(home, root_of, lazy_sidecar_rootfs=rootfs_cache.lazy_sidecar_rootfs) as engine,
         Pool() as pool,
     ):
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 from aenv.base.errors import ToolError
 from tests.envs import terminalbench_tasks as shipped
+from tests.envs.hostile_yaml import HOSTILE
 
 SOURCE = shipped.FOLDER.parent / "src"
 
@@ -55,7 +57,6 @@ YAMLS = [
 
 @pytest.mark.parametrize("text", YAMLS)
 def test_task_files_are_read_as_a_yaml_library_reads_them(text: str) -> None:
-    yaml = pytest.importorskip("yaml")
     assert _module("terminalbench_yaml").loads(text) == yaml.safe_load(text)
 
 
@@ -63,6 +64,16 @@ def test_task_files_are_read_as_a_yaml_library_reads_them(text: str) -> None:
 def test_what_cannot_be_read_is_refused_with_its_line(text: str) -> None:
     with pytest.raises(ToolError, match=r"YAML line \d"):
         _module("terminalbench_yaml").loads(text)
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_task_files_are_refused(text: str) -> None:
+    with pytest.raises(ToolError, match="YAML"):
+        _module("terminalbench_yaml").loads(text)
+
+
+def test_times_in_task_files_stay_texts() -> None:
+    assert _module("terminalbench_yaml").loads("tags: [2024-05-01]\n") == {"tags": ["2024-05-01"]}
 
 
 def _task(folder: Path, files: dict[str, str]) -> Path:

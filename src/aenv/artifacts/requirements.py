@@ -124,7 +124,7 @@ def collect(home: Path, keep: set[str], older_than: float) -> list[str]:
         limit = time.time() - (max(older_than, _ABANDONED) if is_work else older_than)
         away = root / f".old-{secrets.token_hex(8)}"
         packages.rename(away)
-        if last_use(away) > limit:  # somebody was given it at the last moment
+        if last_use(away) > limit:  # an instance was given it at the last moment
             away.rename(packages)
             continue
         shutil.rmtree(away, ignore_errors=True)
@@ -202,7 +202,7 @@ class _Work:
         with tempfile.TemporaryDirectory(prefix=".new-", dir=self.root) as folder:
             constraints, overrides = Path(folder) / "constraints.txt", Path(folder) / "overrides.txt"
             constraints.write_text("\n".join(runtime_pins()))
-            # Satisfied by what runs, whoever requires it: a marker that never holds takes it out.
+            # Satisfied by what runs, whichever package requires it: a marker that never holds takes it out.
             overrides.write_text("aenvironment; python_version < '0'")
             options = ["--constraint", str(constraints), "--override", str(overrides)]
             options += [option for name in RUNTIME_PACKAGES for option in ("--no-emit-package", name)]

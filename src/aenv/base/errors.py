@@ -117,7 +117,7 @@ class InvalidRequest(EnvironmentError):
 
 
 class Unauthenticated(EnvironmentError):
-    """No credentials, or credentials that nobody knows."""
+    """No credentials, or unknown credentials."""
 
     status = 401
     code = "unauthenticated"

@@ -2,7 +2,7 @@
 
 The SDK and the gateway's proxy share it. docs/adr/0003 has the measurement that it rests on:
 a quarter of aiohttp's CPU time a call, and a two-millisecond import. Not here: retries, redirects, cookies,
-proxies, compression; our servers need none of them.
+compression, which our servers do not need, and proxies, which a caller adds with `dial` (`client/proxies.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import ssl
 
 Headers = Iterable[tuple[str, str]]
+RawHeaders = list[tuple[bytes, bytes]]
 
 _MAX_HEAD_BYTES = 256 << 10
 _HIGH_WATER = 1 << 20  # bytes of a response held back before the socket is paused
@@ -35,7 +36,8 @@ class Response:
 
     def __init__(self, connection: _ClientConnection) -> None:
         self.status = 0
-        self.headers: list[tuple[bytes, bytes]] = []
+        self.headers: RawHeaders = []
+        """Their names are in lower case."""
         self._connection = connection
         self._chunks: deque[bytes] = deque()
         self._buffered = 0
@@ -45,7 +47,7 @@ class Response:
     def header(self, name: bytes) -> str | None:
         """The value of the header `name` (lower case), or None."""
         for key, value in self.headers:
-            if key.lower() == name:
+            if key == name:
                 return value.decode("latin-1")
         return None
 
@@ -86,14 +88,20 @@ class Response:
 
 
 class Pool:
-    """Kept-alive connections to any number of origins; an `async with` that closes them all."""
+    """Kept-alive connections to any number of origins; an `async with` that closes them all.
 
-    def __init__(self, *, max_idle: int = 128, tls: ssl.SSLContext | None = None) -> None:
+    `dial` gives a connected socket for an origin, where a TCP connection to its host is not the way.
+    """
+
+    def __init__(
+        self, *, max_idle: int = 128, tls: ssl.SSLContext | None = None, dial: Dial | None = None
+    ) -> None:
         self._idle: dict[Origin, list[_ClientConnection]] = {}
         self._busy: set[_ClientConnection] = set()
         self._opening: dict[Origin, asyncio.Future[None]] = {}
         self._max_idle = max_idle
         self._tls = tls
+        self._dial = dial
 
     async def __aenter__(self) -> Pool:
         return self
@@ -118,17 +126,19 @@ class Pool:
         target: str,
         headers: Headers = (),
         body: bytes | AsyncIterable[bytes] = b"",
+        forwarded: RawHeaders | None = None,
     ) -> Response:
         """Send a request and return once the response's head is here.
 
-        A body that is an async iterable is sent in chunks. Cancelling closes the connection.
+        A body that is an async iterable is sent in chunks. `forwarded` are further headers, as they came from a
+        client of ours. Cancelling closes the connection.
         """
         if opening := self._opening.get(origin):
             await asyncio.shield(opening)
         connection = self._take(origin) or await self._connect(origin)
         self._busy.add(connection)
         try:
-            return await connection.exchange(method, target, headers, body)
+            return await connection.exchange(method, target, headers, body, forwarded or [])
         except BaseException:
             connection.abort()
             raise
@@ -168,6 +178,10 @@ class Pool:
                     connection.close()
                     raise
             tls = self._tls_context() if origin.tls else None
+            if self._dial:
+                name = origin.host if tls else None
+                connection = await self._dial(origin)
+                return (await loop.create_connection(make, sock=connection, ssl=tls, server_hostname=name))[1]
             return (await loop.create_connection(make, origin.host, origin.port, ssl=tls))[1]
         except OSError as error:
             # The system's own words: asyncio puts "Connect call failed" and the address into `strerror`.
@@ -221,7 +235,12 @@ class _ClientConnection(asyncio.Protocol):
     # What the pool and the response call.
 
     async def exchange(
-        self, method: str, target: str, headers: Headers, body: bytes | AsyncIterable[bytes]
+        self,
+        method: str,
+        target: str,
+        headers: Headers,
+        body: bytes | AsyncIterable[bytes],
+        forwarded: RawHeaders,
     ) -> Response:
         self._response = Response(self)
         self._exchanging = True
@@ -234,10 +253,10 @@ class _ClientConnection(asyncio.Protocol):
         if isinstance(body, bytes):
             if body or method not in ("GET", "HEAD", "DELETE"):
                 lines.append(f"content-length: {len(body)}")
-            self._transport.write(_head_bytes(lines) + body)
+            self._transport.write(_head_bytes(lines, forwarded) + body)
         else:
             lines.append("transfer-encoding: chunked")
-            self._transport.write(_head_bytes(lines))
+            self._transport.write(_head_bytes(lines, forwarded))
             await self._send_until_answered(body, self._head)
         return await self._head
 
@@ -352,7 +371,7 @@ class _ClientConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._exchanging and not self._response.status:  # what comes behind a body is no header
-            self._response.headers.append((name, value))
+            self._response.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         if not self._exchanging:
@@ -409,18 +428,21 @@ class _ClientConnection(asyncio.Protocol):
             self._waiter.set_result(None)
 
 
-def _head_bytes(lines: list[str]) -> bytes:
-    head = "\r\n".join(lines)
-    # A header value with a line break would let a caller write headers, or whole requests, of their own.
-    if not head.count("\r") == head.count("\n") == len(lines) or "\0" in head:
-        raise InvalidRequest("a request header contains a line break")
+def _head_bytes(lines: list[str], forwarded: RawHeaders) -> bytes:
     try:
-        return f"{head}\r\n\r\n".encode("latin-1")
+        own = "\r\n".join(lines).encode("latin-1")
     except UnicodeEncodeError as error:
         raise InvalidRequest(f"a request header cannot hold {error.object[error.start]!r}") from error
+    head = b"\r\n".join([own, *map(b": ".join, forwarded)])
+    # A header value with a line break would let a caller write headers, or whole requests, of their own.
+    if not head.count(b"\r") == head.count(b"\n") == len(lines) + len(forwarded) or b"\0" in head:
+        raise InvalidRequest("a request header contains a line break")
+    return head + b"\r\n\r\n"
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import socket
+    from collections.abc import Awaitable, Callable
 
+    Dial = Callable[[Origin], Awaitable[socket.socket]]
     _GiveBack = Callable[[_ClientConnection, bool], None]

@@ -1,4 +1,4 @@
-"""Locks between processes, waited for without holding up anybody else."""
+"""Locks between processes, waited for without blocking the event loop."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ _LOAD_TIMEOUT = 60.0  # seconds
 
 @dataclass(frozen=True)
 class Packed:
-    """A bundle, and the project as it stands in there."""
+    """A bundle, and the project with the config.json that stands in there."""
 
     project: config.Project
     archive: Path
@@ -43,24 +43,21 @@ def pack(project: config.Project, work: Path, version: str | None = None) -> Pac
     Its config.json tells the version that it is packed as, and not the bundle that an earlier build made: the same
     project gives the same digest before a build and after it.
     """
-    archive, folder = work / "bundle.tar.gz", work / "packed"
     url = project.raw.get("codeUrl")
-    if url:
-        folder = code_url.fetch(url, folder, settings.variables())
-    else:
-        bundles.pack(project.path, archive)
-        bundles.unpack(archive, folder)
+    folder = code_url.fetch(url, work / "fetched", settings.variables()) if url else project.path
     raw = {**project.raw, "version": version or project.version}
     if "artifacts" in raw:
         raw["artifacts"] = other_artifacts(project, "bundle")
-    file = folder / config.FILE_NAME
-    file.unlink(missing_ok=True)  # in a repository it may be a link, to any file of ours
-    file.write_text(spelled(raw), encoding="utf-8")
-    return Packed(changed(project, raw, folder), archive, bundles.pack(folder, archive))
+    archive = work / "bundle.tar.gz"
+    bundle = bundles.pack(folder, archive, {config.FILE_NAME: spelled(raw).encode()})
+    return Packed(changed(project, raw), archive, bundle)
 
 
-async def describe(project: config.Project) -> dict[str, Any]:
-    """Tools, functions and rewards of a project: what its runtime says, started once in a process of its own."""
+async def describe(packed: Packed) -> dict[str, Any]:
+    """Tools, functions and rewards of a bundle: what its runtime says, started once in a process of its own."""
+    path = packed.archive.with_name("unpacked")
+    bundles.unpack(packed.archive, path)
+    project = replace(packed.project, path=path)
     with progress.lines("installing requirements") as show:
         python, requirements = await requirements_of_project(project, settings.home(), settings.variables(), show)
     with tempfile.TemporaryDirectory(prefix="aenv-load-") as workspace, socket.socket(socket.AF_UNIX) as listener:
@@ -74,7 +71,6 @@ async def describe(project: config.Project) -> dict[str, Any]:
             "ERROR",
             *(["--requirements", str(requirements)] if requirements else []),
         ]
-        path = project.path.resolve()
         plan = supervise.Plan(path, options, (), Path(workspace), variables, python.executable)
         try:
             async with asyncio.timeout(_LOAD_TIMEOUT):

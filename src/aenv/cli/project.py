@@ -57,10 +57,10 @@ def with_artifacts(project: config.Project, kind: str, made: Sequence[dict[str, 
     return changed(project, raw)
 
 
-def changed(project: config.Project, raw: dict[str, Any], path: Path | None = None) -> config.Project:
+def changed(project: config.Project, raw: dict[str, Any]) -> config.Project:
     """The project with another config.json, which has been checked but for its version and artifacts."""
     artifacts = tuple(each for each in raw.get("artifacts", ()) if isinstance(each, dict))
-    return replace(project, path=path or project.path, version=raw["version"], artifacts=artifacts, raw=raw)
+    return replace(project, version=raw["version"], artifacts=artifacts, raw=raw)
 
 
 def other_artifacts(project: config.Project, kind: str) -> list[Any]:

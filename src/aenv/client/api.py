@@ -189,7 +189,7 @@ class Api:
 
     def _may_repeat(self, method: str, error: AEnvError) -> bool:
         if isinstance(error, errors.ConnectFailed):
-            return self.origin.socket is None  # nobody brings a unix socket back while we wait
+            return self.origin.socket is None  # a unix socket does not come back while we wait
         return method != "POST" or not isinstance(error, NetworkError)
 
     async def _once(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float) -> Any:

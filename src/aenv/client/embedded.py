@@ -25,7 +25,7 @@ from ..base.settings import ClientSettings
 T = TypeVar("T")
 
 _IDLE_EXIT = "10m"
-# Forks before it starts the platform, so that the platform is no child of the user's program: nobody has to wait
+# Forks before it starts the platform, so that the platform is not the user's child: no process has to wait
 # for it, and no signal to the program's process group reaches it.
 _DETACH = """
 import os, sys
@@ -44,7 +44,7 @@ async def platform(settings: ClientSettings, timeout: float, *, instances: bool 
     from ..isolation.sandbox import probe  # what it imports is for this moment alone
 
     path = settings.home / "run" / "platform.sock"
-    # Asked also when it runs: somebody may have started it who allows what this program does not.
+    # Asked also when it runs: the program that started it may allow what this one does not.
     missing = await asyncio.to_thread(probe.missing_isolation) if instances or not _answers(path) else None
     if missing and instances and not settings.allow_unisolated:
         raise EnvironmentError(

@@ -74,7 +74,7 @@ class Environment:
         as the variable DUMMY_INSTANCE_IP does; "" does not, whatever that variable says. `wait` ("30s") is how
         long the create may queue for its turn when a quota or the machine is full. `network` ("none", or
         {"egress": ["host:443"]}) lets the instance reach less than its environment asks for. Without
-        `self_check` rewards are given although nobody has checked their task.
+        `self_check` rewards are given without the self-check of their task.
         """
         known = settings.client_settings()
         self.env_name = env_name
@@ -156,7 +156,7 @@ class Environment:
     def _take(self, launched: ReadyInstance) -> None:
         self._launched = launched
         self._tools = launched.instance.tools
-        self._names = ToolNames(self.env_name, launched.instance.version)
+        self._names = ToolNames(self.env_name, launched.instance.version, self._tools or ())
         self.proxy_headers = dict(launched.headers)
         self._initialized = True
         logger.info("instance %s is ready", self.instance_id)
@@ -395,13 +395,14 @@ class Environment:
                 self._tools = (await session.rpc("tools/list", {}))["tools"]
             except (mcp.RpcError, TimeoutError) as error:
                 raise EnvironmentError(f"cannot list the tools of {self.env_name!r}: {error}") from error
+            self._names.learn(self._tools)
         return self._tools
 
     async def _resolve(self, tool_name: str) -> str:
-        names = self._names
         # In direct mode the list is not known yet, and a call should not cost a request for it.
-        tools = await self._known_tools() if names.needs_list(tool_name) else self._tools or []
-        return names.resolve(tool_name, [tool["name"] for tool in tools])
+        if self._names.needs_list(tool_name):
+            await self._known_tools()
+        return self._names.resolve(tool_name)
 
     # Functions, rewards, health.
 

@@ -140,7 +140,7 @@ async def create(
             await _give_back(api, None)
             raise
     except ConnectFailed:
-        await _give_back(api, None)  # nobody is there who could delete it
+        await _give_back(api, None)  # no caller is left who could delete it
         raise
     except BaseException:
         await _give_back(api, id)
@@ -162,7 +162,7 @@ async def create_many(
                 "POST", "/env-instances", request, timeout=limits.until_ready, patience=limits.wait
             )
     return [
-        # Each its own: whoever releases one lets go of no other's connections.
+        # Each its own: releasing one environment closes no connection of another.
         _launched(_api(control, api_key, limits), control, Instance.read(data), limits, owned=True)
         for data in made
     ]

@@ -62,7 +62,7 @@ class Session:
         self._opening = asyncio.Lock()
 
     async def open(self) -> None:
-        """Find out which era the server speaks; the first call does so if nobody did before."""
+        """Find out which era the server speaks; the first call does so if that is not known yet."""
         async with self._opening:
             if self._era_known:
                 return

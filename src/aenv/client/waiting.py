@@ -1,6 +1,6 @@
 """What instances wait for while they are created, for a person who waits for them: the gateway says it of each.
 
-Whoever shows it looks; whatever creates instances notes their ids. Where nobody looks, nothing is asked.
+The command that shows progress asks; the code that creates instances notes their ids. Else nothing is asked.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class RandomCalls:
 
 
 class Function:
-    """Somebody's `async def run(env, task)`. It may return `{"tokens": {"in", "out"}, "cost", "messages"}`."""
+    """A user's `async def run(env, task)`. It may return `{"tokens": {"in", "out"}, "cost", "messages"}`."""
 
     validation, asks = False, True
 

@@ -162,7 +162,7 @@ async def attempt(
         reached = sorted({m[1] for text in said for m in re.finditer(rf"^{_FOUND}(.+)$", text, re.MULTILINE)})
         try:
             reward = await rewards.of(env)
-        except AEnvError as error:  # the attempt broke the environment, which gives nobody a reward
+        except AEnvError as error:  # the attempt broke the environment, which gives no reward
             reward = rewards.Reward(None, Outcome.ENV_ERROR, error.message)
     if reward.outcome == Outcome.NOT_READY or reward.failed_check:
         return Finding("cheats", subject, "not tried", reward.reason)

@@ -22,7 +22,7 @@ from . import rewards
 from .task import Task
 from .task_instances import TaskInstances, WatchedEnvironment
 
-# Not the environment's answer: somebody between it and us, or nobody at all.
+# Not the environment's answer: a proxy between it and us answered, or nothing did.
 _INFRASTRUCTURE = (NetworkError, Unavailable, TooManyRequests, UnrecoverableEnvironmentError, ToolServerError)
 
 

@@ -149,7 +149,7 @@ async def _play_all(
     waiting = iter(episodes)
 
     async def worker() -> None:
-        for episode in waiting:  # shared: whoever is free takes the next
+        for episode in waiting:  # shared: the worker that is free takes the next
             try:
                 await play(instances, episode, agent, offers_task=offers_task)
             finally:

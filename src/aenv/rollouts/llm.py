@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base.errors import ToolError
+from ..client.chat import Chat
 from ..client.result import ToolResult
 from . import agents
-from .chat import Chat
 from .episodes import AgentUsage
 from .task_instances import WatchedEnvironment
 

@@ -47,7 +47,7 @@ async def prepare(
         async with live.shown(f"{surface.environment} self-check", len(surface.tasks)) as shown:
 
             async def worker() -> None:
-                for one in waiting:  # shared: whoever is free takes the next
+                for one in waiting:  # shared: the worker that is free takes the next
                     row = await _prepared(instances, one)
                     found.append(row)
                     tell(row)

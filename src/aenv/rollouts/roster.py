@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import InvalidRequest
+from ..client.chat import Chat
 from . import agents
-from .chat import Chat
 from .episodes import Agent
 from .llm import Llm, Model
 

@@ -8,13 +8,14 @@ import stat
 import struct
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO
 
 from ...base.errors import InvalidRequest
-from .paths import checked, refuse_leaving
+from .bundle_paths import checked, refuse_leaving
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -40,18 +41,22 @@ class Bundle:
     """The sha256 of each file's content; of a link, that of where it points."""
 
 
-def pack(folder: Path, target: Path) -> Bundle:
+def pack(folder: Path, target: Path, instead: Mapping[str, bytes] = MappingProxyType({})) -> Bundle:
     """Write a project folder to the file `target`; on failure leave nothing there.
 
-    Left out is what .gitignore and .aenvignore say, and what is never anybody's source: repositories, `.env`
-    files, virtual environments, caches. So are empty folders.
+    Left out is what .gitignore and .aenvignore say, and what is never source: repositories, `.env`
+    files, virtual environments, caches. So are empty folders. `instead` has, by path, the content of files that
+    are packed in place of the folder's own, or beside them.
     """
     try:
-        paths = sorted(_chosen(folder, "", ()))
-        refuse_leaving({path: os.readlink(folder / path) for path in paths if (folder / path).is_symlink()})
+        own = set(_chosen(folder, "", ())) - instead.keys()
+        refuse_leaving({path: os.readlink(folder / path) for path in own if (folder / path).is_symlink()})
         with target.open("wb") as file:
             stored = _Stored(file)
-            files = {path: _add(stored, folder, path) for path in paths}
+            files = {
+                path: _add(stored, folder, path) if path in own else _add_text(stored, path, instead[path])
+                for path in sorted(own | instead.keys())
+            }
             stored.write(bytes(2 * _BLOCK))
             return Bundle(stored.close(), file.tell(), files)
     except OSError as error:
@@ -67,7 +72,7 @@ def _chosen(folder: Path, prefix: str, rules: Rules) -> Iterator[str]:
     here = folder / prefix
     lines = [line for name in _IGNORE_FILES for line in _lines(here / name)]
     if lines:
-        from pathspec import GitIgnoreSpec  # 40 ms, and not everybody has such a file
+        from pathspec import GitIgnoreSpec  # 40 ms, and many projects have no such file
 
         rules = (*rules, (prefix, GitIgnoreSpec.from_lines(lines)))
     for entry in os.scandir(here):
@@ -122,6 +127,13 @@ def _add(stored: _Stored, folder: Path, path: str) -> str:
             left -= len(chunk)
     stored.write(bytes(-entry.size % _BLOCK))
     return digest.hexdigest()
+
+
+def _add_text(stored: _Stored, path: str, content: bytes) -> str:
+    entry = tarfile.TarInfo(path)
+    entry.size, entry.mode = len(content), 0o644
+    stored.write(_head(entry) + content + bytes(-entry.size % _BLOCK))
+    return hashlib.sha256(content).hexdigest()
 
 
 def _head(entry: tarfile.TarInfo) -> bytes:

@@ -19,7 +19,7 @@ from ...base import mcp
 from ...base.config import FILE_NAME
 from ...base.errors import AEnvError, Conflict, InvalidRequest, TooLarge
 from ...base.limits import spell_bytes
-from .paths import checked, refuse_leaving
+from .bundle_paths import checked, refuse_leaving
 
 MAX_BYTES = 4 << 30
 MAX_FILES = 50_000
@@ -298,5 +298,5 @@ def _or_refuse() -> Iterator[None]:
         yield
     except (AEnvError, OSError):
         raise
-    except Exception as error:  # boundary: tarfile, with bytes that anybody may have made up
+    except Exception as error:  # boundary: tarfile, with bytes from any client
         raise InvalidRequest(f"the bundle is no sound .tar.gz file: {error}") from error

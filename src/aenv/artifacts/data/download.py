@@ -23,7 +23,7 @@ _RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+)\Z")
 
 
 class _SameSafety(urllib.request.HTTPRedirectHandler):
-    """Nobody leads us from https to something that others can read or change on the way."""
+    """Refuses a redirect from https to a scheme that others can read or change on the way."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...base.errors import InvalidRequest, TooLarge
 from ...base.limits import spell_bytes
-from ..bundles.paths import checked, refuse_leaving
+from ..bundles.bundle_paths import checked, refuse_leaving
 
 NAME = "manifest.json"
 MAX_BYTES = 64 << 30

@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ...base.errors import AEnvError, Conflict, InvalidRequest, NetworkError, NotFound
+from ...base.paths import below
 from .. import bundles
 from . import chromium, manifests
 from .download import OnBytes, download, read
@@ -168,13 +169,13 @@ class _Pull:
             raise
 
     def _copy(self, folder: Path, manifest: Manifest) -> Manifest:
-        top, done = folder.resolve(), 0
+        done = 0
         with self._bar(f"copying {self._name}", manifest.total_bytes) as show:
             for entry in manifest.files:
                 if entry.link:
                     continue
-                file = (top / entry.path).resolve()
-                if not file.is_relative_to(top) or not file.is_file():
+                file = below(folder, entry.path)
+                if file is None or not file.is_file():
                     raise InvalidRequest(f"{entry.path!r} of the manifest is not in {str(folder)!r}")
                 place = self._place(entry)
                 shutil.copyfile(file, place)

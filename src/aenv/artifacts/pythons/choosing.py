@@ -85,7 +85,7 @@ class Pythons:
         choice = self._chosen.get(folder)
         if choice is None or choice is _OURS:
             return choice
-        if choice.python:  # another process may have removed it; and whoever removes what is unused sees this
+        if choice.python:  # another process may have removed it; and this marks it as used
             return choice if requirements.use(choice.python.folders[0]) else None
         return choice if self._now() < choice.until else None
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ...base.config import Project
 from ...base.errors import InvalidRequest
+from ...base.paths import below
 
 OLDEST = (3, 11)
 """What the runtime itself needs; `requires-python` of our own pyproject.toml says the same."""
@@ -78,13 +79,13 @@ def spelled(minor: Minor) -> str:
 
 def _text(folder: Path, name: str) -> str:
     """The beginning of a file of the project; empty when there is none, or a link leads out of the folder."""
+    file = below(folder, name)
+    if file is None or not file.is_file():
+        return ""
     try:
-        file = (folder / name).resolve(strict=True)
-        if not file.is_relative_to(folder.resolve()) or not file.is_file():
-            return ""
         with file.open("rb") as opened:
             return opened.read(_MAX_BYTES).decode(errors="replace")
-    except (OSError, RuntimeError, ValueError):  # not there; a loop of links; a name that is none
+    except OSError:  # not ours to read
         return ""
 
 

@@ -126,7 +126,7 @@ def reach_host_by_egress(given: Given) -> str:
 def _greeted(sock: socket.socket, given: Given, where: str) -> str:
     """The host's server says the token: a server of our own on the same port does not."""
     if given["token"].encode() not in sock.recv(4096):
-        raise OSError("somebody else answers")
+        raise OSError("another server answers")
     return f"reached the host by {where}"
 
 

@@ -50,7 +50,7 @@ def stop_host_process_by_number(given: Given) -> str:
             continue
         if number not in (os.getpid(), os.getppid()):
             return f"may signal process {number}"
-    raise Contained("none of 600 numbers is somebody")
+    raise Contained("none of 600 numbers is a process")
 
 
 @attack

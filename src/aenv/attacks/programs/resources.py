@@ -121,7 +121,7 @@ def hold_watches(most: int) -> list[int]:
 
 
 def hold_descriptors_in_flight(most: int) -> list[socket.socket]:
-    """Sent over a socket that nobody reads; counted by user too."""
+    """Sent over a socket that no process reads; counted by user too."""
     held: list[socket.socket] = []
     sent = 0
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0] * 253))]

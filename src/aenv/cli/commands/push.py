@@ -81,7 +81,7 @@ async def _push(packed: Packed, body: dict[str, Any], force: bool, *, verify: bo
     """Whether the version is new."""
     from .. import packing, platform, progress
 
-    metadata = {"metadata": await packing.describe(packed.project)} if verify else {}
+    metadata = {"metadata": await packing.describe(packed)} if verify else {}
     ref, bundle = packed.project.ref, packed.bundle
     async with platform.hub() as hub:
         known = await _known(hub, packed, force)

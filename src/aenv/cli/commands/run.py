@@ -148,11 +148,11 @@ def _listen(host: str, port: int, flag: str) -> socket.socket:
 async def _serve(options: Options, plan: Plan, listener: socket.socket) -> int:
     from .. import inspector
     from ..supervise import supervise
-    from ..watch import watching
+    from ..watch import Watcher
 
     url = _url(options.host, listener.getsockname()[1])
     async with AsyncExitStack() as stack:
-        watcher = await stack.enter_async_context(watching(plan.path)) if options.reloads else None
+        watcher = Watcher(plan.path) if options.reloads else None
         if options.inspector_port is not None:
             await stack.enter_async_context(inspector.running(options.inspector_port, f"{url}/mcp"))
         return await supervise(plan, listener, lambda ready: _announce(options, url, ready), watcher)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from starlette.types import Scope
 
 from ...base import origins
 from ...base.errors import Forbidden, InvalidRequest, NotFound
+from ...base.http1 import RawHeaders
 from ...base.wire import INSTANCE_HEADER, PROXY_URL_HEADER
 from ..serving.accounts import is_token
 from .tokens import Claim, Tokens
@@ -65,13 +65,13 @@ class DataRequest:
     account_token: str | None
     """The token of an account that came with it; not forwarded."""
     target: str
-    headers: list[tuple[str, str]]
+    headers: RawHeaders
     length: int | None
     """How long the body says that it is; None when it comes in chunks, 0 when there is none."""
 
-    def header(self, name: str) -> str:
+    def header(self, name: bytes) -> str:
         """A header's value; empty when it was not sent."""
-        return next((value for key, value in self.headers if key == name), "")
+        return next((value for key, value in self.headers if key == name), b"").decode("latin-1")
 
 
 def read(
@@ -87,7 +87,7 @@ def read(
     claim: Claim | None = None
     account_token: str | None = None
     callers: dict[str, str] = {}
-    headers: list[tuple[str, str]] = []
+    headers: RawHeaders = []
     length: int | None = 0
     # What pages may do is decided here; but a server on a port is a site of its own, and decides for itself.
     dropped = (_OURS if prefix == PORTS else _OURS_AND_PAGES) | connection_options(scope["headers"])
@@ -111,7 +111,7 @@ def read(
         elif name == b"transfer-encoding":
             length = None
         if name not in dropped:
-            headers.append((name.decode("latin-1"), value.decode("latin-1")))
+            headers.append((name, value))
     if prefix == PORTS:  # its URL is a secret: a page that has it may show what is there
         callers.pop("sec-fetch-site", None)
     if refusal := origins.check(scope["method"], callers, loopback_only=loopback_only, allowed=allowed):
@@ -135,16 +135,15 @@ def read(
     return DataRequest(named.pop(), prefix == SERVICES, claim, account_token, target, headers, length)
 
 
-def reply_headers(status: int, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+def reply_headers(status: int, headers: RawHeaders) -> RawHeaders:
     """What of an instance's response headers goes on to the client."""
-    pairs = [(name.lower(), value) for name, value in headers]
-    dropped = _NOT_IN_REPLIES | connection_options(pairs)
+    dropped = _NOT_IN_REPLIES | connection_options(headers)
     if status in _BODYLESS:
         dropped.add(b"content-length")  # of a body that is not sent
-    return [pair for pair in pairs if pair[0] not in dropped and not pair[0].startswith(_OUR_PREFIX)]
+    return [pair for pair in headers if pair[0] not in dropped and not pair[0].startswith(_OUR_PREFIX)]
 
 
-def connection_options(headers: Iterable[tuple[bytes, bytes]]) -> set[bytes]:
+def connection_options(headers: RawHeaders) -> set[bytes]:
     """The headers that `Connection` declares to be meant for the next hop only."""
     return {
         option.strip().lower() for name, value in headers if name == b"connection" for option in value.split(b",")

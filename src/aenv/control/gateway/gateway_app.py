@@ -167,7 +167,7 @@ async def _refuse_to_be_open(settings: GatewaySettings, base: Shared) -> None:
     """Beyond this machine only with accounts, or when that was asked for."""
     if origins.is_loopback(settings.host) or settings.insecure:
         return
-    with contextlib.suppress(Unavailable):  # then nobody gets in either, until the store says who may
+    with contextlib.suppress(Unavailable):  # then no caller gets in either, until the store says who may
         if await base.accounts.exist():
             return
         raise Forbidden(

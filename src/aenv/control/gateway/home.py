@@ -21,7 +21,7 @@ class Home:
     node: str
     """Names the folder's engine to all gateways on a store, wherever they are."""
     alone: bool
-    """Whether no other gateway has the folder open: then what runs there is nobody else's."""
+    """Whether no other gateway has the folder open: then what runs there belongs to no other gateway."""
     _lock: IO[str]
 
     def share(self) -> None:
@@ -34,7 +34,7 @@ class Home:
 
 @contextlib.asynccontextmanager
 async def opened(path: Path) -> AsyncIterator[Home]:
-    """The folder: held alone until `share`, where nobody else has it."""
+    """The folder: held alone until `share`, where no other gateway has it."""
     run = path / "run"
     run.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (run / "gateway.lock").open("a") as lock:

@@ -96,7 +96,7 @@ class Shared:
         ]
 
     def metrics_app(self) -> ASGIApp:
-        """`/metrics` alone, for an address that the operator has chosen for it: whoever reaches that may ask."""
+        """`/metrics` alone, for an address that the operator has chosen for it, open to every client there."""
         return self.metrics_front.app([self._metrics_route(None)])
 
     async def check_ready(self) -> None:
@@ -358,7 +358,7 @@ def _or_part(size_bytes: int | None, part: int) -> int:
 
 @contextlib.asynccontextmanager
 async def _engine(settings: GatewaySettings) -> AsyncIterator[Engine]:
-    """The engine that the settings name, until nobody needs it any more."""
+    """The engine that the settings name, closed at the end."""
     if settings.engine == "native":
         from ...engines.native.engine import NativeEngine
         from ...isolation.rootfs.resolver import RootfsResolver
@@ -371,12 +371,12 @@ async def _engine(settings: GatewaySettings) -> AsyncIterator[Engine]:
         with limited(home) as run:
             roots = RootfsResolver(home, run=run, pull=settings.pull, network=network, makes_bases=True)
             async with (
-                RootfsCache(roots) as rooting,
+                RootfsCache(roots) as rootfs_cache,
                 NativeEngine(
                     settings.home,
-                    rooting.root_of,
+                    rootfs_cache.root_of,
                     sidecar_rootfs=roots.image,
-                    lazy_sidecar_rootfs=rooting.lazy_sidecar_rootfs,
+                    lazy_sidecar_rootfs=rootfs_cache.lazy_sidecar_rootfs,
                 ) as engine,
             ):
                 yield engine

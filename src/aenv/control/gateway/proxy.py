@@ -29,7 +29,7 @@ from ...base.errors import (
     Unauthenticated,
     Unavailable,
 )
-from ...base.http1 import Pool, Response
+from ...base.http1 import Pool, RawHeaders, Response
 from ...base.origins import Allowed
 from ...base.wire import SELF_CHECK_HEADER, SELF_CHECK_ONLY, TOKEN_HEADER
 from ..instances.instances import Instances, Use
@@ -50,7 +50,7 @@ _SMALL = 64 << 10  # bytes up to which a body is held whole, to save writes
 _END_IS_KNOWN = 2.0  # seconds after its connections broke; the engine takes milliseconds, on a busy host more
 _Body = bytes | AsyncIterator[bytes]
 _TOKEN = TOKEN_HEADER.lower().encode()
-_SELF_CHECK = SELF_CHECK_HEADER.lower()
+_SELF_CHECK = SELF_CHECK_HEADER.lower().encode()
 _HEALTHY = {"success": True, "code": 0, "message": "", "data": {"status": "healthy"}, "status": "healthy"}
 
 
@@ -104,7 +104,7 @@ class Proxy:
                 if request is None:
                     status = await self._without_instance(scope, receive, send)
                 else:
-                    path, rpc_method = request.target.partition("?")[0], request.header("mcp-method")
+                    path, rpc_method = request.target.partition("?")[0], request.header(b"mcp-method")
                     fresh = await self._check_token(request, scope)
                     with _as_replies(request):
                         status = await self._forward(scope["method"], request, client, send, fresh)
@@ -123,7 +123,7 @@ class Proxy:
             await envelope.reply(200, _HEALTHY)(scope, receive, send)
         return 200
 
-    async def _check_token(self, request: data_request.DataRequest, scope: Scope) -> list[tuple[bytes, bytes]]:
+    async def _check_token(self, request: data_request.DataRequest, scope: Scope) -> RawHeaders:
         """Refuse what a token should have opened and did not; a new one for the reply, when it is time."""
         if request.is_service:
             await self._check_service(request, scope)
@@ -181,7 +181,7 @@ class Proxy:
         request: data_request.DataRequest,
         client: Client,
         send: Send,
-        fresh: list[tuple[bytes, bytes]],
+        fresh: RawHeaders,
     ) -> int:
         if request.is_service:
             return await self._serve(method, request, client, send)
@@ -207,9 +207,7 @@ class Proxy:
                     ) from None
                 raise
 
-    async def _checked(
-        self, use: Use, target: str, body: _Body
-    ) -> tuple[Mapping[str, Any] | None, list[tuple[bytes, bytes]]]:
+    async def _checked(self, use: Use, target: str, body: _Body) -> tuple[Mapping[str, Any] | None, RawHeaders]:
         """For a reward: what to say in its place where it could not be trusted, and headers for the reply."""
         if use.self_check in ("", "own"):
             return None, []
@@ -227,7 +225,7 @@ class Proxy:
     async def _serve(self, method: str, request: data_request.DataRequest, client: Client, send: Send) -> int:
         """Ask a replica of a service; when it takes no connection, another one, if there is something to send."""
         body = await self._body(request, client)
-        session = request.header("mcp-session-id") or None
+        session = request.header(b"mcp-session-id") or None
         with self._services.use(request.instance, session) as origin:
             try:
                 return await self._exchange(origin, method, request, body, client, send, [])
@@ -246,10 +244,10 @@ class Proxy:
         body: _Body,
         client: Client,
         send: Send,
-        fresh: list[tuple[bytes, bytes]],
+        fresh: RawHeaders,
         use: Use | None = None,
     ) -> int:
-        response = await self._pool.request(origin, method, request.target, request.headers, body)
+        response = await self._pool.request(origin, method, request.target, (), body, request.headers)
         client.watch()
         if use and method == "GET" and (response.header(b"content-type") or "").startswith("text/event-stream"):
             use.end()  # a client that listens for what may come is no reason to keep the instance running
@@ -262,7 +260,7 @@ class Proxy:
         small = request.length is not None and request.length <= _SMALL
         return await client.read(_SMALL) if small else client.stream(self._limit)
 
-    async def _relay(self, response: Response, send: Send, fresh: list[tuple[bytes, bytes]]) -> None:
+    async def _relay(self, response: Response, send: Send, fresh: RawHeaders) -> None:
         announced = response.header(b"content-length")
         length = int(announced) if announced else None
         if length is not None and length > self._limit:
@@ -293,7 +291,7 @@ def _is_reward(target: str) -> bool:
     return unquote(target.partition("?")[0]).rstrip("/") == REWARD
 
 
-async def _said(send: Send, reply: Mapping[str, Any], headers: list[tuple[bytes, bytes]]) -> None:
+async def _said(send: Send, reply: Mapping[str, Any], headers: RawHeaders) -> None:
     body = mcp.dumps(reply)
     head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": 200, "headers": head})

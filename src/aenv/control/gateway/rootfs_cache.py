@@ -33,9 +33,9 @@ logger = logging.getLogger("aenv.control.gateway")
 Stamp = tuple[object, ...]
 _Make = Callable[[OnLine], Awaitable[Rootfs]]
 
-_UNUSED = 30 * 86400.0  # seconds for which a root that nobody asks for is kept
+_UNUSED = 30 * 86400.0  # seconds for which an unused rootfs is kept
 _COLLECT_EVERY = 86400.0
-_LONGEST = 3600.0  # seconds; nobody else ends a RUN that never does
+_LONGEST = 3600.0  # seconds; nothing else ends a RUN that never does
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class _Made:
 
 
 class RootfsCache:
-    """What an engine asks for roots. `async with` ends builds that nobody will wait for."""
+    """What an engine asks for a rootfs. `async with` ends builds that no instance waits for."""
 
     def __init__(self, roots: RootfsResolver) -> None:
         self._roots = roots
@@ -79,7 +79,7 @@ class RootfsCache:
         await asyncio.gather(*waiting, return_exceptions=True)
 
     async def root_of(self, spec: InstanceSpec) -> Rootfs:
-        """The root of an instance. Whoever gives up waiting leaves the work to go on for the next one."""
+        """The rootfs of an instance. When a caller gives up waiting, the work goes on for the next one."""
 
         def make(tell: OnLine) -> Awaitable[Rootfs]:
             return self._roots.root_for(load_project(spec.project), spec.image, tell)
@@ -127,7 +127,7 @@ class RootfsCache:
                     self._drop(key, made.root)
 
     def _drop(self, key: tuple[Path, str], work: asyncio.Task[Rootfs]) -> None:
-        del self._made[key]  # at once: whoever asks while it ends must not be given what is being ended
+        del self._made[key]  # at once: a request while it ends must not be given what is being ended
         work.cancel()
         self._dropped.add(work)
         work.add_done_callback(self._dropped.discard)
@@ -152,9 +152,9 @@ class RootfsCache:
         stamp = await _stamp(sources)
         found = self._made.get(key)
         if found is not None and found is not before and found.stamp == stamp:
-            return found  # somebody else has begun meanwhile
+            return found  # another request has begun meanwhile
         made = self._made[key] = _Made(sources, stamp, asyncio.create_task(self._make(name, make)))
-        made.root.add_done_callback(lambda task: task.cancelled() or task.exception())  # told to whoever asks
+        made.root.add_done_callback(lambda task: task.cancelled() or task.exception())  # told to each caller
         return made
 
     async def _make(self, name: str, make: _Make) -> Rootfs:
@@ -177,11 +177,11 @@ class RootfsCache:
         return root
 
     async def _collect(self) -> None:
-        """Remove roots that nobody has used for long; those that instances live in stay."""
+        """Remove each rootfs that was not used for long; those that instances live in stay."""
         kept = [made.root.result() for made in self._made.values() if made.root.done() and not made.failed]
         try:
             if removed := await self._roots.collect(kept, _UNUSED):
-                logger.info("removed %d folders of roots that nobody has used", len(removed))
+                logger.info("removed %d unused folders of rootfs", len(removed))
         except OSError as error:
             logger.warning("old roots cannot be removed: %s", error)
 

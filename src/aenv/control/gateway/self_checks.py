@@ -112,7 +112,7 @@ class SelfChecks:
         await self._tasks.__aexit__(None)
 
     async def of(self, life: Life | None, query: str) -> Checked:
-        """The check of an instance's task; made first where nobody has, which goes on when the caller leaves.
+        """The check of an instance's task; made first where it is missing, which goes on when the caller leaves.
 
         `query` is that of the request for a reward. NotJudged when the environment is not ready to be checked,
         Unavailable when the check could not be made; neither is remembered.
@@ -142,7 +142,7 @@ class SelfChecks:
         return found
 
     async def _made(self, key: str, check: _Check) -> Checked | AEnvError:
-        """An error is a result here: whoever asked may have gone, and then nobody would fetch it."""
+        """An error is a result here: the caller may have gone, and then the exception would never be fetched."""
         async with self._turns_of(check.caller):
             try:
                 async with asyncio.timeout(check.limit):

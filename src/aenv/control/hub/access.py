@@ -12,7 +12,7 @@ from ..serving.accounts import Caller, Role
 
 @dataclass(frozen=True)
 class EnvironmentAccess:
-    """The rights in one environment and all its versions. `team`: every account sees it; `public`: everybody."""
+    """The rights in one environment and all its versions. `team`: every account sees it; `public`: all do."""
 
     owner: str
     access: Access = "team"
@@ -46,7 +46,7 @@ class EnvironmentAccess:
             raise Forbidden(f"only its owner or an administrator may change who has access to {name!r}")
 
     def lists(self) -> list[str]:
-        """The lists in which it stands, such that whoever reads `lists_of` finds exactly what they may see."""
+        """The lists in which it stands, such that `lists_of` gives each caller exactly what they may see."""
         if self.access == "private":
             return [f"sees:user:{user}" for user in sorted({self.owner, *self.readers, *self.writers})]
         return ["sees:account", *(["sees:anyone"] if self.access == "public" else [])]

@@ -36,7 +36,7 @@ class Blobs(Protocol):
         ...
 
     async def url(self, digest: str, seconds: float) -> str | None:
-        """Where anybody may fetch it for so long; None when only the hub can read it."""
+        """A URL that works without credentials for so long; None when only the hub can read it."""
         ...
 
 

@@ -30,7 +30,7 @@ class Checkouts:
         place = self._root / digest
         with or_unavailable(f"environment {digest}"):
             self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._mark(digest).touch()  # before the look, so that nobody collects it in between
+            self._mark(digest).touch()  # before the look, so that it is not collected in between
             lock = self._locks.setdefault(digest, asyncio.Lock())
             async with lock:
                 if not place.is_dir():
@@ -38,7 +38,7 @@ class Checkouts:
         return place
 
     async def collect(self, unused_for: float, keep: Collection[str] = ()) -> None:
-        """Remove what nobody asked for in so many seconds, except what is still in use."""
+        """Remove what was not asked for in so many seconds, except what is still in use."""
         await asyncio.to_thread(self._collect, time.time() - unused_for, keep)
 
     async def _make(self, digest: str, place: Path) -> None:
@@ -60,14 +60,14 @@ class Checkouts:
 
     @staticmethod
     def unused(home: Path, before: float, keep: Collection[str]) -> list[tuple[Path, float]]:
-        """The folders of a home that nobody has asked for since `before`, and when that was."""
+        """The folders of a home that were not asked for since `before`, and when they were last."""
         marks = sorted((home / "environments").glob("*.used"))
         found = [(mark.with_suffix(""), mark.stat().st_mtime) for mark in marks if mark.stem not in keep]
         return [(folder, used) for folder, used in found if used < before]
 
     def _collect(self, before: float, keep: Collection[str]) -> None:
         for folder, _ in self.unused(self._root.parent, before, keep):
-            # Renamed first: whoever asks meanwhile gets a new one, and not one that is being removed.
+            # Renamed first: a request meanwhile gets a new one, and not one that is being removed.
             gone = self._root / f".{secrets.token_hex(8)}.gone"
             with contextlib.suppress(FileNotFoundError):
                 folder.rename(gone)

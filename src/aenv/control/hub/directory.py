@@ -65,7 +65,7 @@ class DirectoryBlobs:
             os.fchmod(content.fileno(), 0o600)
             os.fsync(content.fileno())
         file.rename(place)
-        # The name must survive a crash, too, before anybody is told that the bundle is here.
+        # The name must survive a crash, too, before the client is told that the bundle is here.
         for folder in (place.parent, self._root):
             _sync(folder)
 

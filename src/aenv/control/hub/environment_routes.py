@@ -90,7 +90,7 @@ class EnvironmentRoutes:
         return envelope.success(await self._environments.details(environment))
 
     async def _exists(self, call: RouteCall) -> Response:
-        try:  # whoever asks wants to push: a name that is built in is free
+        try:  # the caller wants to push: a name that is built in is free
             environment = await self._environments.find(any_ref(call), call.caller, built_in=False)
         except NotFound:
             return envelope.success({"exists": False})

@@ -150,7 +150,7 @@ class Environments:
     # Changing
 
     async def release(self, ref: Ref, caller: Caller) -> None:
-        """From now on nobody changes it."""
+        """Release it: it cannot be changed any more."""
 
         def released(environment: EnvironmentRecord) -> EnvironmentRecord:
             if environment.status == RELEASED:
@@ -214,7 +214,7 @@ class Environments:
                 continue
 
     async def check_push(self, ref: Ref, caller: Caller) -> Document | None:
-        """Refuse whoever could not push this version, whether it exists or not. The policy of its name, if any."""
+        """Refuse a caller who may not push this version, existing or not. The policy of its name, if any."""
         if not caller.role.includes(Role.USER):
             raise Forbidden(f"the role '{caller.role}' may not push")
         if self.is_folder(ref):

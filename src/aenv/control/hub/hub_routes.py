@@ -43,7 +43,7 @@ class HubRoutes:
         return await self._environments.find(ref, caller)
 
     async def collect(self) -> None:
-        """Remove what nobody needs any more; a few times a day, on one of the hubs that share a store."""
+        """Remove what is not needed any more; a few times a day, on one of the hubs that share a store."""
         await self._uploads.collect()
 
     def routes(self) -> list[Route]:

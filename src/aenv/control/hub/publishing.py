@@ -1,6 +1,6 @@
 """Publishing: a version comes in, is replaced until it is released, and then never again.
 
-Every push is one write, of all its parts or none, and demands that nobody was faster.
+Every push is one write, of all its parts or none, and demands that no other push came first.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Publishing:
                 await self._store.write(
                     new.put(0),
                     await self._details(new, {}, body, sent),
-                    # Written even if unchanged: whoever changes the policy now must see this version, too.
+                    # Written even if unchanged: a concurrent change of the policy must see this version, too.
                     Put(POLICIES, ref.name, policy.value(), known.revision if known else 0),
                     audit.entry(caller, "push", ref.name, ref.version, new.digest),
                     *sent.forget,

@@ -66,7 +66,7 @@ class Uploads:
         await self._store.write(_waiting(_upload_name(digest, caller), announcement), durable=False)
         offset = self._incoming.offset(_upload_name(digest, caller))
         if offset >= size_bytes:
-            # All came, but whoever received it did not live to finish.
+            # All bytes came, but the hub that received them was killed before it finished.
             complete = await self.receive(digest, offset, _nothing(), caller)
             return {"exists": complete["complete"], "offset": complete["offset"]}
         return {"exists": False, "offset": offset}
@@ -115,7 +115,7 @@ class Uploads:
         return facts
 
     async def facts(self, digest: str) -> BundleFacts | None:
-        """What is known about a bundle, whoever asks."""
+        """What is known about a bundle, without a check of the caller."""
         [document] = await self._store.get(_BUNDLES, digest)
         return BundleFacts(**document.value) if document else None
 
@@ -228,7 +228,7 @@ def _uses(digest: str) -> str:
     return f"bundle:{digest}"
 
 
-# Names of their own for each user: nobody can spoil, or claim, what another sends.
+# Names of their own for each user: no user can spoil, or claim, what another sends.
 
 
 def _upload_name(digest: str, caller: Caller) -> str:

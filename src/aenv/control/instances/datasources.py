@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...artifacts.data.data_folders import checked, fetched, is_named_here, named_here
 from ...base.config import Project
 from ...base.errors import InvalidRequest
+from ...base.paths import below
 from ...engines.base import DATA_PLACE
 
 _DEFAULT_PREFIX = "docker.io/library/aenv"  # published
@@ -96,13 +98,9 @@ def _folder(where: str, datasource: str, roots: Sequence[Path]) -> Path:
             f"field {where!r}: this gateway offers no folders; its operator names them with --data-root"
         )
     for root in roots:
-        try:
-            # Links are followed first, so that none leads out. Relative to the root: nobody knows our own folder.
-            top = root.expanduser().resolve(strict=True)
-            folder = (top / Path(datasource).expanduser()).resolve(strict=True)
-            if folder.is_relative_to(top) and folder.is_dir():
+        with suppress(RuntimeError):  # "~name" of a user who is not there
+            folder = below(root.expanduser(), Path(datasource).expanduser())
+            if folder and folder.is_dir():
                 return folder
-        except (OSError, RuntimeError, ValueError):  # not there; a loop of links; no such home; a zero character
-            continue
     # What is not there and what lies elsewhere get the same answer: it tells nobody what the host has.
     raise InvalidRequest(f"field {where!r}: {datasource!r} is no folder below a data root of this gateway")

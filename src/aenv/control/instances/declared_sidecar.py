@@ -12,6 +12,7 @@ from typing import Any
 
 from ...base.config import Project
 from ...base.errors import InvalidRequest
+from ...base.paths import below
 from ...engines.base import LazySidecar
 from .installs import packages
 
@@ -53,10 +54,10 @@ def _requirements(rest: Mapping[Any, Any], variables: Mapping[str, str], data: P
     found: list[str] = list(rest.get("requirements", ()))
     scripts = (_file(template, variables, data) for template in rest.get("installers", ()))
     if script := next(filter(None, scripts), None):
-        below = [script.parent, *(folder for folder in (script.parent / "tests",) if folder.is_dir())]
+        folders = [script.parent, *(folder for folder in (script.parent / "tests",) if folder.is_dir())]
 
         def find_file(name: str) -> str | None:
-            files = (_within(folder / name, data) for folder in below) if name else ()
+            files = (_below(data, folder / name) for folder in folders) if name else ()
             return next((_read(file) for file in files if file), None)
 
         found += packages(_read(script), find_file)
@@ -88,14 +89,9 @@ def _file(template: str, variables: Mapping[str, str], data: Path) -> Path | Non
             raise InvalidRequest(
                 f"variable {name!r} is to be the name of one file or folder of the data, without '/' and not '..'"
             )
-    return _within(data / _NAME.sub(lambda match: variables[match[1]], template), data)
+    return _below(data, _NAME.sub(lambda match: variables[match[1]], template))
 
 
-def _within(path: Path, data: Path) -> Path | None:
-    """The file, if it lies below the data folder, wherever links lead."""
-    try:
-        top = data.resolve(strict=True)
-        file = path.resolve(strict=True)
-    except (OSError, RuntimeError):  # not there; a loop of links
-        return None
-    return file if file.is_relative_to(top) and file.is_file() else None
+def _below(data: Path, path: str | Path) -> Path | None:
+    file = below(data, path)
+    return file if file and file.is_file() else None

@@ -45,7 +45,7 @@ class Pace:
     drain: float = 300.0
     """For what is under way in a replica that must go."""
     drain_alone: float = 30.0
-    """The same, where nobody serves meanwhile."""
+    """The same, where no replica serves meanwhile."""
     clock: Callable[[], float] = time.monotonic
 
 

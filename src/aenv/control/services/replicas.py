@@ -1,7 +1,7 @@
 """The replicas of one service: as many as its record says, of the version that it says, replaced one by one.
 
 What shall be stands in the record, which others may change; this makes it so, step by step, and looks again
-whenever something happens. Nobody else writes which instances the service has.
+whenever something happens. No other code writes which instances the service has.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Replicas:
         def add(record: ServiceRecord) -> ServiceRecord:
             return record if record.is_deleted else record.having(instances={**record.instances, **new})
 
-        # Written first: whoever finds the record finds every instance that may have been started.
+        # Written first: the record names every instance that may have been started.
         record = await self._records.change(self.id, add, durable=False)
         for id in new.keys() & record.instances.keys():
             self._here.append(self._replica(record, id, generation))

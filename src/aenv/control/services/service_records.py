@@ -131,7 +131,7 @@ class ServiceRecords:
     async def change(
         self, id: str, change: Change, limits: Mapping[str, int] = MappingProxyType({}), *, durable: bool = True
     ) -> ServiceRecord:
-        """Apply `change` to what the record is now, and so never to half of somebody else's change."""
+        """Apply `change` to what the record is now, and so never to half of a concurrent change."""
         while True:
             [document] = await self._store.get(_KIND, id)
             if document is None:

@@ -35,7 +35,7 @@ from .service_records import ServiceRecord, ServiceRecords, Setup, storage_user
 
 logger = logging.getLogger("aenv.control.services")
 
-_PATIENCE = 60.0  # seconds that a delete is waited for; it goes on without anybody waiting
+_PATIENCE = 60.0  # seconds that a delete is waited for; it goes on without a waiting request
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class ServiceSupervisor:
         return record
 
     async def get(self, id: str, caller: Caller) -> ServiceRecord:
-        """NotFound also for one that is somebody else's."""
+        """NotFound also for a service of another owner."""
         record = await self._records.find(id)
         if record is None or record.is_deleted or not caller.owns(record.owner):
             raise NotFound(f"service {id!r} not found (404)")  # the published command line looks for both words
@@ -198,7 +198,7 @@ class ServiceSupervisor:
                 raise NotFound(f"service {id!r} not found (404)")
             after = record if request.replicas is None else record.having(replicas=request.replicas)
             merged = {**record.setup.variables, **variables}
-            # Also for the version that it has: whoever names it wants it as it is now.
+            # Also for the version that it has: a caller who names it wants it as it is now.
             if version or merged != record.setup.variables:
                 after = after.renewed(environment if version else record.setup.environment, merged)
                 after = after.having(**amounts, secrets=tuple(sorted({*record.secrets, *secrets})))

@@ -27,7 +27,7 @@ _NONE_KNOWN = 1.0  # seconds for which a server believes that there are no accou
 
 
 class Role(StrEnum):
-    """What a caller may do, each more than the one before. Nobody is given an account to be anonymous."""
+    """What a caller may do, each more than the one before. No account has the role ANONYMOUS."""
 
     ANONYMOUS = "anonymous"
     VIEWER = "viewer"
@@ -59,10 +59,10 @@ class Caller:
 
 
 ANONYMOUS = Caller("", Role.ANONYMOUS)
-"""Somebody without a token, where there are accounts: what is public is theirs to see."""
+"""A caller without a token, where there are accounts: it may see what is public."""
 
 LOCAL = Caller("local", Role.ADMIN)
-"""Everybody, as long as there are no accounts; and whoever may open the platform's unix socket."""
+"""Every caller, as long as there are no accounts; and every process that may open the platform's unix socket."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Accounts:
     """The accounts in a store. Works with no server running."""
 
     def __init__(self, store: Store, *, needed: bool = False) -> None:
-        """`needed`: nobody gets in without one, even while there is none."""
+        """`needed`: a caller without an account is refused, even while there is none."""
         self._store = store
         self._needed = needed
         self._seen: dict[str, tuple[float, Account]] = {}
@@ -103,7 +103,7 @@ class Accounts:
         max_instances: int | None = None,
         expires: float | None = None,
     ) -> tuple[Account, str]:
-        """A new account and its token, which nobody can ask for again. `expires` is in seconds from now."""
+        """A new account and its token, which is shown once. `expires` is in seconds from now."""
         if not _USER.match(user):
             raise InvalidRequest(f"field 'user': {user!r} is no name; use 1 to 128 printable characters")
         if role is Role.ANONYMOUS:
@@ -118,7 +118,7 @@ class Accounts:
         return account, token
 
     async def exist(self) -> bool:
-        """Whether there is any account, if only a revoked one: then nobody is anonymous any more."""
+        """Whether there is any account, if only a revoked one: then a token is needed to administer."""
         if not self._exist and self._look_again <= time.monotonic():
             self._exist = bool((await self._store.page(_KIND, "all", limit=1)).total)
             self._look_again = time.monotonic() + _NONE_KNOWN
@@ -164,7 +164,7 @@ class Accounts:
         return account if account.revoked_at else await self.change(id, revoked_at=time.time())
 
     async def authenticate(self, token: str) -> Account:
-        """Whose token it is. Unauthenticated when it is nobody's, or is over."""
+        """Whose token it is. Unauthenticated when it is unknown or has expired."""
         match = _TOKEN.match(token)
         if match is None:
             raise Unauthenticated("this token does not exist; make one with 'aenv token create'")
@@ -186,7 +186,7 @@ class Accounts:
             except Unavailable:
                 if seen is None:
                     raise
-                account = seen[1]  # nobody can revoke it either while the store does not answer
+                account = seen[1]  # it cannot be revoked either while the store does not answer
             else:
                 if document is None:
                     return False
@@ -240,5 +240,5 @@ def _random(length: int) -> str:
 
 
 def _hash(token: str) -> str:
-    # Not a slow hash: the token has 160 random bits, which nobody tries out.
+    # Not a slow hash: the token has 160 random bits, which cannot be guessed.
     return hashlib.sha256(token.encode()).hexdigest()

@@ -18,7 +18,7 @@ _PATIENCE = 60.0  # seconds without a single byte of a body that was announced
 class Client:
     """`with Client(receive) as client`: leaves the block, cancelled, when the client disconnects.
 
-    Nothing that the block did not finish is answered: nobody is there to read it.
+    Nothing that the block did not finish is answered: the client is gone.
     """
 
     def __init__(self, receive: Receive) -> None:
@@ -36,7 +36,7 @@ class Client:
         if self._watcher:
             self._watcher.cancel()
         if self.gone and kind is asyncio.CancelledError and self._task:
-            # Our own cancellation ends here, unless somebody else wants this task to end too.
+            # Our own cancellation ends here, unless another cancellation wants this task to end too.
             return self._task.uncancel() == 0
         return kind is Disconnected
 

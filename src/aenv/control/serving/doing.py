@@ -1,6 +1,6 @@
 """What a long job is at, for the one who waits for it: a line such as "installing requirements: numpy".
 
-Whoever begins a job listens; whatever the job calls says where it is. Lost where nobody listens.
+The code that begins a job listens; what the job calls says where it is. Without a listener it is lost.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 
 Step = str | Callable[[], str]
-"""A line, or what gives it when somebody asks: a position in a queue moves meanwhile."""
+"""A line, or a function that gives it on request: a position in a queue moves meanwhile."""
 
 _listener: ContextVar[Callable[[Step], None] | None] = ContextVar("doing", default=None)
 

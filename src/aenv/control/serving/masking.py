@@ -1,4 +1,4 @@
-"""Secrets in replies: the values of variables are kept to start instances with, and shown to nobody."""
+"""Secrets in replies: the values of variables are kept to start instances with, and never shown."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from ...base.supervision import kept_up
 from ..stores.base import LimitReached
 from . import doing
 
-_LOOK_AGAIN = 0.5  # seconds, only while somebody waits: room may appear through another gateway
+_LOOK_AGAIN = 0.5  # seconds, only while a request waits: room may appear through another gateway
 _RETRY_WITHOUT_HISTORY = 5.0
 
 Attempt = Callable[[], Coroutine[Any, Any, None]]
@@ -48,7 +48,7 @@ class Queue:
         self._room = asyncio.Event()
         self._granted: list[float] = []
         self._turns: Counter[str] = Counter()
-        """How often each owner had a turn, while anybody waited."""
+        """How often each owner had a turn, while requests waited."""
         self._mover: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Queue:
@@ -109,7 +109,7 @@ class Queue:
         self._waiters.append(waiter)
 
     def _ahead(self, limits: Container[str]) -> LimitReached | None:
-        """What others wait for and the new one needs too: nobody overtakes them."""
+        """What others wait for and the new one needs too: no request overtakes them."""
         return next((waiter.blocked_by for waiter in self._waiters if waiter.blocked_by.name in limits), None)
 
     def position(self, waiter: _Waiter) -> int:
@@ -169,7 +169,7 @@ class Queue:
 
 
 async def _whole(work: Coroutine[Any, Any, None]) -> None:
-    """Finish `work` even when cancelled: whoever undoes it must know that it has been done."""
+    """Finish `work` even when cancelled: the undo must know that it has been done."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)

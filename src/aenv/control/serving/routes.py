@@ -57,7 +57,7 @@ class Route:
     path: str
     handler: Handler
     access: Role | None
-    """The least role that may call it; None: anyone, and nobody asks who. `Role.ANONYMOUS`: anyone, and a token
+    """The least role that may call it; None: anyone, and no token is read. `Role.ANONYMOUS`: anyone, and a token
     that is sent counts. Whose things a caller may see and touch is the handler's business."""
     summary: str
     body: type[BaseModel] | None = None
@@ -229,7 +229,7 @@ class Front:
 
     async def _answer(self, request: Request, route: Route) -> Response:
         headers: dict[str, str] = {}
-        response = Response(status_code=_GONE)  # for a client that has gone; this is counted, and sent to nobody
+        response = Response(status_code=_GONE)  # for a client that has gone; this is counted, and not sent
         with Client(request.receive) as client, patience.at_most(STORE_PATIENCE):
             try:
                 self._refuse_web_pages(request)

@@ -61,7 +61,7 @@ class Stale(Exception):
     """A document did not have the revision that a write demanded; nothing was written."""
 
     def __init__(self, kind: str, key: str) -> None:
-        super().__init__(f"{kind} {key!r} was changed by somebody else")
+        super().__init__(f"{kind} {key!r} was changed by another writer")
         self.kind = kind
         self.key = key
 
@@ -118,7 +118,7 @@ class Coordination(Protocol):
     """What several gateways on one store agree on from moment to moment."""
 
     async def lease(self, name: str, holder: str, seconds: float) -> bool:
-        """Take or keep the lease `name` for so long from now; False while somebody else has it. 0 gives it up."""
+        """Take or keep the lease `name` for so long from now; False while another holder has it. 0 gives it up."""
         ...
 
     async def spend(self, bucket: str, *, rate: float, burst: int) -> PermitsLeft:

@@ -38,7 +38,7 @@ def at_most(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def waiting(timeout: float) -> Iterator[float]:
-    """Around one question: for how many seconds it may wait, `timeout` where nobody has set less."""
+    """Around one question: for how many seconds it may wait, `timeout` unless less is set."""
     patience = _current.get()
     if patience is None or patience.is_over:
         yield timeout

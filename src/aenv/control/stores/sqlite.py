@@ -144,7 +144,7 @@ class SqliteStore:
         return await self._run_at_once(lambda: [self._total(name) for name in names])
 
     async def lease(self, name: str, holder: str, seconds: float) -> bool:
-        """See `Coordination`. Measured by the machine's uptime, which all processes share and nobody sets."""
+        """See `Coordination`. Measured by the machine's uptime, which all processes share and cannot set."""
         check_texts(name, holder)
         return await self._run_at_once(self._lease, name, holder, seconds)
 
@@ -159,7 +159,7 @@ class SqliteStore:
         return spent(tokens, rate, burst)
 
     async def _run_at_once(self, job: Callable[..., T], *arguments: Any) -> T:
-        """Without waiting, where nobody else uses the file; otherwise on the thread."""
+        """Without waiting, where no other process uses the file; otherwise on the thread."""
         if not self._jobs:
             try:
                 with self._errors():
@@ -237,7 +237,7 @@ class SqliteStore:
         self._check_version()
 
     def _refuse_what_was_lost(self) -> None:
-        """Records that somebody relies on must not seem never to have been. Ours is never empty: see `_make`."""
+        """Acknowledged records must not seem never to have been. Ours is never empty: see `_make`."""
         log = Path(f"{self._path}-wal")
         if self._path.exists():
             if not self._path.stat().st_size:

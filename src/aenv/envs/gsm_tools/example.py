@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import urllib.request
 from typing import Any
 
-from aenv import Environment
+from aenv import Chat, Environment
 
 NAME = "gsm-tools@1.0.0"
 
@@ -23,7 +22,8 @@ async def main() -> None:
         async with Environment(NAME, environment_variables=variables) as env:
             told = await env.call_function("get_task")
             if url:
-                await solve(env, told, url)
+                async with Chat(url, os.environ.get("OPENAI_API_KEY")) as chat:
+                    await solve(env, told, chat)
             else:
                 await env.call_function("play_gold")
             rewards.append((await env.call_reward({}))["reward"])
@@ -31,25 +31,19 @@ async def main() -> None:
     print(f"{sum(rewards):g} of {len(rewards)}")
 
 
-async def solve(env: Environment, told: dict[str, Any], url: str) -> None:
+async def solve(env: Environment, told: dict[str, Any], chat: Chat) -> None:
     """Let a model call tools until it has said all it wants to say."""
-    tools = [
-        {
-            "type": "function",
-            "function": {
-                "name": tool["name"].rpartition("/")[2],
-                "description": tool["description"],
-                "parameters": tool["inputSchema"],
-            },
-        }
-        for tool in await env.list_tools()
-    ]
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": told["system"]},
         {"role": "user", "content": told["instruction"]},
     ]
+    body = {
+        "model": os.environ.get("OPENAI_MODEL", "gpt-4o-mini"),
+        "messages": messages,
+        "tools": await env.openai_tools(),
+    }
     for _ in range(told["max_steps"]):
-        said = await asyncio.to_thread(ask, url, {"messages": messages, "tools": tools})
+        said = (await chat.complete(body)).message
         messages.append(said)
         if not said.get("tool_calls"):
             return
@@ -58,18 +52,6 @@ async def solve(env: Environment, told: dict[str, Any], url: str) -> None:
             result = await env.call_tool(function["name"], json.loads(function["arguments"] or "{}"))
             text = "\n".join(part.get("text", "") for part in result.content)
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": text})
-
-
-def ask(url: str, body: dict[str, Any]) -> dict[str, Any]:
-    """The model's next message."""
-    request = urllib.request.Request(
-        f"{url.rstrip('/')}/chat/completions",
-        json.dumps({"model": os.environ.get("OPENAI_MODEL", "gpt-4o-mini"), **body}).encode(),
-        {"content-type": "application/json", "authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', '')}"},
-    )
-    with urllib.request.urlopen(request, timeout=120) as reply:
-        message: dict[str, Any] = json.load(reply)["choices"][0]["message"]
-    return message
 
 
 asyncio.run(main())

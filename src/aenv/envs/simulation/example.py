@@ -11,10 +11,9 @@ import asyncio
 import json
 import os
 import sys
-import urllib.request
 from typing import Any
 
-from aenv import Environment
+from aenv import Chat, Environment
 
 PLAN: list[dict[str, Any]] = [
     {"action": "water"},
@@ -37,7 +36,7 @@ async def main(scenario: str) -> None:
         plan = list(PLAN) if scenario == "greenhouse" else []
         for _ in range(task["max_steps"]):
             seen = json.loads((await env.call_tool("observe", {})).text)
-            step = await asyncio.to_thread(ask, task, seen) if os.environ.get("OPENAI_BASE_URL") else take(plan)
+            step = await ask(task, seen) if os.environ.get("OPENAI_BASE_URL") else take(plan)
             if step is None:
                 break
             result = await env.call_tool("act", step)
@@ -51,7 +50,7 @@ def take(plan: list[dict[str, Any]]) -> dict[str, Any] | None:
     return plan.pop(0) if plan else None
 
 
-def ask(task: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any] | None:
+async def ask(task: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any] | None:
     """What a model wants to do; None when it is done."""
     form = '{"action": name or "finish", "arguments": {...}}'
     told = f"{task['system']}\n{task['instruction']}\nReply with JSON: {form}"
@@ -61,14 +60,8 @@ def ask(task: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any] | None:
         "messages": messages,
         "response_format": {"type": "json_object"},
     }
-    headers = {
-        "Content-Type": "application/json",
-        "Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', '')}",
-    }
-    url = f"{os.environ['OPENAI_BASE_URL'].rstrip('/')}/chat/completions"
-    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=120) as response:
-        step: dict[str, Any] = json.loads(json.load(response)["choices"][0]["message"]["content"])
+    async with Chat(os.environ["OPENAI_BASE_URL"], os.environ.get("OPENAI_API_KEY")) as chat:
+        step: dict[str, Any] = json.loads((await chat.complete(body)).message["content"])
     return None if step.get("action") == "finish" else step
 
 

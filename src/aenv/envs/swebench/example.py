@@ -15,11 +15,10 @@ import json
 import os
 import tarfile
 import tempfile
-import urllib.request
 from pathlib import Path
 from typing import Any
 
-from aenv import Environment
+from aenv import Chat, Environment
 
 RUNNER = """\
 import importlib
@@ -97,31 +96,24 @@ async def modelled(env: Environment, task: dict[str, Any]) -> None:
         {"role": "system", "content": task["system"]},
         {"role": "user", "content": task["instruction"]},
     ]
-    tools = await env.openai_tools()
-    for _ in range(task["max_steps"]):
-        message = await asyncio.to_thread(ask, messages, tools)
-        messages.append(message)
-        calls = message.get("tool_calls") or []
-        for call in calls:
-            name, arguments = call["function"]["name"], json.loads(call["function"]["arguments"] or "{}")
-            text = await act(env, name, arguments)
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": text})
-            if name == "submit":
+    body = {
+        "model": os.environ.get("OPENAI_MODEL", "gpt-4o-mini"),
+        "messages": messages,
+        "tools": await env.openai_tools(),
+    }
+    async with Chat(os.environ["OPENAI_BASE_URL"], os.environ.get("OPENAI_API_KEY")) as chat:
+        for _ in range(task["max_steps"]):
+            message = (await chat.complete(body)).message
+            messages.append(message)
+            calls = message.get("tool_calls") or []
+            for call in calls:
+                name, arguments = call["function"]["name"], json.loads(call["function"]["arguments"] or "{}")
+                text = await act(env, name, arguments)
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": text})
+                if name == "submit":
+                    return
+            if not calls:
                 return
-        if not calls:
-            return
-
-
-def ask(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> dict[str, Any]:
-    body = {"model": os.environ.get("OPENAI_MODEL", "gpt-4o-mini"), "messages": messages, "tools": tools}
-    request = urllib.request.Request(
-        os.environ["OPENAI_BASE_URL"].rstrip("/") + "/chat/completions",
-        json.dumps(body).encode(),
-        {"content-type": "application/json", "authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', '')}"},
-    )
-    with urllib.request.urlopen(request, timeout=600) as response:
-        message: dict[str, Any] = json.load(response)["choices"][0]["message"]
-    return message
 
 
 async def main() -> None:

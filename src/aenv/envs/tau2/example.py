@@ -12,10 +12,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import urllib.request
 from typing import Any
 
-from aenv import Environment
+from aenv import Chat, Environment
 
 Json = dict[str, Any]
 OWN = ("tau2_send_message", "tau2_done")
@@ -27,8 +26,11 @@ async def main() -> None:
     async with Environment("tau2@1.0.0", environment_variables=variables) as env:
         info = await env.call_function("tau2_get_task_info", {})
         print(f"task {info['task_id']} of {info['domain']}, with {len(info['tools'])} tools")
-        agent = by_model if os.environ.get("OPENAI_BASE_URL") else by_script
-        await agent(env)
+        if url := os.environ.get("OPENAI_BASE_URL"):
+            async with Chat(url, os.environ.get("OPENAI_API_KEY")) as chat:
+                await by_model(env, chat)
+        else:
+            await by_script(env)
         print(json.dumps(await env.call_reward({}), indent=2))
 
 
@@ -48,7 +50,7 @@ async def by_script(env: Environment) -> None:
     await env.call_tool("tau2_done", {})
 
 
-async def by_model(env: Environment) -> None:
+async def by_model(env: Environment, chat: Chat) -> None:
     """The usual loop: the model calls tools, and what it says goes to the user."""
     tools = [tool for tool in await env.openai_tools() if not _is_ours(tool) or _name(tool) in OWN]
     task = await env.call_function("get_task", {})
@@ -56,8 +58,9 @@ async def by_model(env: Environment) -> None:
         {"role": "system", "content": task["system"]},
         {"role": "user", "content": task["instruction"]},
     ]
+    body = {"model": os.environ.get("OPENAI_MODEL", "default"), "messages": messages, "tools": tools}
     for _ in range(task["max_steps"]):
-        message = await asyncio.to_thread(chat, messages, tools)
+        message = (await chat.complete(body)).message
         messages.append(message)
         for call in message.get("tool_calls") or []:
             name, arguments = call["function"]["name"], json.loads(call["function"]["arguments"] or "{}")
@@ -75,19 +78,6 @@ async def answer_of(env: Environment, name: str, arguments: Json) -> str:
     """What a tool observed, or why it could not be called."""
     result = await env.call_tool(name, arguments)
     return result.text if result.is_error else str(result.structured.get("observation", result.text))
-
-
-def chat(messages: list[Json], tools: list[Json]) -> Json:
-    """One answer of an OpenAI-compatible server."""
-    body = {"model": os.environ.get("OPENAI_MODEL", "default"), "messages": messages, "tools": tools}
-    headers = {
-        "content-type": "application/json",
-        "authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', '')}",
-    }
-    url = os.environ["OPENAI_BASE_URL"].rstrip("/") + "/chat/completions"
-    with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)) as response:
-        message: Json = json.load(response)["choices"][0]["message"]
-    return message
 
 
 def _name(tool: Json) -> str:

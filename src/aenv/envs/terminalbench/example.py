@@ -9,10 +9,9 @@ import asyncio
 import json
 import os
 import sys
-import urllib.request
 from typing import Any
 
-from aenv import Environment
+from aenv import Chat, Environment
 
 SCRIPT = (
     ("keystrokes", {"keystrokes": "ls -l; cat notes.txt", "append_enter": True}),
@@ -28,7 +27,8 @@ async def main(task: str) -> None:
         asked = await env.call_function("get_task")
         print(asked["instruction"], "\n")
         if url := os.environ.get("OPENAI_BASE_URL"):
-            await _model(env, url, asked)
+            async with Chat(url, os.environ.get("OPENAI_API_KEY")) as chat:
+                await _model(env, chat, asked)
         else:
             for tool, arguments in SCRIPT:
                 await _act(env, tool, arguments)
@@ -41,14 +41,18 @@ async def _act(env: Environment, tool: str, arguments: dict[str, Any]) -> str:
     return text
 
 
-async def _model(env: Environment, url: str, asked: dict[str, Any]) -> None:
+async def _model(env: Environment, chat: Chat, asked: dict[str, Any]) -> None:
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": asked["system"]},
         {"role": "user", "content": asked["instruction"]},
     ]
-    tools = await env.openai_tools()
+    body = {
+        "model": os.environ.get("OPENAI_MODEL", "default"),
+        "messages": messages,
+        "tools": await env.openai_tools(),
+    }
     for _ in range(asked["max_steps"]):
-        answer = await asyncio.to_thread(_complete, url, {"messages": messages, "tools": tools})
+        answer = (await chat.complete(body)).message
         messages.append(answer)
         if not answer.get("tool_calls"):
             print(answer["content"])
@@ -57,15 +61,6 @@ async def _model(env: Environment, url: str, asked: dict[str, Any]) -> None:
             function = call["function"]
             text = await _act(env, function["name"], json.loads(function["arguments"] or "{}"))
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": text[-10_000:]})
-
-
-def _complete(url: str, body: dict[str, Any]) -> dict[str, Any]:
-    head = {"content-type": "application/json", "authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', '')}"}
-    data = json.dumps({"model": os.environ.get("OPENAI_MODEL", "default"), **body}).encode()
-    request = urllib.request.Request(f"{url.rstrip('/')}/chat/completions", data, head)
-    with urllib.request.urlopen(request) as response:
-        message: dict[str, Any] = json.load(response)["choices"][0]["message"]
-        return message
 
 
 asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "greeting"))

@@ -2,7 +2,7 @@
 
 One `Connection` per client; it parses, runs the handler in a task, and writes the reply. Pipelined requests
 are answered in order. Not here: what the requests mean (`app.py`), and the shapes that handlers see
-(`messages.py`).
+(`messages.py`). docs/adr/0028 has what it was compared with.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ the instance has no route out, only this. A name is looked up once, and the conn
 was judged: a name that changes its mind gains nothing.
 
 Not here: which destinations a policy opens (`destinations.py`), and the bytes of a connection (`exchanges.py`).
+docs/adr/0027 says why it is our own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Dockerfiles done without a container daemon.
+"""Dockerfiles done without a container daemon (docs/adr/0026).
 
 Not here: the syntax (`dockerfile.py`), which files are copied (`copying.py`), making layers (`build_steps.py`).
 """

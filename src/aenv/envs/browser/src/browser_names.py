@@ -26,7 +26,7 @@ def people(chance: random.Random, count: int) -> list[str]:
 
 
 def phone(chance: random.Random) -> str:
-    """A number that nobody has."""
+    """A number that no person has."""
     return f"555-{chance.randrange(10_000):04d}"
 
 

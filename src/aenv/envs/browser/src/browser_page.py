@@ -141,7 +141,7 @@ class View:
                 "one => one.options ? Array.from(one.options, o => [o.label, o.value]) : null"
             )
             if known is None:
-                raise ToolError("this is no list to select from; click it, or type into it")
+                raise ToolError("this is not a list to select from; click it, or type into it")
             if not any(option in pair for pair in known):
                 raise ToolError(f"no option {option!r}; there are {', '.join(repr(pair[0]) for pair in known)}")
             by = "label" if any(option == pair[0] for pair in known) else "value"

@@ -179,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(parse_qs(body, keep_blank_values=True))
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody reads it, and addresses may hold what an agent has typed."""
+        """It has no reader, and addresses may hold what an agent has typed."""
 
     def _answer(self, form: dict[str, list[str]]) -> None:
         target = urlsplit(self.path)

@@ -38,7 +38,7 @@ class Terminal:
         self._turn = asyncio.Lock()
         self._is_awaited = False
         self._is_owed = False
-        """Whether nobody has been told yet how the last command ended."""
+        """Whether no caller has been told yet how the last command ended."""
 
     async def execute(self, command: str, timeout: float) -> dict[str, Any]:
         """Run a command; one after the other, when several are asked for at a time."""
@@ -103,7 +103,7 @@ class Terminal:
         return self._shell
 
     def _last(self) -> Shell:
-        """The shell whose command runs, or has ended since somebody was last told of it."""
+        """The shell whose command runs, or has ended since a caller was last told of it."""
         if self._shell is None or not (self._shell.is_busy or self._is_owed):
             raise ToolError("nothing is running; execute_command starts a program")
         return self._shell

@@ -149,7 +149,7 @@ def _shown(name: str) -> str:
 
 @contextlib.contextmanager
 def _opened(context: Context, path: str, how: int) -> Iterator[Any]:
-    # Without waiting: it may be a pipe that has nobody at its other end.
+    # Without waiting: it may be a pipe whose other end is not open.
     handle = os.open(context.workspace / path, how | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)

@@ -18,7 +18,7 @@ class CappedOutput:
         self.clear()
 
     def clear(self) -> None:
-        """Forget what nobody has taken."""
+        """Forget what no caller has taken."""
         self._head = bytearray()
         self._tail = bytearray()
         self._total = 0

@@ -40,7 +40,7 @@ def collect_orphans(keep: int) -> None:
 
 
 def _members(wanted: set[int]) -> set[int]:
-    """These, the rest of their sessions, their descendants, and, in an instance, what nobody else has."""
+    """These, the rest of their sessions, their descendants, and, in an instance, those without another parent."""
     parents, sessions = {}, {}
     for pid, parent, session in _processes():
         parents[pid], sessions[pid] = parent, session

@@ -200,7 +200,7 @@ class Shell:
             piece = os.read(descriptor, _PIECE)
         except BlockingIOError:
             return False
-        except OSError:  # a terminal that nobody has open
+        except OSError:  # a terminal that no process has open
             piece = b""
         if not piece:
             self._loop.remove_reader(descriptor)

@@ -182,7 +182,7 @@ def _flush(stream: Any) -> None:
 
 
 def _leave(said: dict[str, Any]) -> NoReturn:
-    """End a fork: what went wrong in it is printed, since nobody waits for its reply."""
+    """End a fork: what went wrong in it is printed, since no caller waits for its reply."""
     if "error" in said:
         print(said["error"], file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):

@@ -91,7 +91,7 @@ class Session:
                 words = f"interrupted after {timeout:g} s; the variables are kept"
                 return {**said, "error": f"{said.get('error', '')}\n[{words}]".lstrip()}
             except asyncio.CancelledError:
-                interpreter.interrupt()  # nobody waits for it any more
+                interpreter.interrupt()  # no caller waits for it any more
                 raise
         except TimeoutError:
             await interpreter.kill()

@@ -193,7 +193,7 @@ class Interpreter:
             os.close(descriptor)
         if self._reply and not self._reply.done():
             self._reply.set_exception(Ended(self._code))
-            self._reply.exception()  # nobody may be waiting for it any more
+            self._reply.exception()  # no caller may be waiting for it any more
         self._gone.set()
         _collect_orphans()
 

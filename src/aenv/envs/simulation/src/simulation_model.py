@@ -10,24 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
-from http.client import HTTPException
 from typing import Any
-from urllib.parse import urlsplit
 
 from simulation_scenario import Scenario
 from simulation_schema import Wrong
 from simulation_world import State, Turn
 
-from aenv import NotJudged, ToolError
+from aenv import AEnvError, Chat, ModelFailed, NotJudged, ToolError
 
 DEFAULT_BASE = "https://api.openai.com/v1"
 _ATTEMPTS = 3
 _TIMEOUT = 120.0  # seconds, for one answer
 _PAUSE = 0.2  # seconds, for a server that refused; then doubled
-_MOST_BYTES = 1 << 20
 _MOST_WORDS = 4000  # characters
 _TASK = """You are the engine of a simulated world. An agent acts in it; you decide what its actions do.
 
@@ -52,9 +47,13 @@ class Model:
         self.name = variables["SIMULATION_LLM"]
         self._scenario = scenario
         self._key = variables.get("SIMULATION_LLM_API_KEY", "")
-        base = variables.get("SIMULATION_LLM_API_BASE") or DEFAULT_BASE
-        self._host = _host(base)
-        self._url = f"{base.rstrip('/')}/chat/completions"
+        self._base = variables.get("SIMULATION_LLM_API_BASE") or DEFAULT_BASE
+        try:
+            Chat(self._base, self._key)
+        except AEnvError as error:  # without the values, which may hold a secret
+            raise ToolError(
+                f"SIMULATION_LLM_API_BASE or SIMULATION_LLM_API_KEY cannot be used: {error.message}"
+            ) from None
 
     async def play(self, turn: Turn) -> tuple[str, State]:
         messages = self._messages(turn)
@@ -62,12 +61,13 @@ class Model:
         problem, outcome = "", "invalid"
         for number in range(_ATTEMPTS):
             try:
-                said = await asyncio.to_thread(self._ask, messages, demands_json)
-            except _Refused as error:
-                problem, outcome = str(error), "not_ready"
-                if not error.can_be_retried:
+                said = await self._ask(messages, demands_json)
+            except ModelFailed as error:
+                problem, outcome = _told(error), "not_ready"
+                is_bad_request = error.status_code in (400, 422)
+                if not (error.is_passing or is_bad_request or error.status_code == 200):
                     break
-                demands_json = demands_json and not error.is_bad_request  # not every server knows the demand
+                demands_json = demands_json and not is_bad_request  # not every server knows the demand
                 await asyncio.sleep(_PAUSE * 2**number)
                 continue
             try:
@@ -93,66 +93,21 @@ class Model:
         system = _TASK.format(world=self._scenario.world, rules=rules, schema=schema)
         return [_message("system", system), _message("user", json.dumps(asked, ensure_ascii=False))]
 
-    def _ask(self, messages: list[dict[str, str]], demands_json: bool) -> str:
+    async def _ask(self, messages: list[dict[str, str]], demands_json: bool) -> str:
         """The text of the model's answer."""
         body: dict[str, Any] = {"model": self.name, "messages": messages, "temperature": 0}
         if demands_json:
             body["response_format"] = {"type": "json_object"}
-        headers = {"Content-Type": "application/json"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        request = urllib.request.Request(self._url, json.dumps(body).encode(), headers)
-        try:
-            with urllib.request.build_opener(_NoRedirects).open(request, timeout=_TIMEOUT) as response:
-                data = response.read(_MOST_BYTES + 1)
-        except urllib.error.HTTPError as error:
-            error.close()
-            why = f" ({error.reason})" if error.reason.startswith("egress to ") else ""  # the instance's proxy
-            raise _Refused(f"its server answered {error.code}{why}", error.code) from None
-        except (OSError, HTTPException, ValueError) as error:  # also what no client can send: a key of two lines
-            # Its own words may hold the address, and that a password.
-            why = getattr(error, "reason", type(error).__name__)
-            raise _Refused(
-                f"{self._host!r} cannot be reached ({why}); deployConfig.network says what an instance may reach"
-            ) from None
-        return _content(data)
+        async with Chat(self._base, self._key, timeout=_TIMEOUT, attempts=1) as chat:
+            return str((await chat.complete(body)).message.get("content") or "")
 
 
-def _host(base: str) -> str:
-    try:
-        place = urlsplit(base)
-        can_be_sent = base.isascii() and base.isprintable() and " " not in base and place.port != 0
-        if place.scheme in ("http", "https") and place.hostname and can_be_sent:
-            return place.hostname
-    except ValueError:
-        pass  # said below: the text may hold a password
-    raise ToolError(f"SIMULATION_LLM_API_BASE must be an http or https address, such as {DEFAULT_BASE}")
-
-
-class _Refused(Exception):
-    """The server gave no answer of the model's."""
-
-    def __init__(self, problem: str, code: int = 0) -> None:
-        super().__init__(problem)
-        self.is_bad_request = code in (400, 422)
-        self.can_be_retried = self.is_bad_request or code in (0, 408, 409, 425, 429) or code >= 500
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A key is for the server that was named, and for no other."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-def _content(data: bytes) -> str:
-    try:
-        match json.loads(data) if len(data) <= _MOST_BYTES else None:
-            case {"choices": [{"message": {"content": str(text)}}, *_]}:
-                return text
-    except (ValueError, RecursionError):
-        pass  # said below, as for any other nonsense
-    raise _Refused("its server answered with something that is no chat completion")
+def _told(error: ModelFailed) -> str:
+    """What an agent may know: not the server's words, which may repeat what the model was told."""
+    if error.status_code is None:
+        return f"{error.reason}; deployConfig.network says what an instance may reach"
+    is_of_proxy = error.said.startswith("egress to ")  # what stands between the instance and the server
+    return error.message if is_of_proxy else error.reason
 
 
 def _read(text: str) -> tuple[str, dict[str, Any]]:

@@ -114,8 +114,8 @@ def find(name: str, folders: list[Path]) -> Path:
         if path.is_relative_to(folder.resolve()) and path.is_file():
             return path
     raise ToolError(
-        f"SIMULATION_SCENARIO is {name!r}: no shipped scenario ({', '.join(known)}), and no file of that name in "
-        f"{' or '.join(map(str, folders))}"
+        f"SIMULATION_SCENARIO is {name!r}: neither a shipped scenario ({', '.join(known)}) nor a file "
+        f"of that name in {' or '.join(map(str, folders))}"
     )
 
 

@@ -1,6 +1,6 @@
 """A world in play: its state, the steps that were made, and the check of the goal.
 
-Whoever plays it, a script or a model, only proposes changes; they count when the scenario allows them.
+The script or model that plays it only proposes changes; they count when the scenario allows them.
 """
 
 from __future__ import annotations

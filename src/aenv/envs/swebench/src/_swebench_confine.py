@@ -43,7 +43,7 @@ def landlock_version() -> int:
 
 def main() -> None:
     """Run what the order on stdin says, and say on stdout how it ended: an exit code, as JSON."""
-    # Before anything is started: whoever ends this process ends all of it.
+    # Before anything is started: ending this process ends all of it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TIMED_OUT))
     order = json.loads(sys.stdin.buffer.read())
     _prctl(_SUBREAPER, 1)
@@ -57,7 +57,7 @@ def main() -> None:
             os.write(2, f"the tests cannot be shut in: {error}\n".encode())
         os._exit(UNCONFINED)
     if "pipe" in order:
-        os.close(order["pipe"])  # whoever reads it waits for its end
+        os.close(order["pipe"])  # the reader waits for its end
     try:
         code = _wait(child, order["timeout"])
     finally:
@@ -143,8 +143,8 @@ def _scope_signals() -> bool:
 def _end_all(is_scoped: bool) -> None:
     """Kill all that is left below this process.
 
-    At one stroke where that reaches nobody else: what forks and exits without end is never caught by its number.
-    Else in rounds, since what is killed may just have started more.
+    At one stroke where that reaches no other process: what forks and exits without end is never caught by its
+    number. Else in rounds, since what is killed may just have started more.
     """
     for _ in range(_ROUNDS):
         below = _descendants()

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from swebench_paths import leads_out
 from swebench_records import Record
 
 _ARCHIVES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
@@ -58,7 +59,7 @@ def from_git(record: Record, folders: Sequence[Path], tree: Path) -> str:
             f"git clone --mirror https://github.com/{record.repo} {mirror_name(record)}"
         )
     if not _COMMIT.match(record.base_commit):
-        raise NoBase(f"'base_commit' of {record.id!r} is {record.base_commit!r}, which is no commit")
+        raise NoBase(f"'base_commit' of {record.id!r} is {record.base_commit!r}, which is not a commit")
     tree.mkdir(parents=True)
     index = tree.parent / f"{tree.name}.index"
     try:
@@ -97,7 +98,7 @@ def from_sdist(record: Record, sdists: Path | Sequence[Path], tree: Path) -> str
             target.chmod(0o755 if mode & 0o100 else 0o644)
         tops = [*place.iterdir()]
         if len(tops) != 1 or not tops[0].is_dir():
-            raise NoBase(f"{file.name!r} is no sdist: it should hold one folder, and holds {len(tops)} things")
+            raise NoBase(f"{file.name!r} is not an sdist: it should hold one folder, and holds {len(tops)} things")
         tops[0].rename(tree)
     except _BROKEN as error:
         raise _broken(file, error) from None
@@ -157,7 +158,7 @@ def _normal(name: str) -> str:
 
 
 def _times(sdists: Path) -> dict[str, float]:
-    """When files were uploaded, as whoever fetched them has written into index.json: {file: time}."""
+    """When files were uploaded, as index.json, written when they were fetched, has it: {file: time}."""
     file = sdists / "index.json"
     if not file.is_file():
         return {}
@@ -218,7 +219,6 @@ def _members(file: Path) -> Iterator[tuple[PurePosixPath, int, IO[bytes]]]:
 
 
 def _safe(name: str, file: Path) -> PurePosixPath:
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts:
+    if leads_out(name):
         raise NoBase(f"{file.name!r} holds {name!r}, which leads out of it")
-    return path
+    return PurePosixPath(name)

@@ -63,7 +63,7 @@ class Grade:
 
 
 class Grader:
-    """Judges patches of a record, one at a time. `stop` ends a verdict that nobody waits for any more."""
+    """Judges patches of a record, one at a time. `stop` ends a verdict that no caller waits for any more."""
 
     def __init__(self, record: Record, place: Place) -> None:
         self._record = record
@@ -154,7 +154,7 @@ class Grader:
         """A refusal is the patch's fault, unless the control refuses the reference solution too."""
         known = self._of_gold(timeout, must_fail=must_fail) if patch != self._record.gold else None
         if known is None or known.distrust or (not must_fail and self._unconfirmed(known)):
-            return "", f"the control refuses the reference solution as well, so it is no control: {why}"
+            return "", f"the control refuses the reference solution as well, so it is not a control: {why}"
         return why, ""
 
     def _of_gold(self, timeout: float, *, must_fail: bool) -> Control:

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from swebench_paths import leads_out
+
 _HUNK = re.compile(r"@@ -(?P<old>\d+)(?:,(?P<olds>\d+))? \+(?P<new>\d+)(?:,(?P<news>\d+))? @@")
 _NO_NEWLINE = "\\"
 _MOST_FUZZ = 3  # lines of context that may differ at either end, as patch(1) allows
@@ -98,7 +100,7 @@ def apply(text: str, tree: Path) -> set[str]:
 def inside(tree: Path, path: str) -> Path:
     """The place of a path of the tree. PatchError for one that is not surely in it."""
     parts = PurePosixPath(path).parts
-    if not parts or path.startswith("/") or ".." in parts or ".git" in parts or "\0" in path:
+    if leads_out(path) or ".git" in parts:
         raise PatchError(f"the path {path!r} is not within the repository")
     place = tree
     for part in parts:
@@ -120,11 +122,11 @@ def remove(tree: Path, path: str) -> None:
 
 
 def diff(path: str, before: bytes | None, after: bytes | None, was_executable: bool, is_executable: bool) -> str:
-    """The change of one file as git writes it; empty when there is none. PatchError when it is no text."""
+    """The change of one file as git writes it; empty when there is none. PatchError when it is not text."""
     if before == after and was_executable == is_executable:
         return ""
     if any(data is not None and b"\0" in data[:_BINARY_PROBE] for data in (before, after)):
-        raise PatchError(f"{path!r} is no text")
+        raise PatchError(f"{path!r} is not text")
     head = f"diff --git a/{path} b/{path}\n"
     if before is None:
         head += f"new file mode {'100755' if is_executable else '100644'}\n"

@@ -125,7 +125,7 @@ def _tests(raw: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
         try:
             value = json.loads(value) if value.strip() else []
         except ValueError as error:
-            raise BadRecord(f"{where}: {name!r} is a text that is no JSON list: {error}") from None
+            raise BadRecord(f"{where}: {name!r} is a text that is not a JSON list: {error}") from None
     if value is None:
         return ()
     if not isinstance(value, (list, tuple)) or not all(isinstance(test, str) and test for test in value):

@@ -32,7 +32,7 @@ def sealed_tree(record: Record, patch: str, base: Path, tree: Path) -> list[str]
     shutil.copytree(base, tree, symlinks=True)
     touched = patches.apply(patch, tree)
     if patch.strip() and not touched:
-        raise patches.PatchError("it is no unified diff, with '--- a/…' and '+++ b/…' above its changes")
+        raise patches.PatchError("it is not a unified diff, with '--- a/…' and '+++ b/…' above its changes")
     try:
         tests, solution = patches.paths(record.test_patch), patches.paths(record.gold)
         named = {test.partition("::")[0] for test in record.tests if "::" in test}

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import swebench_pythons as pythons
+from swebench_paths import leads_out
 from swebench_pythons import Interpreter
 from swebench_records import Record
 
@@ -173,11 +174,10 @@ def _order(version: str) -> tuple[bool, list[int]]:
 def _unpack(wheel: Path, packages: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         for info in archive.infolist():
-            path = PurePosixPath(info.filename)
-            if path.is_absolute() or ".." in path.parts:
+            if leads_out(info.filename):
                 raise NoSite(f"{wheel.name!r} holds {info.filename!r}, which leads out of it")
-            parts = path.parts
-            if parts and parts[0].endswith(".data"):
+            parts = PurePosixPath(info.filename).parts
+            if parts[0].endswith(".data"):
                 if len(parts) < 3 or parts[1] not in _INSTALLED:
                     continue  # programs and headers
                 parts = parts[2:]

@@ -36,12 +36,12 @@ _SHARD = re.compile(r"(?P<split>[A-Za-z0-9_.]+?)-\d{5}-of-\d{5}")
 def records(data: Path, id: str = "") -> Iterator[Record]:
     """The records of a folder (or of one file), each id once; with `id` none but that one.
 
-    BadRecord for what cannot be read: a record that is left out silently would be missed by nobody.
+    BadRecord for what cannot be read: a record that is left out silently would not be missed.
     """
     seen = set()
     for where, split, raw in _raws(data, id):
         if not isinstance(raw, dict):
-            raise BadRecord(f"{where} is no record: a JSON object is expected")
+            raise BadRecord(f"{where} is not a record: a JSON object is expected")
         if id and raw.get("instance_id") != id:
             continue
         record = record_of(raw, where, split)

@@ -154,7 +154,7 @@ def _packed(folder: Path, leave_out: str) -> bytes:
     with tarfile.open(fileobj=held, mode="w:gz", compresslevel=1) as tar:
         for path in sorted(folder.iterdir()):
             if path.name != leave_out:
-                tar.add(path, path.name, filter=_nobody)
+                tar.add(path, path.name, filter=_without_owner)
     return held.getvalue()
 
 
@@ -172,7 +172,7 @@ def _unpack(archive: Path, target: Path) -> None:
     archive.unlink()
 
 
-def _nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:
+def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member

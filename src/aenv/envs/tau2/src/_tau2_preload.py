@@ -25,7 +25,7 @@ _RECORDS = (
 
 
 def rehearse() -> None:
-    """Register every domain's tools with a registry that nobody serves: what that loads stays loaded."""
+    """Register every domain's tools with a registry that is not served: what that loads stays loaded."""
     unserved = type(get_registry())
     for domain in DOMAINS.values():
         for solo in (False, True) if domain.has_solo else (False,):

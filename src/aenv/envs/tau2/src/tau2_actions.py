@@ -10,11 +10,10 @@ from typing import Any
 from tau2_domains import specs
 from tau2_episode import Episode
 from tau2_evaluation import Verdict
-from tau2_models import ModelFailed
 from tau2_prompts import SPEAKING
 from tau2_session import Session
 
-from aenv import ToolError
+from aenv import ModelFailed, ToolError
 
 Json = dict[str, Any]
 

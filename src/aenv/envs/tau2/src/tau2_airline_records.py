@@ -106,7 +106,7 @@ PaymentMethod = CreditCard | GiftCard | Certificate
 
 @dataclass
 class Passenger:
-    """Somebody who flies."""
+    """A person who flies."""
 
     first_name: str
     last_name: str

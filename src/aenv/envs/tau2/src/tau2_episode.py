@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tau2_models import ModelFailed
 from tau2_prompts import GREETING
 from tau2_tables import copied
 from tau2_users import STOP_TOKENS, User
 from tau2_world import Answer, World
+
+from aenv import ModelFailed
 
 Json = dict[str, Any]
 
@@ -52,7 +53,7 @@ class Episode:
         return answer
 
     def send(self, text: str) -> str:
-        """The agent says something; what the user answers. Alone, there is nobody to talk to: that ends it."""
+        """The agent says something; what the user answers. In solo mode there is no user: that ends it."""
         if self.is_done:
             return self.last_observation
         self.say(text)
@@ -65,11 +66,11 @@ class Episode:
         return self.last_observation
 
     def say(self, text: str) -> None:
-        """Record what the agent says; nobody answers."""
+        """Record what the agent says, without an answer of the user."""
         self.messages.append({"role": "assistant", "content": text})
 
     def call_as_user(self, name: str, arguments: Json) -> Answer:
-        """The user calls a tool, because whoever validates the task says so."""
+        """The user calls a tool, because the validator of the task says so."""
         return self._called([{"name": name, "arguments": arguments}], "user")[0]
 
     def stop(self) -> None:

@@ -28,7 +28,7 @@ class Verdict:
     reward: float
     parts: dict[str, float] = field(default_factory=dict)
     is_judged: bool = False
-    """Whether somebody had to judge plain language."""
+    """Whether an assertion in plain language had to be judged."""
     error: str | None = None
 
 

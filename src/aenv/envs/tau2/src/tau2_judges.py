@@ -6,7 +6,9 @@ import json
 import re
 from typing import Any
 
-from tau2_models import Chat, ModelFailed
+from tau2_models import Ask
+
+from aenv import ModelFailed
 
 Json = dict[str, Any]
 
@@ -30,15 +32,15 @@ def deny(messages: list[Json], assertions: list[str]) -> bool:
 class ModelJudge:
     """Ask a model. ModelFailed when it does not answer each assertion."""
 
-    def __init__(self, chat: Chat) -> None:
-        self._chat = chat
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
 
     def __call__(self, messages: list[Json], assertions: list[str]) -> bool:
         numbered = "\n".join(f"{number}. {text}" for number, text in enumerate(assertions, 1))
         asked = (
             f"<conversation>\n{transcript(messages)}\n</conversation>\n\n<assertions>\n{numbered}\n</assertions>"
         )
-        answer = self._chat([{"role": "system", "content": _TASK}, {"role": "user", "content": asked}], [])
+        answer = self._ask([{"role": "system", "content": _TASK}, {"role": "user", "content": asked}], [])
         results = _results(answer.get("content") or "")
         if len(results) != len(assertions):
             raise ModelFailed(f"the judge answered {len(results)} of {len(assertions)} assertions")

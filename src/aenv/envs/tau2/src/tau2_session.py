@@ -61,7 +61,7 @@ class Session:
             task = self.source.find(self.settings.task_id)
         except KeyError:
             raise ToolError(
-                f"TAU2_TASK_ID={self.settings.task_id!r} is no task of {self.domain!r}; list_tasks names them all"
+                f"TAU2_TASK_ID={self.settings.task_id!r} is not a task of {self.domain!r}; list_tasks names all"
             ) from None
         if self.settings.solo and not _is_solo(task):
             raise ToolError(

@@ -12,10 +12,12 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tau2_models import Chat, ModelFailed
+from tau2_models import Ask
 from tau2_prompts import user_prompt
 from tau2_speech import spoken
 from tau2_toolkit import ToolSpec
+
+from aenv import ModelFailed
 
 Json = dict[str, Any]
 
@@ -127,13 +129,13 @@ class ScriptedUser:
 class ModelUser:
     """A user that a model plays."""
 
-    def __init__(self, chat: Chat, guidelines: str, scenario: Json, tools: dict[str, ToolSpec]) -> None:
-        self._chat = chat
+    def __init__(self, ask: Ask, guidelines: str, scenario: Json, tools: dict[str, ToolSpec]) -> None:
+        self._ask = ask
         self._prompt = user_prompt(guidelines, scenario)
         self._tools = [spec.openai() for spec in tools.values()]
 
     def turn(self, seen: list[Json]) -> Turn:
-        answer = self._chat([{"role": "system", "content": self._prompt}, *map(_flipped, seen)], self._tools)
+        answer = self._ask([{"role": "system", "content": self._prompt}, *map(_flipped, seen)], self._tools)
         calls = [_call(each) for each in answer.get("tool_calls") or []]
         if calls:
             return Turn(calls=calls)

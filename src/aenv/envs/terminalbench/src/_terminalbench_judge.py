@@ -53,7 +53,7 @@ def main(folder: str, workdir: str = "/", runs: bool = True) -> dict[str, Any]:
 
 
 def _stamps(folder: str) -> dict[str, list[int]]:
-    """Of everything below but folders: its kind and mode, names, number, and last change, which nobody can set."""
+    """Of everything below but folders: kind and mode, names, number, and last change, which no code can set."""
     found = {}
     for place, _, names in os.walk(folder):
         for name in names:

@@ -43,7 +43,7 @@ async def bench(context: Context, sidecar: Sidecar) -> Bench:
         return Bench(task, sidecar, _APP)
     dockerfiles = ("Dockerfile", "environment/Dockerfile", "client/Dockerfile")
     if not any((task.folder / file).is_file() for file in dockerfiles):
-        raise ToolError(f"task {task.id!r} has no Dockerfile; there is nothing to build its root of")
+        raise ToolError(f"task {task.id!r} has no Dockerfile; its rootfs cannot be built")
     return Bench(task, sidecar, None)
 
 

@@ -98,7 +98,7 @@ def load(folder: Path) -> Task:
         return _version_1(folder)
     if format == HARBOR:
         return _harbor(folder)
-    raise ToolError(f"{folder.name!r} is no task: it has neither task.yaml nor task.toml")
+    raise ToolError(f"{folder.name!r} is not a task: it has neither task.yaml nor task.toml")
 
 
 def _format(folder: Path) -> str:
@@ -111,7 +111,7 @@ def _version_1(folder: Path) -> Task:
     text = _read(folder / "task.yaml")
     said = terminalbench_yaml.loads(text)
     if not isinstance(said, dict):
-        raise ToolError(f"task.yaml of {folder.name!r} holds no mapping")
+        raise ToolError(f"task.yaml of {folder.name!r} must hold a mapping")
     instruction = said.get("instruction") or next(
         (one.get("description") for one in said.get("descriptions") or () if one.get("key") == "base"), ""
     )

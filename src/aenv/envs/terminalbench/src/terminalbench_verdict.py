@@ -218,7 +218,7 @@ async def _lacks_uv(at: Bench) -> bool:
 
 
 async def _scripted(at: Bench, ways: _Ways) -> dict[str, Any]:
-    """What test.sh says, unless it can be seen that somebody else has said it."""
+    """What test.sh says, unless it can be seen that another process has said it."""
     await at.sidecar.remove(_LOGS)
     await at.sidecar.put_folder(f"{_LOGS}/verifier", {})
     stamps, before = await _stamps(at, _TESTS), await at.sidecar.processes()
@@ -248,7 +248,7 @@ async def _scripted(at: Bench, ways: _Ways) -> dict[str, Any]:
         return _invalid(f"test.sh wrote no reward (exit code {done.exit_code}): {output.strip()[-1000:]}")
     problem = ""
     if done.exit_code > _BY_SIGNAL:
-        problem = f"test.sh was ended by signal {done.exit_code - _BY_SIGNAL}; somebody else wrote the reward"
+        problem = f"test.sh was ended by signal {done.exit_code - _BY_SIGNAL}; another process wrote the reward"
     elif left > 0 and not ways.keeps:
         problem = f"{left} processes were left by the tests, which could have written the reward"
     elif f"{_LOGS}/verifier/reward" in done.stderr and reward > 0:

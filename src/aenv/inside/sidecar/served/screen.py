@@ -1,6 +1,7 @@
 """A terminal's screen: what programs write becomes lines of text, as somebody would see them who sits before it.
 
 Of the control sequences those that move, erase, insert and scroll are done; colours and the like change no text.
+docs/adr/0029 compares it with pyte.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ _SEQUENCE = re.compile(
     r"\[(?P<private>[<=>?]?)(?P<numbers>[0-9;:]*)[ -/]*(?P<final>[@-~])"
     r"|\](?P<title>[^\x07\x1b]*)(?:\x07|\x1b\\)"
     r"|[PX^_][^\x1b]*\x1b\\"
-    r"|[ #%()*+./-](?P<set>.)"
+    r"|(?P<slot>[ #%()*+./-])(?P<set>.)"
     r"|(?P<plain>[0-9=>A-OQ-WYZa-z|}~])"
     r")",
     re.DOTALL,
 )
+# How programs without UTF-8 draw frames: the letters of the set "0".
+_FRAMES = str.maketrans("`ajklmnqtuvwx~", "◆▒┘┐┌└┼─├┤┴┬│·")
 _LONGEST_SEQUENCE = 4096  # characters; what does not end is no sequence
 
 
@@ -45,7 +48,8 @@ class Screen:
         self._row = self._column = 0
         self._saved = (0, 0)
         self._top, self._bottom = 0, self._rows - 1
-        self._wraps = False
+        self._wraps = self._inserts = self._frames = False
+        self._last = ""
 
     def text(self, *, with_history: bool = False) -> str:
         """The lines, without what is empty at their ends and below the last."""
@@ -91,11 +95,16 @@ class Screen:
             at = self._column if self._wraps else max(self._column - 1, 0)
             line[at] += char
             return
+        if self._frames:
+            char = char.translate(_FRAMES)
+        self._last = char
         width = 2 if unicodedata.east_asian_width(char) in "WF" else 1
         if self._wraps or self._column + width > self._columns:
             self._column = 0
             self._down()
             line = self._lines[self._row]
+        if self._inserts:
+            self._shift("@", width)
         line[self._column] = char
         if width == 2:
             line[self._column + 1] = ""  # covered by the one before it
@@ -137,7 +146,8 @@ class Screen:
         if final := match["final"]:
             numbers = [int(number or 0) for number in match["numbers"].replace(":", ";").split(";")]
             self._control(final, numbers, match["private"])
-            return
+        elif match["slot"] == "(":
+            self._frames = match["set"] == "0"
         match match["plain"]:
             case "7":
                 self._saved = self._row, self._column
@@ -180,6 +190,9 @@ class Screen:
                 self._scroll(count if final == "S" else -count)
             case "P" | "@" | "X":
                 self._shift(final, count)
+            case "b" if self._last:
+                for _ in range(min(count, self._columns)):  # no program repeats beyond its line
+                    self._show(self._last)
             case "r" if not private:
                 top, bottom = count - 1, (second or self._rows) - 1
                 if top < bottom < self._rows:
@@ -191,6 +204,8 @@ class Screen:
                 self._go(*self._saved)
             case "h" | "l" if private == "?" and {*numbers} & {47, 1047, 1049}:
                 self._alternate(is_on=final == "h")
+            case "h" | "l" if not private and 4 in numbers:
+                self._inserts = final == "h"
             case "n" if first == 6 and not private:
                 self._answer(b"\x1b[%d;%dR" % (self._row + 1, self._column + 1))
             case "c" if not private:

@@ -39,7 +39,7 @@ def refuse_leaving(links: Mapping[str, str]) -> None:
 
 
 class _Walk:
-    """Follows paths as the kernel would. It gives up on tangles that nobody makes but to keep us busy."""
+    """Follows paths as the kernel would. It gives up on tangles of links that only an attacker makes."""
 
     def __init__(self, links: Mapping[str, str]) -> None:
         self._links = links
