@@ -29,7 +29,9 @@ from tests.test_gateway_races import ended
 def spec(project: Project, rules: Rules | None = None, **asked: Any) -> InstanceSpec:
     request = CreateInstance.model_validate({"envName": "echo", **asked})
     checked = check_request(request, project, rules or Rules())
-    return instance_spec("id", checked, PreparedProject(None, None), Conditions(start_timeout=60.0, keep_history=True))
+    return instance_spec(
+        "id", checked, PreparedProject(None, None), Conditions(start_timeout=60.0, keep_history=True)
+    )
 
 
 def refused(project: Project, rules: Rules | None = None, **asked: Any) -> AEnvError:
@@ -258,7 +260,7 @@ def test_a_spec_is_complete_when_it_is_made(tmp_path: Path) -> None:
         start_timeout=7.0,
         call_timeout=5.0,
         python=python,
-        layer=tmp_path / "packages",
+        requirements=tmp_path / "packages",
         storage=tmp_path / "storage",
         storage_place="/kept",
         keep_history=False,

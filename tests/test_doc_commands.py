@@ -15,8 +15,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -73,6 +73,8 @@ class Given:
     folder: str = "."
     asks_for_token: str = ""
     """How the command begins that asks for what `aenv token create` has printed."""
+    then: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What the reader does with an editor after a command, as commands."""
 
 
 _GATEWAY = (
@@ -80,6 +82,7 @@ _GATEWAY = (
     "aenv serve --host 0.0.0.0 notes-1.0.0 notes-1.1.0 site",
     "aenv login http://gateway:8080 --api-key $AENV_API_KEY",
 )
+_TUTORIAL = ROOT / "docs" / "src" / "tutorial"
 GIVEN = {
     "README.md": Given(
         ("aenv init my-env", f"cp {ROOT}/docs/src/readme_env.py my-env/src/search_env.py"),
@@ -90,6 +93,15 @@ GIVEN = {
     "docs/stores.md": Given(("aenv token list",)),
     "docs/validate.md": Given(("aenv init my-env",)),
     "docs/services.md": Given(_GATEWAY),
+    "docs/tutorial.md": Given(
+        then={
+            "aenv init guess": (
+                f"cp {_TUTORIAL}/custom_env.py guess/src/",
+                f"cp {_TUTORIAL}/test_custom_env.py guess/tests/",
+                f"cp {_TUTORIAL}/play.py {_TUTORIAL}/play_many.py {_TUTORIAL}/my_agents.py .",
+            )
+        }
+    ),
 }
 
 
@@ -282,3 +294,5 @@ def test_the_commands_of_a_page_work_as_printed(page: Path, session: Session) ->
     for command in filter(can_run, commands(page)):
         asks = bool(given.asks_for_token) and command.startswith(given.asks_for_token)
         session.run(command, given.folder, asks_for_token=asks)
+        for edit in given.then.get(command, ()):
+            session.run(edit, given.folder)

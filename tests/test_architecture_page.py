@@ -1,0 +1,64 @@
+"""docs/architecture.md and the READMEs of wings name files that exist; the picture is what its script draws."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "aenv"
+PAGES = [ROOT / "docs" / "architecture.md", *sorted(PACKAGE.glob("*/README.md"))]
+# What the page describes before it is here; a name that has come is removed from this list.
+COMING = {
+    "control/instances/creation.py",
+    "control/instances/creator.py",
+    "control/instances/states.py",
+    "control/instances/supervised.py",
+    "control/instances/supervisor.py",
+    "control/instances/transitions.py",
+}
+_FILE = re.compile(r"`([\w./-]+\.py)`")
+_FOLDER = re.compile(r"`([\w./-]+/)`")
+
+
+def named(pattern: re.Pattern[str], page: Path) -> list[str]:
+    return sorted(set(pattern.findall(page.read_text())))
+
+
+def exists(name: str, page: Path) -> bool:
+    """Below the repository, the package or the page's own wing; a mere name also anywhere in that wing."""
+    wing = page.parent
+    if any((folder / name).exists() for folder in (ROOT, PACKAGE, PACKAGE.parent, wing)):
+        return True
+    return wing.parent == PACKAGE and "/" not in name.rstrip("/") and any(wing.rglob(name.rstrip("/")))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_a_map_names_exists(page: Path) -> None:
+    names = named(_FILE, page)
+    assert names, "a page without a file is not a map"
+    assert [name for name in names if not exists(name, page) and name not in COMING] == []
+
+
+def test_what_has_come_is_no_longer_excused() -> None:
+    assert {name for name in COMING if (PACKAGE / name).exists()} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_folder_that_a_map_names_exists(page: Path) -> None:
+    in_projects = {"src/", "tests/"}
+    assert [name for name in named(_FOLDER, page) if name not in in_projects and not exists(name, page)] == []
+
+
+def test_the_architecture_page_names_every_wing() -> None:
+    wings = {page.parent.name for page in PAGES[1:]}
+    text = PAGES[0].read_text()
+    assert {wing for wing in wings if f"| `{wing}/` |" not in text or f"{wing}/README.md" not in text} == set()
+
+
+def test_the_picture_is_what_its_script_draws() -> None:
+    drawn = runpy.run_path(str(ROOT / "scripts" / "lib" / "architecture_picture.py"))
+    assert (ROOT / "docs" / "architecture.svg").read_text() == drawn["picture"](), "run scripts/fix"
