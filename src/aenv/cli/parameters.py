@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
 from ..base import logs, origins, quantities, refs
 from ..base.errors import InvalidRequest
-from . import output
-
-Function = TypeVar("Function", bound=Callable[..., Any])
+from . import arguments, output
 
 
 class _Port(click.IntRange):
@@ -117,26 +113,26 @@ def exact_reference(ctx: click.Context, parameter: click.Parameter, value: str) 
     return ref
 
 
-def formats(function: Function) -> Function:
-    """Adds --format table|json and --json to a command, which gets `as_json`."""
-    choice = click.option(
-        "-f",
-        "--format",
-        type=click.Choice(["table", "json"]),
-        default="table",
-        show_default=True,
-        expose_value=False,
-        callback=_note_format,
-        help="How to print it.",
-    )
-    flag = click.option(
-        "--json", is_flag=True, expose_value=False, callback=_note_format, help="The same as --format json."
-    )
-    return choice(flag(function))
+def pairs(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
+    """Callback of an option that takes KEY=VALUE, any number of times."""
+    return dict(arguments.split(value, None).pairs)
 
 
-def _note_format(ctx: click.Context, parameter: click.Parameter, value: str | bool) -> None:
-    ctx.params["as_json"] = ctx.params.get("as_json", False) or value in (True, "json")
+def references(
+    ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> dict[str, dict[str, str]]:
+    """Callback of an option that takes KEY=NAME of secrets, any number of times: as requests refer to them."""
+    return {variable: {"secret": name} for variable, name in pairs(ctx, parameter, value).items()}
+
+
+SECRETS = click.option(
+    "--secret",
+    "secrets",
+    multiple=True,
+    callback=references,
+    metavar="KEY=NAME",
+    help="Set variable KEY to the value of your secret NAME; repeatable.",
+)
 
 
 def network(

@@ -9,6 +9,7 @@ import click
 from ...base import settings
 from ...base.errors import ConnectFailed
 from .. import output, parameters
+from ..formats import formats
 
 if TYPE_CHECKING:
     from ...client.environment import Environment
@@ -36,7 +37,7 @@ _RUN_ADDRESS = "http://127.0.0.1:8081"
     show_default=True,
     help="How long to wait.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
+@formats(plain="text", json_help="Print the whole result as JSON.")
 def command(
     name: str,
     pairs: tuple[str, ...],
@@ -74,14 +75,12 @@ def _environment(name: str, url: str | None, instance: str | None, timeout: floa
     prefix, slash, _ = name.partition("/")
     full_name = prefix if slash and "@" in prefix else "local"
     if instance:
-        gateway = connection.known(url, option="the option --url")
+        gateway = connection.gateway(url, option="--url")
         instance = gateway.run(lambda api: prefixes.instance(api, str(instance)))
         return target.behind_gateway(full_name, gateway.url, timeout, instance=instance, api_key=gateway.api_key)
-    if url is None:
-        url = where.runtime(settings.client_settings(), None) or Located(_RUN_ADDRESS, "the default of aenv call")
-    else:
-        url = Located(url, "the option --url")
-    return target.runtime(full_name, url, timeout)
+    given = Located(url, "the option --url") if url else None
+    found = where.find(settings.client_settings(), runtime_url=given).runtime
+    return target.runtime(full_name, found or Located(_RUN_ADDRESS, "the default of aenv call"), timeout)
 
 
 async def _call(env: Environment, name: str, kind: str, given: Given, as_json: bool) -> int:

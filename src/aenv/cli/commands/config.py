@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from .. import config_file, output, parameters
+from ..formats import PUBLISHED, formats
 from ..groups import Group
 
 _REVEAL = click.option("--reveal", is_flag=True, help="Show passwords and keys too.")
@@ -26,7 +27,7 @@ def command() -> None:
 
 @command.command("show")
 @click.option("--key", help="Show this part alone.")
-@parameters.formats
+@formats(*PUBLISHED)
 @_REVEAL
 def show(key: str | None, as_json: bool, reveal: bool) -> None:
     """Print every setting, defaults included."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from ...base import settings
-from .. import output, parameters
+from .. import output
+from ..formats import PUBLISHED, formats
 from ..groups import Group
 from . import prepare
 
@@ -19,7 +20,7 @@ command.add_command(prepare.command)
 
 
 @command.command("list")
-@parameters.formats
+@formats(*PUBLISHED)
 def list_data(as_json: bool) -> None:
     """Print which data is known, and where this machine has it."""
     from ...artifacts.data.sources import overview

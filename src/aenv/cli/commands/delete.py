@@ -14,7 +14,7 @@ from .. import output, parameters
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def command(ref: refs.Ref, force: bool, yes: bool) -> None:
     """Delete a version. Instances of it that run go on to their end."""
-    from ..platform import ask_hub
+    from ..connection import ask_hub
 
     parameters.confirm(f"delete {ref} for good", yes)
     ask_hub(lambda hub: hub.delete(ref, force=force))

@@ -15,6 +15,7 @@ import click
 from ...base import settings
 from ...control.homes import usage
 from .. import output
+from ..formats import formats
 
 _LOW = 0.05  # of the disk
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Run the list of attacks on a temporary gateway; exit with 1 when one gets through.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@formats()
 def command(as_json: bool, attack: bool) -> int:
     """Check what isolates and limits instances on this host. Exits with 1 when instances cannot be isolated."""
     from ...isolation.sandbox import probe

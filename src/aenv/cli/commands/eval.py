@@ -11,6 +11,7 @@ import click
 
 from ...base import settings
 from .. import connection, output, parameters, project
+from ..formats import formats
 
 if TYPE_CHECKING:
     from ...rollouts.instances import Place
@@ -22,9 +23,9 @@ _SELECTION = (
     click.option("--split", default="", metavar="NAME", help="The tasks of this split."),
     click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N tasks."),
     click.option(
-        "--variable", multiple=True, callback=connection.pairs, metavar="NAME=VALUE", help="Of instances."
+        "--variable", multiple=True, callback=parameters.pairs, metavar="NAME=VALUE", help="Of instances."
     ),
-    connection.SECRETS,
+    parameters.SECRETS,
     click.option("--concurrency", type=click.IntRange(1, 1000), default=4, show_default=True, help="At a time."),
     click.option(
         "--timeout", default="30m", callback=parameters.seconds, show_default=True, help="Of an episode."
@@ -94,7 +95,7 @@ def asked(env: str, gateway: connection.Gateway, **given: Any) -> Asked:
 @click.option("--resume", type=_FILE, metavar="FILE", help="Go on with the results in this file.")
 @click.option("--trajectories", type=_FILE, metavar="FILE", help="Append each episode as a chat.")
 @click.option("--force-export", is_flag=True, help="Write trajectories of environments that are evalOnly, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print each result as a line of JSON.")
+@formats(plain="text", json_help="Print each result as a line of JSON.")
 @connection.options
 def command(as_json: bool, **given: Any) -> int:
     """Let an agent play the tasks of an environment, by its name or in a folder, and say how often it passes.

@@ -9,6 +9,7 @@ import click
 
 from ...base import refs
 from .. import output, parameters
+from ..formats import PUBLISHED, formats
 
 if TYPE_CHECKING:
     from ...client.hub import Hub
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 @click.argument("ref", metavar="NAME[@VERSION]", callback=parameters.reference)
 @click.option("-v", "--version", help="The version, or a range such as ^1.2.  [default: the latest]")
 @click.option("--versions", "history", is_flag=True, help="Print its versions, and what changed in each.")
-@parameters.formats
+@formats(*PUBLISHED)
 def command(ref: refs.Ref, version: str | None, history: bool, as_json: bool) -> None:
     """Print an environment's details: its tools, functions and rewards, its resources, its README."""
-    from ..platform import ask_hub
+    from ..connection import ask_hub
 
     if version:
         ref = refs.parse(f"{ref.name}@{version}")

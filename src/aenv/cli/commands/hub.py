@@ -12,6 +12,7 @@ import click
 
 from ...base import settings
 from .. import connection, output, parameters
+from ..formats import formats
 from ..groups import Group
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ _USERS: Any = {"multiple": True, "metavar": "USER"}
 @click.option("--add-reader", **_USERS, help="Let USER see it, where it is private.")
 @click.option("--remove-reader", **_USERS, help="Let USER see it no longer.")
 @click.option("--visibility", type=click.Choice(["private", "team", "public"]), help="Who sees it.")
-@connection.formats
+@formats()
 def access(
     name: str,
     add_writer: Sequence[str],
@@ -105,7 +106,6 @@ def access(
     as_json: bool,
 ) -> None:
     """Show who may see the environment NAME and push to it, after the changes that the options ask for."""
-    from .. import platform
 
     async def changed(hub: Hub) -> dict[str, Any]:
         policy = await hub.access(name)
@@ -117,7 +117,7 @@ def access(
         }
         return policy if wanted == policy else await hub.set_access(name, wanted)
 
-    policy = platform.ask_hub(changed)
+    policy = connection.ask_hub(changed)
     if as_json:
         output.json(policy)
         return
@@ -138,12 +138,10 @@ def _with(users: Sequence[str], added: Sequence[str], removed: Sequence[str]) ->
 @click.option(
     "-l", "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="At most so many."
 )
-@connection.formats
+@formats()
 def audit(name: str | None, limit: int, as_json: bool) -> None:
     """List who did what to the environment NAME, or, for administrators, to all; newest first."""
-    from .. import platform
-
-    found = platform.ask_hub(lambda hub: hub.audit(name, limit))
+    found = connection.ask_hub(lambda hub: hub.audit(name, limit))
     if as_json:
         output.json(found)
     elif found:

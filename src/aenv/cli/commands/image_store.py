@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ...base import settings
-from .. import output, parameters
+from .. import output
+from ..formats import PUBLISHED, formats
 from ..groups import Group
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def load(file: Path, name: str, home: Path | None) -> None:
 
 @command.command("list")
 @_HOME
-@parameters.formats
+@formats(*PUBLISHED)
 def list_images(home: Path | None, as_json: bool) -> None:
     """Print the images of this machine."""
     names = sorted(_images(home).names().items())

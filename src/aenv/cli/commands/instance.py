@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import connection, output, parameters, prefixes, progress
+from .. import connection, output, parameters, prefixes, progress, project
 from ..connection import Gateway
+from ..formats import formats
 from ..groups import Group
 from . import instance_inside
 
@@ -31,11 +32,11 @@ def command() -> None:
 @click.option("-d", "--datasource", default="", help="A dataset's folder, or the image of a second container.")
 @click.option("-t", "--ttl", metavar="DURATION", help="How long it lives.  [default: the environment's, or 30m]")
 @click.option(
-    "-e", "--env", "variables", multiple=True, callback=connection.pairs, metavar="KEY=VALUE", help="A variable."
+    "-e", "--env", "variables", multiple=True, callback=parameters.pairs, metavar="KEY=VALUE", help="A variable."
 )
-@connection.SECRETS
+@parameters.SECRETS
 @click.option("-a", "--arg", "arguments", multiple=True, metavar="TEXT", help="An argument of the environment.")
-@click.option("--label", "labels", multiple=True, callback=connection.pairs, metavar="KEY=VALUE", help="A label.")
+@click.option("--label", "labels", multiple=True, callback=parameters.pairs, metavar="KEY=VALUE", help="A label.")
 @click.option("--owner", help="Whose it is.  [default: that of cli_config.json]")
 @click.option("--count", type=click.IntRange(1), help="Make so many: all of them, or none.")
 @click.option(
@@ -55,7 +56,7 @@ def command() -> None:
 )
 @click.option("--skip-health", is_flag=True, help="Accepted; no separate check is made.")
 @connection.options
-@connection.formats
+@formats()
 def create(
     gateway: Gateway,
     env_name: str | None,
@@ -82,7 +83,7 @@ def create(
     from ...client.launch import Limits
 
     given["datasource"] = found_by(gateway.url, given["datasource"])
-    environment = connection.environment(env_name)
+    environment = project.environment(env_name)
     body: dict[str, Any] = {
         "envName": environment,
         "environment_variables": forwarded(gateway.url, environment, {**variables, **secrets}),
@@ -131,7 +132,7 @@ async def _launch(
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="At most so many.")
 @click.option("--cursor", metavar="ID", help="Those after this one.")
 @connection.options
-@connection.formats
+@formats()
 def list_(
     gateway: Gateway, name: str | None, version: str | None, limit: int, as_json: bool, **filters: str | None
 ) -> None:
@@ -173,7 +174,7 @@ async def _replicas(api: Api, which: str, owner: str | None) -> list[dict[str, A
 @command.command("get")
 @click.argument("id")
 @connection.options
-@connection.formats
+@formats()
 def get(gateway: Gateway, id: str, as_json: bool) -> None:
     """Show all about an instance."""
 
@@ -184,7 +185,7 @@ def get(gateway: Gateway, id: str, as_json: bool) -> None:
     if as_json:
         output.json(found)
         return
-    name, version = connection.environment_columns(found)
+    name, version = output.environment_columns(found)
     rows = [("id", found["id"]), ("environment", f"{name}@{version}")]
     rows += [(key, _text(found[key])) for key in _SHOWN if found.get(key)]
     if found.get("tools"):
@@ -233,15 +234,12 @@ def renew(gateway: Gateway, id: str, ttl: str) -> None:
 
 @command.command("info")
 @click.argument("ref", metavar="ENV", callback=parameters.reference)
-@click.option("--system-url", metavar="URL", help="The gateway.  [default: the hub that is configured]")
-@click.option("--api-key", metavar="KEY", help="Who asks.  [default: $AENV_API_KEY, or cli_config.json]")
-@connection.formats
+@connection.SYSTEM_URL
+@connection.API_KEY
+@formats()
 def info(ref: Ref, system_url: str | None, api_key: str | None, as_json: bool) -> None:
     """Show an environment and its tools, as the hub knows them. Makes no instance."""
-    from .. import platform
-
-    key = connection.known(system_url, api_key).api_key
-    found = platform.ask_hub(lambda hub: hub.get(ref), system_url, key)
+    found = connection.ask_hub(lambda hub: hub.get(ref), connection.hub_address(system_url, api_key))
     if as_json:
         output.json(found)
         return
@@ -279,7 +277,7 @@ def _table(instances: Sequence[Mapping[str, Any]]) -> None:
     rows = [
         (
             instance["id"],
-            *connection.environment_columns(instance),
+            *output.environment_columns(instance),
             *(instance.get(key) or "-" for key in ("owner", "status", "ip")),
             output.minute(instance.get("created_at")),
         )

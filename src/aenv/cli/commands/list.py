@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from ...artifacts.data.builtin import built_in
-from .. import output, parameters
+from .. import output
+from ..formats import PUBLISHED, formats
 
 
 @click.command("list")
@@ -22,7 +23,7 @@ from .. import output, parameters
     "-o", "--offset", type=click.IntRange(0), default=0, show_default=True, help="How many to leave out first."
 )
 @click.option("--builtin", is_flag=True, help="Only those that come with aenv, and start without being pushed.")
-@parameters.formats
+@formats(*PUBLISHED, names=("--output",))
 def command(
     text: str, name: str, tags: tuple[str, ...], limit: int, offset: int, builtin: bool, as_json: bool
 ) -> None:
@@ -35,7 +36,7 @@ def command(
     found: list[dict[str, Any]] = []
     of_hub = 0
     if not builtin:
-        from ..platform import ask_hub
+        from ..connection import ask_hub
 
         found, of_hub = ask_hub(lambda hub: hub.list(limit=limit, offset=offset, q=text, name=name, tags=wanted))
     # A page goes on with what comes with aenv where the hub's part of the list ends.

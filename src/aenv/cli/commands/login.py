@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from .. import config_file, output
+from .. import config_file, connection, output
 
 
 @click.command("login")
@@ -17,15 +17,16 @@ def command(url: str | None, api_key: str | None) -> None:
 
     They are kept in ~/.aenv/cli_config.json ($AENV_HOME), which only you can read; the SDK uses them too.
     """
+    from ...client.address import Located
     from ...client.hub import Hub
-    from .. import platform
+    from ...client.where import Where
 
-    url = url or platform.hub_address()[0]
+    url = url or connection.hub_address().url
     if not url:
         raise click.UsageError("missing URL; nothing is configured either")
     if api_key is None:
         api_key = _ask()
-    who = platform.ask_hub(Hub.whoami, url, api_key)
+    who = connection.ask_hub(Hub.whoami, Where(Located(url, "the command line"), api_key or None))
     file = config_file.own_path()
     values = config_file.read(file)
     values["system_url"] = url

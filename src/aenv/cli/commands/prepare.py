@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from .. import connection, output
+from ..formats import formats
 from . import eval
 
 OWN: Mapping[str, str] = {"swebench": "aenv.cli.commands.prepare_swebench:command"}
@@ -45,7 +46,7 @@ def command() -> None:
 def _of_any(env: str) -> click.Command:
     @click.command(env)
     @eval.selection
-    @click.option("--json", "as_json", is_flag=True, help="Print each task as a line of JSON.")
+    @formats(plain="text", json_help="Print each task as a line of JSON.")
     @connection.options
     def prepare(as_json: bool, **given: Any) -> int:
         """Make the self-check of each task. The exit code is 1 when the verdicts of one cannot be trusted."""

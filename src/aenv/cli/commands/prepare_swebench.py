@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from ...base import settings
-from .. import connection, output, parameters
+from .. import connection, output
+from ..formats import PUBLISHED, formats
 
 _NAME = "swebench"
 _LIMIT = 3 * 3600.0  # seconds for the self-check of one record: large suites run several times
@@ -27,7 +28,7 @@ _LIMIT = 3 * 3600.0  # seconds for the self-check of one record: large suites ru
     show_default=True,
     help="Self-checks to make in parallel.",
 )
-@parameters.formats
+@formats(*PUBLISHED)
 @connection.options
 def command(
     instances: str | None,

@@ -11,6 +11,7 @@ import click
 
 from ...base import quantities, settings
 from .. import output, parameters
+from ..formats import PUBLISHED, formats
 
 if TYPE_CHECKING:
     from ...control.homes.pruning import Unused
@@ -43,7 +44,7 @@ _KINDS = ("rootfs", "requirements", "bundles", "code", "evals", "logs")  # as in
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for all that is kept.  [default: $AENV_HOME, or ~/.aenv]",
 )
-@parameters.formats
+@formats(*PUBLISHED)
 def command(
     older_than: float,
     kinds: tuple[str, ...],

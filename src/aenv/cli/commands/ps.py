@@ -6,12 +6,13 @@ import click
 
 from .. import connection, output, usage
 from ..connection import Gateway
+from ..formats import formats
 
 
 @click.command("ps")
 @usage.filters
 @connection.options
-@connection.formats
+@formats()
 def command(gateway: Gateway, chosen: dict[str, str], as_json: bool) -> None:
     """List instances with their CPU (over their lives), memory, age, and how long they have left."""
     reply = gateway.run(lambda api: usage.ask(api, chosen))

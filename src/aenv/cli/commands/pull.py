@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def command(ref: refs.Ref, folder: Path | None, force: bool) -> None:
     """Fetch the project of an environment: the latest version, or the one named (also a range: 'echo@^1.2')."""
     from ...artifacts import bundles
-    from ..platform import ask_hub
+    from ..connection import ask_hub
 
     folder = folder or Path(ref.name)
     if folder.exists() and any(folder.iterdir()) and not force:

@@ -11,6 +11,7 @@ import click
 from ...base import refs
 from ...base.errors import AEnvError, InvalidRequest
 from .. import output, project
+from ..formats import formats
 
 if TYPE_CHECKING:
     from ...client.hub import Hub
@@ -41,7 +42,7 @@ def _version(ctx: click.Context, parameter: click.Parameter, value: str | None) 
 @click.option("--no-verify", is_flag=True, help="Do not load the environment first to see what it offers.")
 @click.option("-r", "--registry", help="The registry that has the image, if another than at its build.")
 @click.option("-s", "--namespace", help="The image's namespace there.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@formats(plain="text")
 def command(
     what: str | None,
     work_dir: Path,
@@ -79,11 +80,11 @@ def command(
 
 async def _push(packed: Packed, body: dict[str, Any], force: bool, *, verify: bool) -> bool:
     """Whether the version is new."""
-    from .. import packing, platform, progress
+    from .. import connection, packing, progress
 
     metadata = {"metadata": await packing.describe(packed.project)} if verify else {}
     ref, bundle = packed.project.ref, packed.bundle
-    async with platform.hub() as hub:
+    async with connection.hub() as hub:
         known = await _known(hub, packed, force)
         with progress.bar(f"uploading {ref}", bundle.size_bytes) as show:
             await hub.upload_bundle(packed.archive, bundle.digest, bundle.size_bytes, show)

@@ -12,7 +12,7 @@ from .. import output, parameters
 @click.argument("ref", metavar="NAME@VERSION", callback=parameters.exact_reference)
 def command(ref: refs.Ref) -> None:
     """Release a version: from then on nobody can change it, and only an admin can delete it."""
-    from ..platform import ask_hub
+    from ..connection import ask_hub
 
     ask_hub(lambda hub: hub.release(ref))
     output.data(f"released {ref}")

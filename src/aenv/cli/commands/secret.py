@@ -10,6 +10,7 @@ import click
 
 from .. import connection, output
 from ..connection import Gateway
+from ..formats import formats
 from ..groups import Group
 
 
@@ -32,7 +33,7 @@ def set_(gateway: Gateway, name: str) -> None:
 
 @command.command("list")
 @connection.options
-@connection.formats
+@formats()
 def list_(gateway: Gateway, as_json: bool) -> None:
     """List the names of your secrets, and when they were set."""
     found: list[dict[str, Any]] = gateway.run(lambda api: api.call("GET", "/secret"))

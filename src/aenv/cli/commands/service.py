@@ -10,13 +10,14 @@ import click
 
 from .. import connection, output, parameters, prefixes, project
 from ..connection import Gateway
+from ..formats import formats
 from ..groups import Group
 
 if TYPE_CHECKING:
     from ...client.api import Api
 
 _VARIABLES = click.option(
-    "-e", "--env", "variables", multiple=True, callback=connection.pairs, metavar="KEY=VALUE", help="A variable."
+    "-e", "--env", "variables", multiple=True, callback=parameters.pairs, metavar="KEY=VALUE", help="A variable."
 )
 # deployConfig's simple names, and the older pairs that win over them.
 _RESOURCES = {"cpu": "cpu", "memory": "memory", "ephemeral_storage": "ephemeralStorage"}
@@ -38,11 +39,11 @@ def command() -> None:
     help="The port inside its replicas that requests go to, where a server of the environment listens.",
 )
 @_VARIABLES
-@connection.SECRETS
+@parameters.SECRETS
 @click.option("--enable-storage", is_flag=True, help="Keep its files; needs one replica.")
 @click.option("--owner", help="Whose it is.  [default: that of cli_config.json]")
 @connection.options
-@connection.formats
+@formats()
 def create(
     gateway: Gateway,
     env_name: str | None,
@@ -77,7 +78,7 @@ def create(
 @command.command("list")
 @click.option("-n", "--name", help="Those of this environment.")
 @connection.options
-@connection.formats
+@formats()
 def list_(gateway: Gateway, name: str | None, as_json: bool) -> None:
     """List services."""
     from ...client.services import Services
@@ -94,7 +95,7 @@ def list_(gateway: Gateway, name: str | None, as_json: bool) -> None:
 @command.command("get")
 @click.argument("id")
 @connection.options
-@connection.formats
+@formats()
 def get(gateway: Gateway, id: str, as_json: bool) -> None:
     """Show a service."""
     from ...client.services import Services
@@ -111,9 +112,9 @@ def get(gateway: Gateway, id: str, as_json: bool) -> None:
 @click.option("--image", help="Run this image.")
 @click.option("--version", help="Run this version of the environment.")
 @_VARIABLES
-@connection.SECRETS
+@parameters.SECRETS
 @connection.options
-@connection.formats
+@formats()
 def update(
     gateway: Gateway,
     id: str,
@@ -232,7 +233,7 @@ def _table(services: Sequence[Mapping[str, Any]]) -> None:
     rows = [
         (
             service["id"],
-            *connection.environment_columns(service),
+            *output.environment_columns(service),
             service.get("owner") or "-",
             service["status"],
             f"{service['available_replicas']}/{service['replicas']}",

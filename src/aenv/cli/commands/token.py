@@ -11,6 +11,7 @@ import click
 
 from ...base import settings
 from .. import output, parameters, prefixes
+from ..formats import formats
 from ..groups import Group
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def command() -> None:
 @click.option(
     "--expires", callback=parameters.seconds, metavar="DURATION", help="Works for so long.  [default: for ever]"
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the token and its id as JSON.")
+@formats(plain="text", json_help="Print the token and its id as JSON.")
 @_stored
 def create(
     store: Any, user: str, role: str, max_instances: int | None, expires: float | None, as_json: bool
@@ -83,7 +84,7 @@ def create(
 
 
 @command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@formats()
 @_stored
 def list_(store: Any, as_json: bool) -> None:
     """List the accounts, oldest first."""

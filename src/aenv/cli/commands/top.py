@@ -11,6 +11,7 @@ import click
 
 from .. import connection, output, parameters, usage
 from ..connection import Gateway
+from ..formats import formats
 from ..usage import Row
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _ORDERS: dict[str, Callable[[Row], float]] = {
     show_default=True,
     help="Between two looks.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print each look as a line of JSON.")
+@formats(json_help="Print each measurement as a line of JSON.")
 @connection.options
 def command(
     gateway: Gateway, chosen: dict[str, str], sort: str, count: int | None, delay: float, as_json: bool

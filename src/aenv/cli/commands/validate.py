@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from .. import connection, output
+from ..formats import formats
 from . import eval
 
 
@@ -15,7 +16,7 @@ from . import eval
 @eval.selection
 @eval.without_check
 @click.option("-v", "--verbose", is_flag=True, help="Print also what was held, known, or not applicable.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@formats(plain="text", json_help="Print the report as JSON.")
 @connection.options
 def command(as_json: bool, verbose: bool, **given: Any) -> int:
     """Check an environment by its name, or the project in a folder. The exit code is 1 when a check fails.

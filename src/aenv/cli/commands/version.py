@@ -7,11 +7,12 @@ import sys
 import click
 
 from .. import output
+from ..formats import formats
 
 
 @click.command("version")
 @click.option("-s", "--short", is_flag=True, help="Print the number alone.")
-@click.option("-j", "--json", "as_json", is_flag=True, help="Print JSON.")
+@formats(json_names=("-j", "--json"), plain="text")
 def command(short: bool, as_json: bool) -> None:
     """Print the version of aenv and where it was installed from, and the versions of Python and the platform."""
     from aenv import __version__

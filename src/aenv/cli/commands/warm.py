@@ -7,13 +7,14 @@ import click
 from ...base import refs
 from .. import connection, output, parameters
 from ..connection import Gateway
+from ..formats import formats
 
 
 @click.command("warm")
 @click.argument("ref", metavar="NAME[@VERSION]", callback=parameters.reference)
 @click.option("--count", type=click.IntRange(0, 10_000), required=True, help="How many; 0 lets them go.")
 @connection.options
-@connection.formats
+@formats()
 def command(gateway: Gateway, ref: refs.Ref, count: int, as_json: bool) -> None:
     """Keep blank instances of an environment ready, so that a create only has to fill one in.
 
