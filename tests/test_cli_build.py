@@ -16,7 +16,8 @@ import pytest
 
 import aenv as aenv_package
 from aenv import __version__
-from aenv.cli import image, wheel
+from aenv.cli import image_builder as image
+from aenv.cli import wheel
 from tests import docker
 from tests.command_line import aenv, environ
 
@@ -116,7 +117,7 @@ class TestBundle:
     def test_without_a_dockerfile_the_line_names_it(self, folder: Path, without_docker: dict[str, str]) -> None:
         done = aenv("build", "-w", folder, "-f", "deploy/Dockerfile", env=without_docker)
         assert done.returncode == 0
-        assert done.stderr.splitlines()[-1] == f"no image was built: there is no '{folder}/deploy/Dockerfile'"
+        assert done.stderr.splitlines()[-1] == f"no image was built: '{folder}/deploy/Dockerfile' does not exist"
 
     @pytest.mark.slow
     def test_requirements_become_a_layer(

@@ -159,6 +159,13 @@ class TestCommands:
         assert message in done.stderr
         assert json.loads(file.read_text()) == {"owner": "ada"}
 
+    def test_a_setting_that_is_not_an_object_has_no_keys_though_the_file_is_empty(
+        self, run: Run, home: Path
+    ) -> None:
+        done = run("config", "set", "owner.name", "x")
+        assert (done.returncode, done.stderr) == (2, "aenv: cannot set 'owner.name': 'owner' is not an object\n")
+        assert not home.exists()
+
     @pytest.mark.parametrize(
         "command", [["show"], ["show", "--json"], ["show", "--key", "hub_config"], ["export"]]
     )

@@ -37,7 +37,7 @@ DEFAULTS: dict[str, Any] = {
     "system_url": None,
     "owner": None,
 }
-_OPEN = {"build_config.build_args", "storage_config.custom"}  # whoever reads these knows what is in them
+_OPEN = {"build_config.build_args", "storage_config.custom"}  # their keys are up to their readers
 _SECRET = re.compile(r"password|api_key|token|secret", re.IGNORECASE)
 _HIDDEN = "****"
 
@@ -101,8 +101,8 @@ def assign(values: dict[str, Any], key: str, text: str) -> None:
     known: Any = DEFAULTS
     for parent in parents:
         values = values.setdefault(parent, {})
-        known = known.get(parent, {}) if isinstance(known, dict) else {}
-        if not isinstance(values, dict):
+        known = known.get(parent, {})
+        if not isinstance(values, dict) or not isinstance(known, dict):
             raise output.Failure(f"cannot set {key!r}: {parent!r} is not an object", exit_code=2)
     takes_text = last in known and isinstance(known[last], str | None)
     values[last] = text if takes_text and not isinstance(value, str | None) else value

@@ -91,7 +91,7 @@ def _widest_id(header: str, cells: Sequence[str]) -> int:
 
 
 def width() -> int | None:
-    """Columns of the terminal that reads stdout; None where nobody's lines have to fit."""
+    """Columns of the terminal that reads stdout; None where stdout is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

@@ -83,7 +83,7 @@ class _Inotify:
         except TimeoutError:
             return
         except BaseException:
-            self._change.set()  # nobody was told of it
+            self._change.set()  # the caller was not told of it
             raise
 
     def _watch(self, folder: Path) -> None:

@@ -1,6 +1,6 @@
-"""`aenv data prepare`: what an environment needs before its verdicts are asked for, made ahead.
+"""`aenv data prepare`: what an environment needs before its tasks can be judged, made ahead.
 
-The same command for all environments, which makes the self-check of their tasks. An environment that needs more
+The same command for all environments, which runs the self-check of their tasks. An environment that needs more
 has a command of its own name in `OWN`, which may call `self_check` at its end.
 """
 
@@ -12,15 +12,15 @@ from typing import Any
 
 import click
 
-from .. import connection, output
+from .. import connection, output, task_selection
 from ..formats import formats
-from . import eval
+from ..help_pages import CommandGroup, DocumentedCommand
 
-OWN: Mapping[str, str] = {"swebench": "aenv.cli.commands.prepare_swebench:command"}
+OWN: Mapping[str, str] = {"swebench": "aenv.cli.commands.data_prepare_swebench:command"}
 """Environments that need more than the self-check, each with the "module:attribute" of its command."""
 
 
-class _ByEnvironment(click.Group):
+class _ByEnvironment(CommandGroup):
     """Takes the name of any environment as a command."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -35,36 +35,45 @@ class _ByEnvironment(click.Group):
         return sorted(OWN)
 
 
-@click.command("prepare", cls=_ByEnvironment, subcommand_metavar="ENV [OPTIONS]")
+@click.command(
+    "prepare",
+    cls=_ByEnvironment,
+    subcommand_metavar="ENV [OPTIONS]",
+    examples=("aenv data prepare tau2 --concurrency 8", "aenv data prepare swebench --help"),
+)
 def command() -> None:
-    """Make the self-check of an environment's tasks ahead, so that no verdict has to wait for it.
+    """Run the self-check of an environment's tasks ahead of time.
 
-    May be repeated: what has been checked is known. 'aenv data prepare ENV --help' shows the options.
+    Later rewards then do not have to wait for it. Tasks that have been checked are skipped, so the command can be
+    repeated. 'aenv data prepare ENV --help' lists the options.
     """
 
 
 def _of_any(env: str) -> click.Command:
-    @click.command(env)
-    @eval.selection
+    @click.command(env, cls=DocumentedCommand, examples=(f"aenv data prepare {env} --limit 10",))
+    @task_selection.options
     @formats(plain="text", json_help="Print each task as a line of JSON.")
     @connection.options
     def prepare(as_json: bool, **given: Any) -> int:
-        """Make the self-check of each task. The exit code is 1 when the verdicts of one cannot be trusted."""
+        """Run the self-check of each task.
+
+        The exit code is 1 when the rewards of a task cannot be trusted.
+        """
         return self_check(env, as_json=as_json, **given)
 
     return prepare
 
 
 def self_check(env: str, *, as_json: bool, **given: Any) -> int:
-    """The self-check of the chosen tasks; `given` has the options of `eval.selection` and `connection.options`."""
+    """The self-check of the chosen tasks; `given` has the options of task selection and of the connection."""
     from ...rollouts import preparation
 
     if "/" in env or env in (".", ".."):
         raise click.UsageError(
-            f"{env!r} is a folder, whose gateway would forget the checks; push it, and use its name"
+            f"{env!r} is a folder, and checks are kept for pushed environments only; push it, and use its name"
         )
-    where = eval.asked(env, **given)
+    selection = task_selection.selected(env, **given)
     tell = output.line if as_json else lambda row: None
-    found = preparation.prepared(where.opened, where.wanted, where.concurrency, tell)
+    found = preparation.prepared(selection.opened, selection.wanted, selection.concurrency, tell)
     (output.talk if as_json else output.data)(preparation.told(found))
     return int(any(preparation.is_unready(row) for row in found))
