@@ -73,8 +73,8 @@ class TestBundle:
             "no image was built: neither Docker nor podman answers",
         ]
         layer, bundle = done.stdout.splitlines()
-        assert layer == "layer   none is needed"
-        assert bundle.startswith("bundle  my-env@1.2.0 (sha256:")
+        assert layer == "requirements  none"
+        assert bundle.startswith("bundle        my-env@1.2.0 (sha256:")
 
     def test_config_json_says_the_same_as_before_and_what_was_built(
         self, folder: Path, without_docker: dict[str, str]
@@ -133,7 +133,7 @@ class TestBundle:
         (folder / "requirements.txt").write_text(f"aenvironment\ntiny @ file://{package}\n")
         done = aenv("build", "-w", folder, "--no-image", env=without_docker)
         assert done.returncode == 0, done.stderr
-        layer = Path(done.stdout.splitlines()[0].removeprefix("layer   "))
+        layer = Path(done.stdout.splitlines()[0].removeprefix("requirements  "))
         assert layer.is_relative_to(tmp_path / "home" / "layers")
         assert (layer / "tiny.py").read_text() == "here = True\n"
 
@@ -245,7 +245,7 @@ class TestImage:
     ) -> None:
         done = aenv("build", "-w", folder, env=variables)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[0] == "image   docker.io/aenv/my-env:1.2.0"
+        assert done.stdout.splitlines()[0] == "image         docker.io/aenv/my-env:1.2.0"
         assert ask("image", "inspect", "--format", "{{.Architecture}}", "aenv/my-env:1.2.0").strip()
         bundle, first, _ = config(folder)["artifacts"]  # type: ignore[misc]
         assert first == {"id": "", "type": "image", "content": "docker.io/aenv/my-env:1.2.0"}
@@ -273,7 +273,7 @@ class TestImage:
         done = aenv("build", "-w", folder, *options, "-p", "linux/amd64", env=variables)
         assert done.returncode == 0, done.stderr
         names = ["reg.example.com/team/renamed:a", "reg.example.com/team/renamed:b"]
-        assert done.stdout.splitlines()[:2] == [f"image   {name}" for name in names]
+        assert done.stdout.splitlines()[:2] == [f"image         {name}" for name in names]
         assert len(set(ask("image", "inspect", "--format", "{{.Id}}", *names).split())) == 1
         assert [each["content"] for each in config(folder)["artifacts"]][1:3] == names  # type: ignore[union-attr]
 
@@ -326,7 +326,7 @@ class TestImage:
             aenv("config", "set", "build_config.registry.password", docker.PASSWORD, env=variables)
             done = aenv("build", "-w", folder, "--push", env=variables)
             assert done.returncode == 0, done.stderr
-            assert done.stdout.splitlines()[0] == f"image   {address}/aenv/my-env:1.2.0 (pushed)"
+            assert done.stdout.splitlines()[0] == f"image         {address}/aenv/my-env:1.2.0 (pushed)"
         assert (tmp_path / "images/docker/registry/v2/repositories/aenv/my-env/_manifests/tags/1.2.0").is_dir()
         kept = [path for path in (docker_config, tmp_path / "user") for path in path.rglob("*") if path.is_file()]
         assert [path for path in kept if b"auth" in path.read_bytes()] == []

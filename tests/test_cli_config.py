@@ -73,6 +73,11 @@ class TestFile:
         assert done.stderr == f"aenv: '{file}' line 4: unknown key 'hub_config.tiemout' is kept\n"
         assert json.loads(file.read_text())["hub_config"] == {"tiemout": 3}
 
+    @pytest.mark.parametrize("command", ["ps", "list"])
+    def test_a_command_warns_of_an_unknown_key_once(self, run: Run, home: Path, command: str) -> None:
+        written(home, {"mine": 1, "system_url": "http://127.0.0.1:1"})
+        assert run(command).stderr.count("unknown key 'mine' is kept") == 1
+
     @pytest.mark.parametrize(
         ("text", "message"),
         [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
 import re
 import shlex
@@ -13,6 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+import aenv
 from aenv.cli import commands
 from aenv.cli.main import COMMANDS, GROUPS, cli
 
@@ -102,6 +104,46 @@ class TestExamples:
             if place.split()[1:2] == [path]:
                 for words in command_lines(example):
                     parse(words[1:])
+
+
+def option(path: str, flag: str) -> str:
+    """The parameter that `flag` of a command sets."""
+    found = [each.name for each in EVERY[path].params if isinstance(each, click.Option) and flag in each.opts]
+    assert len(found) == 1, f"{path} {flag}: {found}"
+    return str(found[0])
+
+
+class TestFormats:
+    def test_a_command_that_prints_json_offers_it_like_all_others(self) -> None:
+        flags = {
+            path: {flag for each in command.params if isinstance(each, click.Option) for flag in each.opts}
+            for path, command in EVERY.items()
+        }
+        with_json = [path for path, known in flags.items() if "--json" in known]
+        assert {"aenv call", "aenv eval", "aenv instance list", "aenv list", "aenv version"} <= {*with_json}
+        assert {option(path, "--output") for path in with_json} == {"output_format"}
+        assert {option(path, "--json") for path in with_json} == {"json_flag"}
+
+    @pytest.mark.parametrize(
+        ("path", "flags", "name"),
+        [
+            ("aenv list", ("-f", "--format"), "output_format"),
+            ("aenv list", ("-o", "--offset"), "offset"),
+            ("aenv get", ("-f", "--format"), "output_format"),
+            ("aenv config show", ("--format",), "output_format"),
+            ("aenv config export", ("--output",), "file"),
+            ("aenv version", ("-j",), "json_flag"),
+            *(("aenv instance " + each, ("-o",), "output_format") for each in ("create", "list", "get", "info")),
+            *(("aenv service " + each, ("-o",), "output_format") for each in ("create", "list", "get", "update")),
+        ],
+    )
+    def test_published_options_mean_what_they_meant(self, path: str, flags: tuple[str, ...], name: str) -> None:
+        assert [option(path, flag) for flag in flags] == [name] * len(flags)
+
+    @pytest.mark.parametrize("words", [["--json"], ["-j"], ["-o", "json"], ["--output", "json"]])
+    def test_all_names_of_a_format_print_the_same(self, words: list[str]) -> None:
+        said = CliRunner().invoke(cli, ["version", *words]).output
+        assert json.loads(said)["version"] == aenv.__version__
 
 
 def command_lines(example: str) -> Iterator[list[str]]:

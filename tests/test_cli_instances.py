@@ -219,7 +219,7 @@ class TestEnding:
     async def test_all_with_a_label_are_ended(self, shell: Shell) -> None:
         await shell.created("--label", "team=a")
         other = await shell.created("--label", "team=b")
-        assert (await shell.run("instance", "delete", "--label", "team=a", "--yes")).stderr == "ended 1\n"
+        assert (await shell.run("instance", "delete", "--label", "team=a", "--yes")).stderr == "ended 1 instance\n"
         assert [one["id"] for one in json.loads(await shell("instances", "--json"))] == [other["id"]]
 
     async def test_renewing_says_until_when(self, shell: Shell) -> None:

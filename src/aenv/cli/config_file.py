@@ -58,18 +58,18 @@ def folder_path() -> Path:
     return Path(".aenv") / NAME
 
 
-def load() -> dict[str, Any]:
+def load(*, warn: bool = True) -> dict[str, Any]:
     """Every setting, with the default where the file says nothing. Makes no file."""
-    return _merged(DEFAULTS, read(path()))
+    return _merged(DEFAULTS, read(path(), warn=warn))
 
 
 def login() -> Login:
-    """The login in the file in use."""
+    """The login in the file in use. What loads the other settings warns of unknown keys."""
     from ..client.where import login_of
 
     file = path()
     source = f"{str(file)!r}{', which aenv login writes' if file == own_path() else ''}"
-    return login_of(load(), source, is_foreign=file == folder_path())
+    return login_of(load(warn=False), source, is_foreign=file == folder_path())
 
 
 def read(file: Path, *, warn: bool = True) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def _image(
     if push:
         program.push(names, settings["registry"])
     for name in names:
-        output.data(f"image   {name}{' (pushed)' if push else ''}")
+        output.data(f"image         {name}{' (pushed)' if push else ''}")
     return names
 
 
@@ -125,7 +125,7 @@ def _layer(found: Project) -> None:
 
     with lines("installing requirements") as show:
         _, layer = asyncio.run(layer_of_project(found, settings.home(), settings.variables(), show))
-    output.data(f"layer   {layer}" if layer else "layer   none is needed")
+    output.data(f"requirements  {layer or 'none'}")
 
 
 def _bundle(found: Project) -> None:
@@ -135,4 +135,4 @@ def _bundle(found: Project) -> None:
         packed = pack(found, Path(work))
     bundle = {"id": str(found.ref), "type": "bundle", "content": f"sha256:{packed.bundle.digest}"}
     project.with_artifacts(found, "bundle", [bundle])
-    output.data(f"bundle  {found.ref} ({packed})")
+    output.data(f"bundle        {found.ref} ({packed})")

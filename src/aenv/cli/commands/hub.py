@@ -138,7 +138,7 @@ def access(
 def _with(users: Sequence[str], added: Sequence[str], removed: Sequence[str]) -> list[str]:
     """The users in their order, without those that are removed; one that is not there cannot be."""
     if missing := [user for user in removed if user not in users]:
-        raise output.Failure(f"user {missing[0]!r} is not in the list: {', '.join(users) or 'it is empty'}")
+        raise output.Failure(f"user {missing[0]!r} is not in the list; it has {', '.join(users) or 'no users'}")
     return [user for user in dict.fromkeys((*users, *added)) if user not in removed]
 
 

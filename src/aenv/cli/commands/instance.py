@@ -254,7 +254,8 @@ def delete(gateway: Gateway, ids: tuple[str, ...], label: str | None, yes: bool)
 
     async def end(api: Api) -> None:
         if label:
-            output.talk(f"ended {await api.delete_instances(label)}")
+            count = await api.delete_instances(label)
+            output.talk(f"ended {count} instance{'' if count == 1 else 's'}")
         for id in found:
             await api.delete_instance(id, missing_ok=False)
             output.talk(f"ended {id}")

@@ -34,7 +34,7 @@ def command(url: str | None, api_key: str | None) -> None:
         api_key = _ask()
     who = connection.ask_hub(Hub.whoami, Where(Located(url, "the command line"), api_key or None))
     file = config_file.own_path()
-    values = config_file.read(file)
+    values = config_file.read(file, warn=False)  # the hub's settings have been read with warnings
     values["system_url"] = url
     # Both addresses: one key goes to them, and must not go to what was there before.
     values["hub_config"] = {**values.get("hub_config", {}), "hub_backend": url, "api_key": api_key}
