@@ -62,7 +62,7 @@ class TestCreate:
         header, row = done.stdout.splitlines()
         assert header.split() == TABLE
         assert row.split()[1:6] == ["echo", "1.0.0", "ada", "Running", "127.0.0.1"]
-        assert done.stderr == "ending the instance; use --keep-alive to leave it running\n"
+        assert done.stderr == "ending the instance; use --keep-alive to avoid that\n"
         assert gateway.leftovers() == []
 
     async def test_every_option_reaches_the_instance(self, gateway: Gateway, shell: Shell) -> None:

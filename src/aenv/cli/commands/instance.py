@@ -143,7 +143,7 @@ def create(
             shown = [dict(one.instance.data) for one in instances]
             output.json(shown if count else shown[0]) if as_json else _table(shown)
             if not keep_alive:
-                output.talk("ending the instance; use --keep-alive to leave it running")
+                output.talk(f"ending the instance{'s' if count else ''}; use --keep-alive to avoid that")
         finally:
             await asyncio.gather(*(one.api.close() if keep_alive else one.release() for one in instances))
 
