@@ -48,6 +48,8 @@ class TestFailures:
         ("command", "code", "message"),
         [
             (["ini"], 2, "aenv: no command 'ini'; did you mean 'init'?"),
+            (["instance", "lst"], 2, "aenv: no command 'lst'; did you mean 'list'?"),
+            (["config", "frobnicate"], 2, "aenv: no command 'frobnicate'"),
             (["init"], 2, "aenv: missing argument 'NAME'"),
             (["init", "Bad_Name"], 2, "aenv: bad environment name 'Bad_Name'"),
             (["init", "x", "-v", "a b"], 2, "aenv: bad version 'a b'"),

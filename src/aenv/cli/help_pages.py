@@ -1,6 +1,7 @@
-"""Commands and groups of commands as click has them, with better help pages.
+"""Commands and groups of commands as click has them, with better help.
 
-A page ends with examples, and a group shows the whole first sentence of each command: click would cut it.
+A page ends with examples, a group shows the whole first sentence of each command, which click would cut, and a
+command that does not exist is an error with the name that was perhaps meant.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
+
+from .output import Failure
 
 
 class DocumentedCommand(click.Command):
@@ -32,6 +35,21 @@ class CommandGroup(DocumentedCommand, click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.write_section(ctx, formatter, "Commands", self.list_commands(ctx))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None and not ctx.resilient_parsing:
+            import difflib  # only for this message
+
+            near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
+            raise Failure(
+                f"no command {name!r}{f'; did you mean {near[0]!r}?' if near else ''}",
+                hint=f"{ctx.command_path} --help",
+                exit_code=2,
+            )
+        return super().resolve_command(ctx, args)
 
     def write_section(
         self, ctx: click.Context, formatter: click.HelpFormatter, title: str, names: Iterable[str], width: int = 0

@@ -53,20 +53,10 @@ class LazyGroup(CommandGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
         if args[:2] == ["eval", "show"]:  # `eval` takes an environment, so it cannot be a group
             from .commands.eval_show import command
 
             return "eval show", command, args[2:]
-        if not name.startswith("-") and name not in COMMANDS:
-            import difflib
-
-            near = difflib.get_close_matches(name, COMMANDS, n=1)
-            raise output.Failure(
-                f"no command {name!r}{f'; did you mean {near[0]!r}?' if near else ''}",
-                hint="aenv --help",
-                exit_code=2,
-            )
         return super().resolve_command(ctx, args)
 
 
