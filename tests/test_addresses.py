@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from aenv import Environment
 from aenv.base import errors
+from aenv.cli import connection
 from tests.command_line import aenv, environ, serving
 
 NOBODY = "http://127.0.0.1:1"  # where nothing listens
@@ -21,6 +23,71 @@ def login(tmp_path: Path) -> Path:
     file.parent.mkdir()
     file.write_text(json.dumps({"system_url": NOBODY, "hub_config": {"hub_backend": NOBODY, "api_key": "secret"}}))
     return file
+
+
+Found = tuple[str | None, str | None]
+
+
+def by_sdk(url: str | None = None, key: str | None = None) -> Found:
+    env = Environment("e@1", aenv_url=url, api_key=key)
+    return env.dummy_instance_ip or env._url, env.api_key
+
+
+def by_command_for_gateway(url: str | None = None, key: str | None = None) -> Found:
+    found = connection.gateway(url, key)
+    return found.url, found.api_key
+
+
+def by_command_for_hub(url: str | None = None, key: str | None = None) -> Found:
+    found = connection.hub_address(url, key)
+    return found.url, found.api_key
+
+
+@pytest.mark.parametrize("find", [by_sdk, by_command_for_gateway, by_command_for_hub])
+class TestOrder:
+    """Argument or option, variable, login, own platform: the same for the SDK and the command line."""
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+
+    def test_an_argument_wins_over_a_variable_that_wins_over_the_login(
+        self, find: Callable[..., Found], login: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AENV_SYSTEM_URL", "http://variable")
+        monkeypatch.setenv("AENV_API_KEY", "variable")
+        assert find("http://given", "given") == ("http://given", "given")
+        assert find("http://given") == ("http://given", "variable")
+        assert find(None, "given") == ("http://variable", "given")
+        assert find() == ("http://variable", "variable")
+        monkeypatch.delenv("AENV_SYSTEM_URL")
+        assert find() == (NOBODY, "variable")
+        monkeypatch.delenv("AENV_API_KEY")
+        assert find() == (NOBODY, "secret")
+        login.unlink()
+        assert find() == (None, None)
+
+    def test_the_key_of_the_login_goes_to_its_own_address_alone(
+        self, find: Callable[..., Found], login: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert find(NOBODY) == (NOBODY, "secret")
+        assert find("http://given") == ("http://given", None)
+        monkeypatch.setenv("AENV_SYSTEM_URL", "http://variable")
+        assert find() == ("http://variable", None)
+
+    def test_an_argument_wins_over_the_variable_of_a_runtime(
+        self, find: Callable[..., Found], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("DUMMY_INSTANCE_IP", "http://runtime")
+        assert find("http://given") == ("http://given", None)
+
+
+def test_a_runtime_wins_over_a_gateway_where_variables_name_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AENV_SYSTEM_URL", "http://gateway")
+    monkeypatch.setenv("DUMMY_INSTANCE_IP", "http://runtime")
+    assert by_sdk() == ("http://runtime", None)
+    assert Environment("e@1", runtime_url="").dummy_instance_ip is None
+    assert Environment("e@1", runtime_url="", aenv_url="http://given")._url == "http://given"
 
 
 async def failure(**arguments: object) -> str:

@@ -135,5 +135,5 @@ def test_a_bundle_that_is_missing_is_told_and_the_rest_is_saved(home: Path, tmp_
     (home / "blobs" / DIGEST[:2] / DIGEST).unlink()
     done = aenv("backup", tmp_path / "aenv.backup", "--home", home)
     assert done.returncode == 0
-    assert f"bundle {DIGEST} is in the records, and not on the disk" in done.stderr
+    assert f"bundle {DIGEST} has a record, but no file" in done.stderr
     assert ALICE not in (tmp_path / "aenv.backup").read_bytes().decode("latin-1")

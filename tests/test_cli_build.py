@@ -16,7 +16,8 @@ import pytest
 
 import aenv as aenv_package
 from aenv import __version__
-from aenv.cli import image, wheel
+from aenv.cli import image_builder as image
+from aenv.cli import wheel
 from tests import docker
 from tests.command_line import aenv, environ
 
@@ -71,9 +72,9 @@ class TestBundle:
             "config.json:3: unknown: unknown field is kept",
             "no image was built: neither Docker nor podman answers",
         ]
-        requirements, bundle = done.stdout.splitlines()
-        assert requirements == "requirements  none"
-        assert bundle.startswith("bundle  my-env@1.2.0 (sha256:")
+        folder, bundle = done.stdout.splitlines()
+        assert folder == "requirements  none"
+        assert bundle.startswith("bundle        my-env@1.2.0 (sha256:")
 
     def test_config_json_says_the_same_as_before_and_what_was_built(
         self, folder: Path, without_docker: dict[str, str]
@@ -116,7 +117,7 @@ class TestBundle:
     def test_without_a_dockerfile_the_line_names_it(self, folder: Path, without_docker: dict[str, str]) -> None:
         done = aenv("build", "-w", folder, "-f", "deploy/Dockerfile", env=without_docker)
         assert done.returncode == 0
-        assert done.stderr.splitlines()[-1] == f"no image was built: there is no '{folder}/deploy/Dockerfile'"
+        assert done.stderr.splitlines()[-1] == f"no image was built: '{folder}/deploy/Dockerfile' does not exist"
 
     @pytest.mark.slow
     def test_requirements_become_a_folder(
@@ -132,9 +133,9 @@ class TestBundle:
         (folder / "requirements.txt").write_text(f"aenvironment\ntiny @ file://{package}\n")
         done = aenv("build", "-w", folder, "--no-image", env=without_docker)
         assert done.returncode == 0, done.stderr
-        requirements = Path(done.stdout.splitlines()[0].removeprefix("requirements  "))
-        assert requirements.is_relative_to(tmp_path / "home" / "requirements")
-        assert (requirements / "tiny.py").read_text() == "here = True\n"
+        folder = Path(done.stdout.splitlines()[0].removeprefix("requirements  "))
+        assert folder.is_relative_to(tmp_path / "home" / "requirements")
+        assert (folder / "tiny.py").read_text() == "here = True\n"
 
 
 # A build backend of a dozen lines, so that installing needs no package index.
@@ -244,7 +245,7 @@ class TestImage:
     ) -> None:
         done = aenv("build", "-w", folder, env=variables)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[0] == "image   docker.io/aenv/my-env:1.2.0"
+        assert done.stdout.splitlines()[0] == "image         docker.io/aenv/my-env:1.2.0"
         assert ask("image", "inspect", "--format", "{{.Architecture}}", "aenv/my-env:1.2.0").strip()
         bundle, first, _ = config(folder)["artifacts"]  # type: ignore[misc]
         assert first == {"id": "", "type": "image", "content": "docker.io/aenv/my-env:1.2.0"}
@@ -272,7 +273,7 @@ class TestImage:
         done = aenv("build", "-w", folder, *options, "-p", "linux/amd64", env=variables)
         assert done.returncode == 0, done.stderr
         names = ["reg.example.com/team/renamed:a", "reg.example.com/team/renamed:b"]
-        assert done.stdout.splitlines()[:2] == [f"image   {name}" for name in names]
+        assert done.stdout.splitlines()[:2] == [f"image         {name}" for name in names]
         assert len(set(ask("image", "inspect", "--format", "{{.Id}}", *names).split())) == 1
         assert [each["content"] for each in config(folder)["artifacts"]][1:3] == names  # type: ignore[union-attr]
 
@@ -325,7 +326,7 @@ class TestImage:
             aenv("config", "set", "build_config.registry.password", docker.PASSWORD, env=variables)
             done = aenv("build", "-w", folder, "--push", env=variables)
             assert done.returncode == 0, done.stderr
-            assert done.stdout.splitlines()[0] == f"image   {address}/aenv/my-env:1.2.0 (pushed)"
+            assert done.stdout.splitlines()[0] == f"image         {address}/aenv/my-env:1.2.0 (pushed)"
         assert (tmp_path / "images/docker/registry/v2/repositories/aenv/my-env/_manifests/tags/1.2.0").is_dir()
         kept = [path for path in (docker_config, tmp_path / "user") for path in path.rglob("*") if path.is_file()]
         assert [path for path in kept if b"auth" in path.read_bytes()] == []

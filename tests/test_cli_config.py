@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aenv.cli import config_file, connection, platform
+from aenv.cli import config_file, connection
 from tests.command_line import aenv, environ
 
 pytestmark = pytest.mark.slow  # each test runs several commands
@@ -73,12 +73,17 @@ class TestFile:
         assert done.stderr == f"aenv: '{file}' line 4: unknown key 'hub_config.tiemout' is kept\n"
         assert json.loads(file.read_text())["hub_config"] == {"tiemout": 3}
 
+    @pytest.mark.parametrize("command", ["ps", "list"])
+    def test_a_command_warns_of_an_unknown_key_once(self, run: Run, home: Path, command: str) -> None:
+        written(home, {"mine": 1, "system_url": "http://127.0.0.1:1"})
+        assert run(command).stderr.count("unknown key 'mine' is kept") == 1
+
     @pytest.mark.parametrize(
         ("text", "message"),
         [
             ("{", "is not JSON: Expecting property name"),
             ("[]", "must hold a JSON object"),
-            ('{\n  "owner": 3\n}', "line 2: owner must be a text"),
+            ('{\n  "owner": 3\n}', "line 2: owner must be a string"),
             ('{\n  "hub_config": {\n    "timeout": "soon"}}', "line 3: hub_config.timeout must be a number"),
             ('{"hub_config": {"timeout": true}}', "line 1: hub_config.timeout must be a number"),
             ('{"logging_config": {"console": 1}}', "line 1: logging_config.console must be true or false"),
@@ -147,7 +152,7 @@ class TestCommands:
         [
             ("hub_config.timeout", "soon", "hub_config.timeout must be a number"),
             ("hub_config", "3", "hub_config must be an object"),
-            ("owner.name", "x", "cannot set 'owner.name': 'owner' holds no further keys"),
+            ("owner.name", "x", "cannot set 'owner.name': 'owner' is not an object"),
         ],
     )
     def test_a_value_that_does_not_fit_changes_nothing(
@@ -158,6 +163,13 @@ class TestCommands:
         assert done.returncode in (2, 3)
         assert message in done.stderr
         assert json.loads(file.read_text()) == {"owner": "ada"}
+
+    def test_a_setting_that_is_not_an_object_has_no_keys_though_the_file_is_empty(
+        self, run: Run, home: Path
+    ) -> None:
+        done = run("config", "set", "owner.name", "x")
+        assert (done.returncode, done.stderr) == (2, "aenv: cannot set 'owner.name': 'owner' is not an object\n")
+        assert not home.exists()
 
     @pytest.mark.parametrize(
         "command", [["show"], ["show", "--json"], ["show", "--key", "hub_config"], ["export"]]
@@ -225,44 +237,48 @@ class TestAddresses:
     def file(self, tmp_path: Path) -> Callable[..., None]:
         return lambda **values: written(tmp_path / "aenv-home", values) and None
 
+    def found(self) -> tuple[str | None, str | None]:
+        where = connection.hub_address()
+        return where.url, where.api_key
+
     def test_variables_come_before_the_file_and_the_hub_before_the_gateway(
         self, monkeypatch: pytest.MonkeyPatch, file: Callable[..., None]
     ) -> None:
-        assert platform.hub_address()[0] is None
+        assert connection.hub_address().url is None
         file(system_url="http://file-gateway")
-        assert platform.hub_address()[0] == "http://file-gateway"
+        assert connection.hub_address().url == "http://file-gateway"
         file(system_url="http://file-gateway", hub_config={"hub_backend": "http://file-hub"})
-        assert platform.hub_address()[0] == "http://file-hub"
+        assert connection.hub_address().url == "http://file-hub"
         monkeypatch.setenv("AENV_SYSTEM_URL", "http://gateway")
-        assert platform.hub_address()[0] == "http://gateway"
+        assert connection.hub_address().url == "http://gateway"
         monkeypatch.setenv("HUB_BACKEND", "http://hub")
-        assert platform.hub_address()[0] == "http://hub"
+        assert connection.hub_address().url == "http://hub"
 
     def test_the_key_of_the_variable_wins_over_the_file(
         self, monkeypatch: pytest.MonkeyPatch, file: Callable[..., None]
     ) -> None:
         file(hub_config={"api_key": "file", "timeout": 7})
-        assert platform.hub_address()[1:] == ("file", 7)
+        assert (connection.hub_address().api_key, connection.hub_timeout()) == ("file", 7)
         monkeypatch.setenv("AENV_API_KEY", "variable")
-        assert platform.hub_address()[1] == "variable"
+        assert connection.hub_address().api_key == "variable"
 
     def test_a_key_that_is_kept_goes_only_where_it_is_kept_for(
         self, monkeypatch: pytest.MonkeyPatch, file: Callable[..., None]
     ) -> None:
         file(system_url="http://ours:8080", hub_config={"api_key": "secret"})
-        assert connection.known().api_key == "secret"
-        assert connection.known("http://ours").api_key == "secret"  # the same: 8080 is the port that is left out
-        assert connection.known("http://other").api_key is None
+        assert connection.gateway().api_key == "secret"
+        assert connection.gateway("http://ours").api_key == "secret"  # the same: 8080 is the port that is left out
+        assert connection.gateway("http://other").api_key is None
         monkeypatch.setenv("AENV_SYSTEM_URL", "http://other")
-        assert (connection.known().url, connection.known().api_key) == ("http://other", None)
-        assert platform.hub_address()[:2] == ("http://other", None)
+        assert (connection.gateway().url, connection.gateway().api_key) == ("http://other", None)
+        assert self.found() == ("http://other", None)
 
     def test_what_the_published_command_line_wrote_by_itself_is_no_choice(
         self, monkeypatch: pytest.MonkeyPatch, file: Callable[..., None]
     ) -> None:
         file(hub_config={"hub_backend": "https://localhost:8080"})
         monkeypatch.setenv("AENV_SYSTEM_URL", "http://gateway")
-        assert platform.hub_address()[0] == "http://gateway"
+        assert connection.hub_address().url == "http://gateway"
 
     def test_a_file_that_came_with_a_folder_does_not_get_the_users_key(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -270,6 +286,6 @@ class TestAddresses:
         monkeypatch.setenv("AENV_API_KEY", "secret")
         (tmp_path / ".aenv").mkdir()
         (tmp_path / ".aenv" / "cli_config.json").write_text('{"hub_config": {"hub_backend": "http://evil"}}')
-        assert platform.hub_address()[:2] == ("http://evil", None)
+        assert self.found() == ("http://evil", None)
         monkeypatch.setenv("HUB_BACKEND", "http://ours")
-        assert platform.hub_address()[:2] == ("http://ours", "secret")
+        assert self.found() == ("http://ours", "secret")

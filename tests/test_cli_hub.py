@@ -362,7 +362,7 @@ class TestFind:
 
     def test_a_page_says_how_much_there_is_and_how_to_go_on(self, run: Run, several: None) -> None:
         done = run("list", "found-", "-l", "2")
-        assert done.stderr == "2 of 3; --offset 2 prints the next\n"
+        assert done.stderr == "2 of 3; use --offset 2 for the next ones\n"
         assert run("list", "found-", "-l", "2", "-o", "2").stderr == ""
         assert run("list", "nothing has this in it").stderr == "no environments\n"
 
@@ -400,7 +400,7 @@ class TestFind:
         done = run("list", HUB_BACKEND="http://127.0.0.1:1")
         assert done.returncode == 1
         assert done.stderr.startswith("aenv: cannot connect to http://127.0.0.1:1: ")
-        assert done.stderr.splitlines()[1].startswith("try: aenv serve")
+        assert done.stderr.splitlines()[1].startswith("try: start a gateway with 'aenv serve'")
 
 
 class TestDelete:
@@ -408,7 +408,7 @@ class TestDelete:
         run("push", make(work, "doomed"), "--no-verify")
         done = run("delete", "doomed@1.0.0")
         assert done.returncode == 1
-        assert "nobody is there to ask whether to delete doomed@1.0.0" in done.stderr
+        assert "cannot ask for confirmation to delete doomed@1.0.0" in done.stderr
         assert run("delete", "doomed@1.0.0", "-y").stdout == "deleted doomed@1.0.0\n"
         assert run("get", "doomed@1.0.0").returncode == 1
 
@@ -423,7 +423,7 @@ class TestDelete:
     def test_one_version_must_be_named(self, run: Run, command: str, ref: str) -> None:
         done = run(command, ref)
         assert done.returncode == 2
-        assert "names no version" in done.stderr
+        assert "has no version" in done.stderr
 
 
 def _size(record: dict[str, object]) -> str:
@@ -486,7 +486,9 @@ class TestTest:
     def test_without_a_script_it_says_so(self, run: Run, work: Path) -> None:
         done = run("test", make(work, "tested", testConfig={"script": ""}))
         assert done.returncode == 1
-        assert done.stderr.startswith("aenv: config.json of tested@1.0.0 has no testConfig.script, and there")
+        assert done.stderr.startswith(
+            "aenv: config.json of tested@1.0.0 has no testConfig.script, and the project"
+        )
 
     def test_an_environment_that_does_not_start_is_a_failure(self, run: Run, work: Path) -> None:
         project = make(work, "tested", testConfig={"script": "true"})

@@ -62,7 +62,7 @@ class TestCreate:
         header, row = done.stdout.splitlines()
         assert header.split() == TABLE
         assert row.split()[1:6] == ["echo", "1.0.0", "ada", "Running", "127.0.0.1"]
-        assert done.stderr == "ending it again; --keep-alive leaves it running\n"
+        assert done.stderr == "ending the instance; use --keep-alive to avoid that\n"
         assert gateway.leftovers() == []
 
     async def test_every_option_reaches_the_instance(self, gateway: Gateway, shell: Shell) -> None:
@@ -103,8 +103,8 @@ class TestCreate:
             (["create"], 3, "aenv: no config.json in"),
             (["get", "no-such"], 1, "aenv: instance 'no-such' not found"),
             (["delete", "no-such", "-y"], 1, "aenv: instance 'no-such' not found"),
-            (["delete", "no-such"], 1, "aenv: nobody is there to ask"),
-            (["delete", "-y"], 2, "aenv: say which instances"),
+            (["delete", "no-such"], 1, "aenv: cannot ask for confirmation"),
+            (["delete", "-y"], 2, "aenv: name the instances"),
             (["list", "--version", "1.0.0"], 2, "aenv: --version needs --name"),
             (["list", "--status", "odd"], 1, "aenv: field 'status': 'odd' is none of"),
             (["exec", "no-such", "ls"], 1, "aenv: instance 'no-such' not found"),
@@ -128,7 +128,7 @@ class TestCreate:
         assert done.stderr == (
             "aenv: cannot connect to http://127.0.0.1:1: Connection refused; "
             "the address comes from the option --system-url\n"
-            "try: aenv serve, in another terminal; or --system-url\n"
+            "try: start a gateway with 'aenv serve', or name one with --system-url\n"
         )
 
 
@@ -152,7 +152,7 @@ class TestIds:
         assert await shell("call", "echo", "text=hi", "--instance", short)
         twice = await shell.run("instance", "get", "echo-")
         assert twice.returncode == 1
-        assert "'echo-' begins the ids of 2 instances" in twice.stderr and one in twice.stderr
+        assert "2 instances have ids that begin with 'echo-'" in twice.stderr and one in twice.stderr
         ended = await shell.run("instance", "delete", short, "--yes")
         assert ended.stderr == f"ended {one}\n"
 
@@ -181,7 +181,7 @@ class TestLooking:
         assert await ids("--name", "other") == []
         assert await ids("--limit", "1", "--cursor", first["id"]) == [second["id"]]
         page = await shell.run("instances", "--limit", "1")
-        assert page.stderr == f"there may be more: --cursor {first['id']}\n"
+        assert page.stderr == f"there may be more; use --cursor {first['id']}\n"
 
     async def test_an_empty_list_says_so_to_people_alone(self, shell: Shell) -> None:
         done = await shell.run("instances")
@@ -219,7 +219,7 @@ class TestEnding:
     async def test_all_with_a_label_are_ended(self, shell: Shell) -> None:
         await shell.created("--label", "team=a")
         other = await shell.created("--label", "team=b")
-        assert (await shell.run("instance", "delete", "--label", "team=a", "--yes")).stderr == "ended 1\n"
+        assert (await shell.run("instance", "delete", "--label", "team=a", "--yes")).stderr == "ended 1 instance\n"
         assert [one["id"] for one in json.loads(await shell("instances", "--json"))] == [other["id"]]
 
     async def test_renewing_says_until_when(self, shell: Shell) -> None:
@@ -270,7 +270,7 @@ class TestToken:
         done = aenv("token", "create", "--user", "ada", "--home", tmp_path)
         printed = done.stdout.strip()
         assert printed.startswith("aenv-")
-        assert "it is not shown again" in done.stderr
+        assert "it will not be shown again" in done.stderr
         assert printed not in aenv("token", "list", "--json", "--home", tmp_path).stdout
         kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
         assert printed.encode() not in kept
@@ -317,7 +317,7 @@ class TestToken:
             shell = Shell(running, tmp_path)
             first, hint = (await shell.run("instances")).stderr.splitlines()
             assert first.startswith("aenv: missing Authorization header")
-            assert hint == f"try: aenv login {running.address.url}; or --api-key"
+            assert hint == f"try: aenv login {running.address.url}, or pass --api-key"
             assert await shell("instances", "--json", "--api-key", made["token"]) == "[]\n"
             shell.env["AENV_API_KEY"] = made["token"]
             assert (await shell.created())["owner"] == "ada"
@@ -372,7 +372,7 @@ def test_every_option_of_every_subcommand_is_explained_and_documented(group: cli
 
 
 def test_ids_of_instances_are_remote_ends_of_a_copy() -> None:
-    from aenv.cli.commands.instance_inside import _REMOTE
+    from aenv.cli.commands.instance_cp import _REMOTE
 
     found = _REMOTE.match(f"{wire.new_instance_id('my-env')}:a:b")
     assert found

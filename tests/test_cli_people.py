@@ -82,7 +82,7 @@ class TestHub:
             removed = run("ada", "hub", "access", "shared-env", "--remove-writer", "grace", "--json")
             assert json.loads(removed.stdout)["writers"] == []
             unknown = run("ada", "hub", "access", "shared-env", "--remove-writer", "grace")
-            assert unknown.stderr.startswith("aenv: 'grace' is not in the list")
+            assert unknown.stderr.startswith("aenv: user 'grace' is not in the list")
 
             lines = json.loads(run("ada", "hub", "audit", "shared-env", "--json").stdout)
             assert [line["user"] for line in lines if line["environment"] == "shared-env@1.0.1"] == ["grace"]
@@ -104,6 +104,6 @@ def test_the_list_has_what_comes_with_aenv_after_what_was_pushed(
         rows = [line.split()[:3] for line in aenv("list", "mini", env=env).stdout.splitlines()[1:]]
         assert rows == [["mini-mine", "1.0.0", "Ready"], ["mini-terminal", "1.0.1", "Built-in"]]
         first, second = (aenv("list", "mini", "-l", "1", "-o", offset, "--json", env=env) for offset in ("0", "1"))
-        assert first.stderr == "1 of 2; --offset 1 prints the next\n"
+        assert first.stderr == "1 of 2; use --offset 1 for the next ones\n"
         (shipped,) = json.loads(second.stdout)
         assert (shipped["name"], shipped["builtin"], second.stderr) == ("mini-terminal", True, "")

@@ -53,13 +53,13 @@ class TestRun:
         url = lines[-1].partition("=")[2]
         assert lines == [
             "TOOL                DESCRIPTION",
-            "my_custom_echo_env  Give back what was said.",
+            "my_custom_echo_env  Return the content unchanged.",
             "",
             "FUNCTION    DESCRIPTION",
-            "word_count  Count words. Functions are for the program that drives an episode, not for agents.",
+            "word_count  Count words. Programs that drive an episode call functions; agents do not.",
             "",
             "REWARD            DESCRIPTION",
-            "my_custom_reward  Judge an episode: with a number, or with a dict that also explains it.",
+            "my_custom_reward  Judge an episode. Return a number, or a dict that explains it too.",
             "",
             f"mcp      {url}/mcp",
             f"health   {url}/health",
@@ -308,7 +308,7 @@ class TestInspector:
         with serving(*RUN, "--inspector-port", "6274", cwd=project, env=variables) as server:
             url = address(server)
             lines = server.until("npx ", on="stderr")
-            assert f"connect it to {url}/mcp" in lines[0]
+            assert f"connect to {url}/mcp" in lines[0]
             assert lines[-1] == "npx --yes @modelcontextprotocol/inspector on 6274"
             children = psutil.Process(server.process.pid).children(recursive=True)
             assert "tail" in [child.name() for child in children]
@@ -372,7 +372,7 @@ class TestServe:
         ports = ("--port", "0", "--data-port", "0")
         with serving("serve", project, *ports, "--home", tmp_path / "home") as server:
             talk = server.until("export", on="stderr")
-            assert "engine   process: does not isolate instances; serve code that you trust" in talk
+            assert "engine   process: does not isolate instances, so serve only code that you trust" in talk
             gateway = next(line for line in talk if line.startswith("export")).partition("=")[2]
             assert f"control  {gateway}" in talk
             async with Environment("my-env", aenv_url=gateway) as env:
@@ -392,7 +392,7 @@ class TestServe:
             talk = server.until("export", on="stderr")
         (line,) = (line for line in talk if line.startswith("engine"))
         missing = probe.missing_isolation()
-        assert (missing or "engine   native: every instance has namespaces") in line
+        assert (missing or "engine   native: every instance has its own namespaces") in line
 
     @pytest.mark.slow
     def test_the_address_printed_for_every_address_works(self, tmp_path: Path) -> None:
@@ -424,7 +424,7 @@ class TestDemo:
         shown += ["attacked", "ended"]
         if not probe.missing_isolation():
             shown += ["native engine", "No such file or directory: contained", "from the pool"]
-            assert any("isolated by: user namespace" in step for step in steps)
+            assert any("isolation: user namespace" in step for step in steps)
         for what in shown:
             line = next(step for step in steps if what in step)
             assert " ms  " in line

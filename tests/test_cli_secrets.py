@@ -33,14 +33,14 @@ def shell(gateway: Gateway, tmp_path: Path) -> Shell:
 async def test_a_secret_is_set_from_a_pipe_listed_and_removed(shell: Shell) -> None:
     done = await shell.run("secret", "set", "OPENAI", stdin="a secret value\n")
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "set the secret 'OPENAI'; instances that run keep the value that they have\n"
+    assert done.stderr == "set the secret 'OPENAI'; running instances keep the old value\n"
     [listed] = json.loads(await shell("secret", "list", "--json"))
     assert (listed["name"], "value" in listed) == ("OPENAI", False)
     header, row = (await shell("secret", "list")).splitlines()
     assert header.split() == ["Name", "Created", "Updated"]
     assert row.startswith("OPENAI ")
     await shell("secret", "rm", "OPENAI")
-    assert (await shell.run("secret", "list")).stderr == "no secrets; 'aenv secret set NAME' makes one\n"
+    assert (await shell.run("secret", "list")).stderr == "no secrets; create one with 'aenv secret set NAME'\n"
     done = await shell.run("secret", "rm", "OPENAI")
     assert (done.returncode, done.stderr.splitlines()[0][:37]) == (1, "aenv: secret 'OPENAI' not found; 'aen")
 

@@ -104,14 +104,14 @@ class TestWhatIsAsked:
 
         async with scripted(answer) as (url, _):
             done = await run(url, tmp_path, "delete", "s-1")
-        assert done.stderr.startswith("aenv: nobody is there to ask whether to end s-1")
+        assert done.stderr.startswith("aenv: cannot ask for confirmation to end s-1")
         assert (done.returncode, set(methods)) == (1, {"GET"})
 
     @pytest.mark.parametrize(
         ("words", "code", "message"),
         [
             (["create"], 3, "aenv: no config.json in"),
-            (["update", "s"], 2, "aenv: say what to change"),
+            (["update", "s"], 2, "aenv: no change is given"),
             (["update", "s", "-r", "0"], 2, "aenv: invalid value for '-r' / '--replicas'"),
         ],
         ids=lambda value: " ".join(value) if isinstance(value, list) else "",

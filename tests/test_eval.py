@@ -300,7 +300,7 @@ class TestCommand:
             assert command.process.stderr
             said = command.process.stderr.read()
         assert code == 130
-        assert said.strip() == f"interrupted; go on with --resume {out}"
+        assert said.strip() == f"interrupted; continue with --resume {out}"
         written = [json.loads(line) for line in out.read_text().splitlines()]
         assert outcomes(written) == {"two": "fail", "six": "cancelled"}
         assert written[1]["steps"] == 1

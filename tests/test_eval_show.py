@@ -95,14 +95,14 @@ class TestCommand:
     ) -> None:
         done = aenv("eval", "show", tmp_path / "none", "--out", name, cwd=tmp_path)
         assert done.returncode == 2
-        assert f"'{name}': pictures are SVG files; use a name that ends with .svg\ntry: --out " in done.stderr
+        assert f"'{name}': charts are SVG files; use a name that ends with .svg\ntry: --out " in done.stderr
         assert list(tmp_path.iterdir()) == []
 
     def test_the_picture_is_written_and_named(self, tmp_path: Path) -> None:
         out = tmp_path / "x.svg"
         done = aenv("eval", "show", written(tmp_path / "x.jsonl", FOUND), "--out", out)
         assert done.returncode == 0, done.stderr
-        assert f"picture: {out}" in done.stderr
+        assert f"chart: {out}" in done.stderr
         assert out.read_text() == pictures.svg("sums@1.0.0, llm, m: rewards by task", overview.rows(FOUND))
 
 

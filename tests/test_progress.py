@@ -67,9 +67,9 @@ async def test_a_terminal_shows_it_and_a_pipe_gets_nothing(full: tuple[Gateway, 
     end = (shown, lambda: aenv("instance", "delete", first, "--yes", env=env) and None)
     said = await asyncio.to_thread(on_terminal, *create, env=env, columns=120, when=end)
     assert shown in said
-    assert "ending it again" in said
+    assert "ending the instance;" in said
     piped = await asyncio.to_thread(aenv, "instance", "create", "echo@1.0.0", env=env)
-    assert piped.stderr == "ending it again; --keep-alive leaves it running\n"
+    assert piped.stderr == "ending the instance; use --keep-alive to avoid that\n"
 
 
 @pytest.mark.slow
@@ -90,9 +90,9 @@ async def test_a_batch_shows_how_many_are_ready_and_what_the_others_wait_for(
         end = (shown, lambda: aenv("instance", "delete", first, "--yes", env=env) and None)
         said = await asyncio.to_thread(on_terminal, *create, env=env, columns=columns, when=end)
         assert shown in said
-        assert "ending it again" in said
+        assert "ending the instances" in said
         piped = await asyncio.to_thread(aenv, *create, env=env)
-        assert piped.stderr == "ending it again; --keep-alive leaves it running\n"
+        assert piped.stderr == "ending the instances; use --keep-alive to avoid that\n"
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ def test_a_dry_run_shows_kinds_sizes_and_ages_and_removes_nothing(home: Path) ->
     kinds = ["code", "evals", "logs", "logs", "requirements", "rootfs", "rootfs", "rootfs"]
     assert sorted(row[0] for row in rows) == kinds
     assert {row[-1] for row in rows} == {"40d"}
-    assert "would remove 8 things" in talk
+    assert "would remove 8 items" in talk
     assert files(home) == before
     items = json.loads(prune(home, "--dry-run", "--json")[1])["items"]
     assert all(item["size_bytes"] >= 10_000 for item in items)
@@ -74,32 +74,32 @@ def test_a_dry_run_shows_kinds_sizes_and_ages_and_removes_nothing(home: Path) ->
 
 def test_what_is_old_goes_and_what_is_new_or_precious_stays(home: Path) -> None:
     code, _, talk = prune(home, "-y")
-    assert (code, "removed 8 things" in talk) == (0, True)
+    assert (code, "removed 8 items" in talk) == (0, True)
     left = files(home)
     assert not {file for file in left if "old" in file}
     assert {"data/tau2/file", "storage/alice/notes/file", "envs/mine/config.json"} <= left
     for file in ("roots/images/new/file", "requirements/new/file", "environments/new/file", "evals/new.jsonl"):
         assert file in left
-    assert "removed 0 things" in prune(home, "-y")[2]
+    assert "removed 0 items" in prune(home, "-y")[2]
 
 
 def test_a_kind_alone_can_be_pruned_and_an_age_be_given(home: Path) -> None:
     assert prune(home, "-y", "--only", "evals")[0] == 0
     assert not (home / "evals" / "old.jsonl").exists()
     assert (home / "requirements" / "old").exists()
-    assert "would remove 0 things" in prune(home, "--dry-run", "--older-than", "41d")[2]
+    assert "would remove 0 items" in prune(home, "--dry-run", "--older-than", "41d")[2]
     assert prune(home, "--older-than", "soon")[0] == 2
 
 
 def test_without_a_person_to_ask_nothing_is_removed(home: Path) -> None:
     before = files(home)
     code, _, talk = prune(home)
-    assert (code, "nobody is there to ask" in talk, files(home)) == (1, True, before)
+    assert (code, "cannot ask for confirmation" in talk, files(home)) == (1, True, before)
 
 
 def test_a_home_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     code, _, talk = prune(tmp_path / "none", "--dry-run")
-    assert (code, "there is no home folder" in talk, (tmp_path / "none").exists()) == (1, True, False)
+    assert (code, "does not exist" in talk, (tmp_path / "none").exists()) == (1, True, False)
 
 
 async def test_what_an_instance_runs_with_stays_however_old_it_is(home: Path, tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_the_table_has_a_line_for_each_and_one_for_all(capsys: pytest.CaptureFix
         "a   echo@1.0.0   -      Running  10.0 %  10.0 kB  1m40s  28m20s",
         "b   echo@1.0.0   -      Frozen   -       -        1m40s  28m20s",
     ]
-    assert err == "2 running, 1 of them frozen; 4 warm\n"
+    assert err == "2 running, 1 of them frozen; 4 spare\n"
 
 
 async def test_ps_lists_what_the_gateway_says(served: Served) -> None:

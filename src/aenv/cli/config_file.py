@@ -16,7 +16,7 @@ from ..base.errors import InvalidRequest
 from . import files, output
 
 if TYPE_CHECKING:
-    from ..client.where import Kept
+    from ..client.where import Login
 
 NAME = "cli_config.json"
 DEFAULTS: dict[str, Any] = {
@@ -37,10 +37,9 @@ DEFAULTS: dict[str, Any] = {
     "system_url": None,
     "owner": None,
 }
-_OPEN = {"build_config.build_args", "storage_config.custom"}  # whoever reads these knows what is in them
+_OPEN = {"build_config.build_args", "storage_config.custom"}  # their keys are up to their readers
 _SECRET = re.compile(r"password|api_key|token|secret", re.IGNORECASE)
 _HIDDEN = "****"
-_UNCHOSEN = "https://localhost:8080"  # what the published command line wrote into every file by itself
 
 
 def own_path() -> Path:
@@ -59,25 +58,18 @@ def folder_path() -> Path:
     return Path(".aenv") / NAME
 
 
-def load() -> dict[str, Any]:
+def load(*, warn: bool = True) -> dict[str, Any]:
     """Every setting, with the default where the file says nothing. Makes no file."""
-    return _merged(DEFAULTS, read(path()))
+    return _merged(DEFAULTS, read(path(), warn=warn))
 
 
-def kept(*, for_hub: bool = False) -> Kept:
-    """The addresses and the key of the file in use; first the one to use, for the gateway or for the hub."""
-    from ..client.address import Located
-    from ..client.where import Kept
+def login() -> Login:
+    """The login in the file in use. What loads the other settings warns of unknown keys."""
+    from ..client.where import login_of
 
-    file, values = path(), load()
-    hub = values["hub_config"]
-    backend = hub["hub_backend"] if hub["hub_backend"] != _UNCHOSEN else None
-    url = values["system_url"]
-    chosen = (backend or url) if for_hub else url
+    file = path()
     source = f"{str(file)!r}{', which aenv login writes' if file == own_path() else ''}"
-    others = tuple(each for each in (url, backend) if each and each != chosen)
-    found = Located(chosen, source) if chosen else None
-    return Kept(found, hub["api_key"] or None, others, is_foreign=file == folder_path())
+    return login_of(load(warn=False), source, is_foreign=file == folder_path())
 
 
 def read(file: Path, *, warn: bool = True) -> dict[str, Any]:
@@ -109,9 +101,9 @@ def assign(values: dict[str, Any], key: str, text: str) -> None:
     known: Any = DEFAULTS
     for parent in parents:
         values = values.setdefault(parent, {})
-        known = known.get(parent, {}) if isinstance(known, dict) else {}
-        if not isinstance(values, dict):
-            raise output.Failure(f"cannot set {key!r}: {parent!r} holds no further keys", exit_code=2)
+        known = known.get(parent, {})
+        if not isinstance(values, dict) or not isinstance(known, dict):
+            raise output.Failure(f"cannot set {key!r}: {parent!r} is not an object", exit_code=2)
     takes_text = last in known and isinstance(known[last], str | None)
     values[last] = text if takes_text and not isinstance(value, str | None) else value
 
@@ -163,7 +155,7 @@ def _unknown(
                 raise _wrong(file, f"line {line}: {name} must be an object")
             yield from _unknown(file, text, value, known[key], f"{name}.")
         elif not isinstance(value, _types(known[key])) or isinstance(value, bool) != isinstance(known[key], bool):
-            kind = {bool: "true or false", int: "a number"}.get(type(known[key]), "a text")
+            kind = {bool: "true or false", int: "a number"}.get(type(known[key]), "a string")
             raise _wrong(file, f"line {line}: {name} must be {kind}")
 
 

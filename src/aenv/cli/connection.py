@@ -1,9 +1,14 @@
-"""The gateway that a command talks to: its options, its address, and what both print alike."""
+"""The gateway and the hub that a command talks to.
+
+Their addresses and keys are found by `client.where`, in the order that holds for the SDK too. Without an address
+it is this user's own platform, which is started when it is needed.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,18 +16,23 @@ import click
 
 from ..base import settings
 from ..base.errors import ConnectFailed, Unauthenticated
-from . import arguments, config_file, output, progress
+from . import config_file, output, progress
 
 if TYPE_CHECKING:
     from ..base.addresses import Origin
     from ..client.api import Api
+    from ..client.hub import Hub
+    from ..client.where import Where
 
 T = TypeVar("T")
+
+_HUB_RETRIES = 3
+_START_TIMEOUT = 60.0  # seconds for a platform of this user's own
 
 
 @dataclass(frozen=True)
 class Gateway:
-    """Where the gateway is, None being the platform of this user, and who asks."""
+    """The address of the gateway, None being this user's own platform, and who asks."""
 
     url: str | None
     api_key: str | None
@@ -48,9 +58,11 @@ class Gateway:
         try:
             return asyncio.run(located())
         except ConnectFailed as error:
-            raise output.Failure(error.message, hint="aenv serve, in another terminal; or --system-url") from error
+            hint = "start a gateway with 'aenv serve', or name one with --system-url"
+            raise output.Failure(error.message, hint=hint) from error
         except Unauthenticated as error:
-            raise output.Failure(error.message, hint=f"aenv login {self.url or 'URL'}; or --api-key") from error
+            hint = f"aenv login {self.url or 'URL'}, or pass --api-key"
+            raise output.Failure(error.message, hint=hint) from error
 
     async def _origin(self) -> Origin:
         from ..client.address import control_origin
@@ -58,88 +70,92 @@ class Gateway:
 
         if self.url:
             return control_origin(self.url)
-        with progress.lines("starting a platform of your own"):
-            return await platform(settings.client_settings(), 60.0)
+        with progress.lines("starting your own platform"):
+            return await platform(settings.client_settings(), _START_TIMEOUT)
 
 
-def known(
-    system_url: str | None = None, api_key: str | None = None, *, option: str = "the option --system-url"
-) -> Gateway:
-    """The gateway of the options, else of the variables, else of cli_config.json."""
+def gateway(system_url: str | None = None, api_key: str | None = None, *, option: str = "--system-url") -> Gateway:
+    """The gateway to use; `system_url` is the value of `option`."""
     from ..client import where
 
-    kept = config_file.kept()
-    found = where.find(settings.client_settings(), system_url, api_key, argument=option, kept=kept)
+    given = _from_option(system_url, option)
+    found = where.find(settings.client_settings(), given, api_key, runtime_url="", login=config_file.login())
     return Gateway(found.url, found.api_key, config_file.load()["owner"])
+
+
+def hub_address(system_url: str | None = None, api_key: str | None = None) -> Where:
+    """The hub to use; `system_url` is the value of the option --system-url."""
+    from ..client import where
+
+    given = _from_option(system_url, "--system-url")
+    return where.find_hub(settings.client_settings(), given, api_key, config_file.login())
+
+
+def hub_timeout() -> float:
+    """Seconds to wait for an answer of the hub."""
+    return float(config_file.load()["hub_config"]["timeout"] or 30)
+
+
+def _from_option(address: str | None, option: str) -> str | None:
+    from ..client.address import Located
+
+    return Located(address, f"the option {option}") if address else None
+
+
+@asynccontextmanager
+async def hub(at: Where | None = None) -> AsyncIterator[Hub]:
+    """The hub, for the time of the block."""
+    from ..client import embedded
+    from ..client.address import control_origin
+    from ..client.api import Api
+    from ..client.hub import Hub
+
+    at = at or hub_address()
+    if at.url:
+        origin = control_origin(at.url)
+    else:
+        origin = await embedded.platform(settings.client_settings(), _START_TIMEOUT, instances=False)
+    async with Api(origin, api_key=at.api_key, timeout=hub_timeout(), max_retries=_HUB_RETRIES) as api:
+        try:
+            yield Hub(api)
+        except ConnectFailed as error:
+            error.details["hint"] = "start a gateway with 'aenv serve', or log in to one with 'aenv login URL'"
+            raise
+        except Unauthenticated as error:
+            error.details["hint"] = f"aenv login {at.url or 'URL'}"
+            raise
+
+
+def ask_hub(question: Callable[[Hub], Awaitable[T]], at: Where | None = None) -> T:
+    """What the hub answers."""
+    import asyncio
+
+    async def ask() -> T:
+        async with hub(at) as there:
+            return await question(there)
+
+    return asyncio.run(ask())
+
+
+SYSTEM_URL = click.option(
+    "--system-url",
+    metavar="URL",
+    help="Address of the gateway.  [default: $AENV_SYSTEM_URL, else the one of 'aenv login']",
+)
+API_KEY = click.option(
+    "--api-key",
+    metavar="KEY",
+    help="Key to send to the gateway.  [default: $AENV_API_KEY, else the one of 'aenv login']",
+)
 
 
 def options(command: Callable[..., T]) -> Callable[..., T]:
     """Adds --system-url and --api-key, and hands the command its `gateway`."""
 
-    @click.option(
-        "--system-url", metavar="URL", help="The gateway.  [default: $AENV_SYSTEM_URL, or cli_config.json]"
-    )
-    @click.option("--api-key", metavar="KEY", help="Who asks.  [default: $AENV_API_KEY, or cli_config.json]")
+    @SYSTEM_URL
+    @API_KEY
     @functools.wraps(command)
     def with_gateway(system_url: str | None, api_key: str | None, **given: Any) -> T:
-        return command(gateway=known(system_url, api_key), **given)
+        return command(gateway=gateway(system_url, api_key), **given)
 
     return with_gateway
-
-
-def formats(command: Callable[..., T]) -> Callable[..., T]:
-    """Adds --output and --json, and tells the command whether to print `as_json`."""
-
-    @click.option(
-        "-o",
-        "--output",
-        "form",
-        type=click.Choice(["table", "json"]),
-        default="table",
-        help="For people, or for programs.",
-    )
-    @click.option("--json", "as_json", is_flag=True, help="The same as --output json.")
-    @functools.wraps(command)
-    def with_format(form: str, as_json: bool, **given: Any) -> T:
-        return command(as_json=as_json or form == "json", **given)
-
-    return with_format
-
-
-def pairs(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
-    """Callback of an option that takes KEY=VALUE, any number of times."""
-    return dict(arguments.split(value, None).pairs)
-
-
-def references(
-    ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
-) -> dict[str, dict[str, str]]:
-    """Callback of an option that takes KEY=NAME of secrets, any number of times: as requests refer to them."""
-    return {variable: {"secret": name} for variable, name in pairs(ctx, parameter, value).items()}
-
-
-SECRETS = click.option(
-    "--secret",
-    "secrets",
-    multiple=True,
-    callback=references,
-    metavar="KEY=NAME",
-    help="A variable with the value of your secret NAME.",
-)
-
-
-def environment(name: str | None) -> str:
-    """The environment that a command is about: as given, else that of the project in the current folder."""
-    if name:
-        return name
-    from pathlib import Path
-
-    from . import project
-
-    return str(project.load(Path()).ref)
-
-
-def environment_columns(thing: Mapping[str, Any]) -> tuple[str, str]:
-    """Name and version of what an instance or a service is made of."""
-    env = thing.get("env") or {}
-    return env.get("name") or "-", env.get("version") or "-"

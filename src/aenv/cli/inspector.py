@@ -19,7 +19,7 @@ async def running(port: int, mcp_url: str) -> AsyncIterator[None]:
     npx = shutil.which("npx")
     if npx is None:
         raise output.Failure("MCP Inspector needs npx, which is not installed", hint="apt-get install npm")
-    output.talk(f"inspector: connect it to {mcp_url} by 'Streamable HTTP'")
+    output.talk(f"inspector: connect to {mcp_url} with the transport 'Streamable HTTP'")
     # The second port is for its proxy, at the distance that it chooses itself: 6274 and 6277.
     ports = {"CLIENT_PORT": str(port), "SERVER_PORT": str(port + 3)}
     process = await asyncio.create_subprocess_exec(

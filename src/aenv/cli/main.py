@@ -1,4 +1,4 @@
-"""The entry point: finds a command by name, runs it, and turns what goes wrong into a line and an exit code.
+"""The entry point: finds a command by name, runs it, and turns an error into one line and an exit code.
 
 0    done
 1    failed
@@ -17,25 +17,22 @@ import click
 
 from ..base.errors import AEnvError
 from . import output
-from .groups import Group
+from .help_pages import CommandGroup
 
 # Commands are modules of `commands`, loaded when they are run: the CLI starts as fast as its command does.
+# The titles are what people do.
 GROUPS = {
-    "Write an environment": ("init", "run", "call", "test", "validate", "eval"),
-    "Publish it": ("build", "push", "pull", "list", "get", "release", "delete"),
-    "Run instances and services": ("instance", "instances", "ps", "top", "warm", "service", "secret"),
-    "Serve others": ("serve", "hub", "token", "image", "data", "prune", "backup", "restore"),
-    "This machine": ("login", "logout", "config", "doctor", "demo", "version", "completion"),
+    "Write environments": ("init", "run", "call", "test", "build"),
+    "Run instances and services": ("instance", "instances", "ps", "top", "service", "secret"),
+    "Share environments": ("push", "pull", "list", "get", "release", "delete"),
+    "Operate a gateway": ("serve", "hub", "token", "warm", "image", "prune", "backup", "restore"),
+    "Evaluate agents and environments": ("eval", "validate", "data"),
+    "Get started": ("demo", "doctor", "login", "logout", "config", "completion", "version"),
 }
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
-_PLACES = {
-    "image": ("image_store", "command"),
-    "logout": ("login", "logout"),
-    "restore": ("backup", "restore"),
-}  # of those that stand elsewhere
 
 
-class LazyGroup(Group):
+class LazyGroup(CommandGroup):
     """A group whose commands are the function `command` of the module of their name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -44,12 +41,11 @@ class LazyGroup(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, name = _PLACES.get(cmd_name, (cmd_name, "command"))
-        command: click.Command = getattr(import_module(f".commands.{module}", __package__), name)
+        command: click.Command = import_module(f".commands.{cmd_name}", __package__).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """By what they are for, each with its whole first sentence."""
+        """Under the titles of `GROUPS`."""
         widest = max(map(len, COMMANDS))
         for title, names in GROUPS.items():
             self.write_section(ctx, formatter, title, names, widest)
@@ -57,20 +53,10 @@ class LazyGroup(Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if args[:2] == ["eval", "show"]:  # `eval` takes an environment, so that it cannot be a group
+        if args[:2] == ["eval", "show"]:  # `eval` takes an environment, so it cannot be a group
             from .commands.eval_show import command
 
             return "eval show", command, args[2:]
-        if not name.startswith("-") and name not in COMMANDS:
-            import difflib
-
-            near = difflib.get_close_matches(name, COMMANDS, n=1)
-            raise output.Failure(
-                f"no command {name!r}{f'; did you mean {near[0]!r}?' if near else ''}",
-                hint="aenv --help",
-                exit_code=2,
-            )
         return super().resolve_command(ctx, args)
 
 
@@ -82,7 +68,17 @@ def _print_version(ctx: click.Context, parameter: click.Parameter, asked: bool) 
         ctx.exit()
 
 
-@click.command("aenv", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    "aenv",
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    examples=(
+        "aenv init my-env && aenv run my-env       # write an environment and serve it",
+        "aenv instance create gsm-tools --keep-alive  # start an instance",
+        "aenv eval gsm-tools --agent oracle        # play its tasks",
+        "aenv COMMAND --help                       # options and examples of a command",
+    ),
+)
 @click.option(
     "--version",
     is_flag=True,
@@ -91,10 +87,10 @@ def _print_version(ctx: click.Context, parameter: click.Parameter, asked: bool) 
     callback=_print_version,
     help="Print the version number.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log what goes on, to stderr.")
-@click.option("--debug", is_flag=True, help="Log everything, to stderr.")
+@click.option("-v", "--verbose", is_flag=True, help="Log progress to stderr.")
+@click.option("--debug", is_flag=True, help="Log everything to stderr.")
 def cli(verbose: bool, debug: bool) -> None:
-    """Write Python functions, publish them as environments, run instances, and call them over MCP."""
+    """Write environments in Python, run instances of them, and evaluate agents."""
     if verbose or debug:
         from ..base import logs
 

@@ -91,7 +91,7 @@ def _widest_id(header: str, cells: Sequence[str]) -> int:
 
 
 def width() -> int | None:
-    """Columns of the terminal that reads stdout; None where nobody's lines have to fit."""
+    """Columns of the terminal that reads stdout; None where stdout is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -122,6 +122,12 @@ def size(size_bytes: float) -> str:
         size_bytes /= 1000
         units.pop(0)
     return f"{size_bytes:.{0 if units[0] == 'bytes' else 1}f} {units[0]}"
+
+
+def environment_columns(thing: Mapping[str, Any]) -> tuple[str, str]:
+    """Name and version of the environment of an instance or a service."""
+    env = thing.get("env") or {}
+    return env.get("name") or "-", env.get("version") or "-"
 
 
 def status(record: Mapping[str, Any]) -> str:

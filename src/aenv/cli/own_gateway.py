@@ -62,7 +62,7 @@ async def served(place: InstanceSource, project: Project) -> AsyncIterator[Insta
         engine = "process" if await asyncio.to_thread(probe.missing_isolation) else "native"
         home = Path(folder) / "home"
         _share(home)
-        # A root may have to be made first, and nobody would be left to go on with that after the command.
+        # A rootfs may have to be built first, and a build does not go on after the command.
         options = ("--data-root", "/", "--start-timeout", f"{place.limit:g}s")
         started = own_gateway(project.path, home, engine=engine, idle_exit="10m", options=options)
         async with AsyncExitStack() as stack:

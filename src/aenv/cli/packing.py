@@ -79,7 +79,7 @@ async def describe(packed: Packed) -> dict[str, Any]:
 async def _ask(plan: supervise.Plan, listener: socket.socket) -> dict[str, Any]:
     async with supervise.running(plan, listener, asyncio.subprocess.DEVNULL) as (_, ready):
         if not ready.get("ready"):
-            first, *rest = (ready.get("error") or "its process ended without a word").splitlines()
+            first, *rest = (ready.get("error") or "its process ended without a message").splitlines()
             raise _unloadable(f"{first} {rest[-1]}" if rest else first)  # between them is the traceback
         async with Api(Origin("localhost", socket=listener.getsockname())) as api:
             listed = await api.call("GET", "/functions/list")
@@ -88,5 +88,5 @@ async def _ask(plan: supervise.Plan, listener: socket.socket) -> dict[str, Any]:
 
 def _unloadable(why: str) -> output.Failure:
     return output.Failure(
-        f"the environment cannot be loaded: {why}", hint="aenv run, to see it; --no-verify, to go on all the same"
+        f"cannot load the environment: {why}", hint="run it with 'aenv run', or skip the check with --no-verify"
     )

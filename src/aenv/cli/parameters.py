@@ -5,50 +5,109 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
+from click.types import FloatParamType, IntParamType
 
 from ..base import logs, origins, quantities, refs
 from ..base.errors import InvalidRequest
-from . import output
+from . import arguments, output
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-class _Port(click.IntRange):
-    """A port number, shown as PORT."""
-
-    name = "port"
-
-    def __init__(self) -> None:
-        super().__init__(0, 65535)
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-PORT = _Port()
-LOG_LEVEL = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
+class Number(IntParamType):
+    """A whole number of at least `least`, and at most `most`."""
+
+    def __init__(self, least: int, most: int | None = None, name: str = "N") -> None:
+        self.name = name
+        self._least, self._most = least, most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            self.fail(f"must be a whole number, got {value!r}", param, ctx)
+        if number < self._least or (self._most is not None and number > self._most):
+            self.fail(f"must be {self._bounds()}, got {str(value)!r}", param, ctx)
+        return number
+
+    def _bounds(self) -> str:
+        if self._most is not None:
+            return f"from {self._least} to {self._most}"
+        return f"greater than {self._least - 1}" if self._least > 0 else f"{self._least} or greater"
+
+
+class Quantity(FloatParamType):
+    """A number with a unit, such as "30s" or "2Gi"."""
+
+    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return self._parse(value)
+        except InvalidRequest as error:
+            self.fail(error.message, param, ctx)
+
+
+PORT = Number(0, 65535, "PORT")
+DURATION = Quantity("DURATION", quantities.seconds)
+SIZE = Quantity("SIZE", quantities.size_bytes)
+CPUS = Quantity("CPUS", quantities.cpus)
+_LOG_LEVEL = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
 
 LOG_FILE = click.option(
     "--log-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Log to this file, of 64 MiB; the five before it are kept.  [default: stderr]",
+    help="Write the log to this file. It rotates at 64 MiB, and five old files are kept.  [default: stderr]",
 )
 
-# With a variable each: a password in an address is nothing for a list of processes to show.
+# With a variable each: an address may hold a password, and other users can see the options of a process.
 STORE = click.option(
     "--store",
     default="",
     envvar="AENV_STORE",
     metavar="URL",
-    help="Where records are kept: redis://…  [default: $AENV_STORE, or SQLite in the home folder]",
+    help="Store for records, as in redis://host.  [default: $AENV_STORE, else SQLite in the home folder]",
 )
 BLOBS = click.option(
     "--blobs",
     default="",
     envvar="AENV_BLOBS",
     metavar="URL",
-    help="Where bundles are kept: s3://…  [default: $AENV_BLOBS, or a folder in the home folder]",
+    help="Store for bundles, as in s3://bucket/prefix.  [default: $AENV_BLOBS, else the home folder]",
 )
+HOME = click.option(
+    "--home",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for everything that aenv keeps.  [default: $AENV_HOME, else ~/.aenv]",
+)
+HOST = click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+READY_FD = click.option(
+    "--ready-fd", type=int, hidden=True, help="File descriptor that gets the addresses as a line of JSON."
+)
+YES = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+def work_dir(help: str) -> Decorator:
+    """The folder in which a command works, as `work_dir`."""
+    return click.option(
+        "-w",
+        "--work-dir",
+        type=click.Path(path_type=Path, exists=True, file_okay=False),
+        default=Path("."),
+        help=f"{help}  [default: the current folder]",
+    )
+
+
+def log_level(default: str | None) -> Decorator:
+    """How much to log; without a default here, the command has one."""
+    return click.option(
+        "--log-level", type=_LOG_LEVEL, default=default, help="Lowest level to log.  [default: INFO]"
+    )
 
 
 def _origins(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> frozenset[str]:
@@ -64,7 +123,7 @@ ALLOW_ORIGIN = click.option(
     multiple=True,
     callback=_origins,
     metavar="ORIGIN",
-    help="Let web pages of this origin call, as in http://localhost:6274; any number of times.",
+    help="Allow requests from web pages of this origin, as in http://localhost:6274; repeatable.",
 )
 
 
@@ -73,7 +132,7 @@ def _host_and_port(ctx: click.Context, parameter: click.Parameter, value: str | 
         return None
     host, _, port = value.rpartition(":")
     if not port.isdecimal() or int(port) > 65535 or (":" in host and not host.startswith("[")):
-        raise click.BadParameter(f"write {value!r} as 'host:port', as in 127.0.0.1:9100", ctx, parameter)
+        raise click.BadParameter(f"must be HOST:PORT, as in 127.0.0.1:9100, got {value!r}", ctx, parameter)
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
@@ -81,7 +140,7 @@ METRICS_ADDRESS = click.option(
     "--metrics-address",
     callback=_host_and_port,
     metavar="HOST:PORT",
-    help="Answer /metrics here, too, without a token.  [default: none]",
+    help="Serve /metrics without a token at this address as well.  [default: none]",
 )
 
 
@@ -91,14 +150,6 @@ def start_log(level: str, file: Path | None, *, as_json: bool = False) -> None:
         logs.configure(level, as_json=as_json, file=file)
     except OSError as error:
         raise output.Failure(f"cannot log to {str(file)!r}: {error.strerror}") from error
-
-
-def seconds(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """Callback of an option that takes a duration such as "30s" or "2m"."""
-    try:
-        return None if value is None else quantities.seconds(value)
-    except InvalidRequest as error:
-        raise click.BadParameter(error.message, ctx, parameter) from error
 
 
 def reference(ctx: click.Context, parameter: click.Parameter, value: str) -> refs.Ref:
@@ -113,30 +164,30 @@ def exact_reference(ctx: click.Context, parameter: click.Parameter, value: str) 
     """Callback of an argument that must name one version."""
     ref = reference(ctx, parameter, value)
     if ref.version is None:
-        raise click.UsageError(f"{value!r} names no version; write it as '{ref.name}@1.0.0'", ctx)
+        raise click.UsageError(f"{value!r} has no version; write it as '{ref.name}@1.0.0'", ctx)
     return ref
 
 
-def formats(function: Function) -> Function:
-    """Adds --format table|json and --json to a command, which gets `as_json`."""
-    choice = click.option(
-        "-f",
-        "--format",
-        type=click.Choice(["table", "json"]),
-        default="table",
-        show_default=True,
-        expose_value=False,
-        callback=_note_format,
-        help="How to print it.",
-    )
-    flag = click.option(
-        "--json", is_flag=True, expose_value=False, callback=_note_format, help="The same as --format json."
-    )
-    return choice(flag(function))
+def pairs(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
+    """Callback of an option that takes KEY=VALUE, any number of times."""
+    return dict(arguments.split(value, None).pairs)
 
 
-def _note_format(ctx: click.Context, parameter: click.Parameter, value: str | bool) -> None:
-    ctx.params["as_json"] = ctx.params.get("as_json", False) or value in (True, "json")
+def references(
+    ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> dict[str, dict[str, str]]:
+    """Callback of an option that takes KEY=NAME of secrets, any number of times: as requests refer to them."""
+    return {variable: {"secret": name} for variable, name in pairs(ctx, parameter, value).items()}
+
+
+SECRETS = click.option(
+    "--secret",
+    "secrets",
+    multiple=True,
+    callback=references,
+    metavar="KEY=NAME",
+    help="Set variable KEY to the value of your secret NAME; repeatable.",
+)
 
 
 def network(
@@ -153,5 +204,7 @@ def confirm(what: str, yes: bool, flag: str = "-y") -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise output.Failure(f"nobody is there to ask whether to {what}", hint=f"{flag}, to do it without asking")
+        raise output.Failure(
+            f"cannot ask for confirmation to {what}: stdin is not a terminal", hint=f"pass {flag}"
+        )
     click.confirm(f"{what}?", abort=True, err=True)

@@ -1,4 +1,4 @@
-"""Ids by their beginning, as people type them: whatever begins so and is unique.
+"""Ids by their beginning, as people type them, where only one id begins so.
 
 Found among what the caller may list, here and not in the gateway: there an id is a capability, and no part of one
 may open anything.
@@ -58,5 +58,8 @@ def only(given: str, known: Iterable[str], what: str) -> str:
         return given
     if len(begun) > 1:
         some = ", ".join(begun[:5]) + (", …" if len(begun) > 5 else "")
-        raise output.Failure(f"{given!r} begins the ids of {len(begun)} {what}s: {some}", hint="write more of it")
+        raise output.Failure(
+            f"{len(begun)} {what}s have ids that begin with {given!r}: {some}",
+            hint="give more characters of the id",
+        )
     return begun[0]

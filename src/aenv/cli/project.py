@@ -31,7 +31,12 @@ def named(what: str | None, work_dir: Path) -> config.Project:
     if (work_dir / what).is_dir():
         return load(work_dir / what)  # which says what is missing there
     where = str(work_dir.resolve())
-    raise output.Failure(f"no project {what!r} in {where!r}", hint="aenv push PATH; or aenv init NAME")
+    raise output.Failure(f"no project {what!r} in {where!r}", hint="aenv push PATH, or aenv init NAME")
+
+
+def environment(name: str | None) -> str:
+    """The environment that a command is about: as given, else that of the project in the current folder."""
+    return name or str(load(Path()).ref)
 
 
 def _name(file: Path) -> str | None:

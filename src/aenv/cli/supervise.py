@@ -58,13 +58,13 @@ async def supervise(
             changes = {"change": watcher.changed()} if watcher else {}
             first, code = await _first(stop=stop.wait(), **changes, runtime=_run_once(plan, listener, announce))
             if first == "runtime" and watcher:
-                output.talk("aenv: waiting for a change")
+                output.talk("aenv: waiting for a change of the source")
                 first, _ = await _first(stop=stop.wait(), change=watcher.changed())
             if first == "stop":
                 return 0
             if first == "runtime":
                 return 1 if code else 0
-            output.talk("aenv: the source has changed; starting again")
+            output.talk("aenv: the source has changed; restarting")
 
 
 @contextlib.contextmanager
@@ -90,7 +90,7 @@ async def end(process: Process) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GRACE):
                 await process.wait()
-    with contextlib.suppress(ProcessLookupError):  # the usual case: nobody is left
+    with contextlib.suppress(ProcessLookupError):  # the usual case: the whole group has ended
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()
 

@@ -1,4 +1,4 @@
-"""What `aenv ps` and `aenv top` share: their options, and what they make of what a gateway says."""
+"""What `aenv ps` and `aenv top` share: their options, and their table."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Row:
 def filters(command: Callable[..., T]) -> Callable[..., T]:
     """Adds --name, --owner and --label, and hands the command the `chosen`."""
 
-    @click.option("--name", help="Those of this environment: NAME or NAME@VERSION.")
-    @click.option("--owner", help="Those of this owner.")
-    @click.option("--label", metavar="KEY=VALUE", help="Those with this label.")
+    @click.option("--name", help="List only instances of this environment: NAME or NAME@VERSION.")
+    @click.option("--owner", help="List only instances of this owner.")
+    @click.option("--label", metavar="KEY=VALUE", help="List only instances with this label.")
     @functools.wraps(command)
     def with_filters(name: str | None, owner: str | None, label: str | None, **given: Any) -> T:
         wanted = {"envName": name, "owner": owner, "label": label}
@@ -81,7 +81,7 @@ def show(reply: Reply, shown: Sequence[Row]) -> None:
     output.table(headers, [_cells(row) for row in shown])
     frozen = sum(row.data["frozen"] is True for row in shown)
     warm = sum(reply["warm"].values())
-    output.talk(f"{len(shown)} running, {frozen} of them frozen{f'; {warm} warm' if warm else ''}")
+    output.talk(f"{len(shown)} running, {frozen} of them frozen{f'; {warm} spare' if warm else ''}")
 
 
 def _cells(row: Row) -> tuple[str, ...]:

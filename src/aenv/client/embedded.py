@@ -47,8 +47,8 @@ async def platform(settings: ClientSettings, timeout: float, *, instances: bool 
     missing = await asyncio.to_thread(probe.missing_isolation) if instances or not _answers(path) else None
     if missing and instances and not settings.allow_unisolated:
         raise EnvironmentError(
-            f"instances cannot be isolated on this host: {missing}; 'aenv doctor' says more. "
-            "Or set AENV_ALLOW_UNISOLATED=1; AENV_SYSTEM_URL, for a gateway; DUMMY_INSTANCE_IP, for 'aenv run'"
+            f"instances cannot be isolated on this host: {missing}; run 'aenv doctor' for details. "
+            "To go on without isolation, set AENV_ALLOW_UNISOLATED=1; to use a gateway, set AENV_SYSTEM_URL"
         )
     if not _answers(path):
         engine = "process" if missing and settings.allow_unisolated else "native"

@@ -71,10 +71,10 @@ class Environment:
         self_check: bool = True,
     ) -> None:
         """`attach` uses the instance of that id and does not end it. `runtime_url` talks straight to a runtime,
-        as the variable DUMMY_INSTANCE_IP does; "" does not, whatever that variable says. `wait` ("30s") is how
-        long the create may queue for its turn when a quota or the machine is full. `network` ("none", or
-        {"egress": ["host:443"]}) lets the instance reach less than its environment asks for. Without
-        `self_check` rewards are given without the self-check of their task.
+        as the variable DUMMY_INSTANCE_IP does where `aenv_url` is not given; "" ignores that variable. `wait`
+        ("30s") is how long the create may queue for its turn when a quota or the machine is full. `network`
+        ("none", or {"egress": ["host:443"]}) lets the instance reach less than its environment asks for. Without
+        `self_check` rewards are given before their task has been checked.
         """
         known = settings.client_settings()
         self.env_name = env_name
@@ -96,10 +96,9 @@ class Environment:
         self.self_check = self_check
         self.checked: tuple[str, str] | None = None
         """How the self-check of the task stands, and why, as the last reward said: ("held", "")."""
-        self.dummy_instance_ip = where.runtime(known, runtime_url)
-        is_direct = bool(self.dummy_instance_ip)  # then no gateway is asked for, whatever is configured
-        found = where.Where(None, known.api_key) if is_direct else where.find(known, aenv_url, api_key)
-        self.api_key = api_key or found.api_key
+        found = where.find(known, aenv_url, api_key, runtime_url=runtime_url)
+        self.dummy_instance_ip: str | None = found.runtime
+        self.api_key = found.api_key
         self.proxy_headers: dict[str, str] = {}
         self._url = found.url
         self._attach = attach
@@ -110,7 +109,7 @@ class Environment:
             quantities.seconds(ttl)
         patience = None if wait is None else quantities.seconds(wait)
         self._limits = RetryLimits(timeout, startup_timeout, max_retries, patience)
-        self._set_published_urls(aenv_url or self.dummy_instance_ip or found.url or "http://localhost")
+        self._set_published_urls(found.runtime or found.url or "http://localhost")
         self._launched: ReadyInstance | None = None
         self._tools: list[dict[str, Any]] | None = None
         self._names = ToolNames(env_name, None)

@@ -1,96 +1,134 @@
-"""Where the gateway is: what the caller gives, else a variable, else what `aenv login` keeps, else no address.
+"""Where to connect, and with which key: the one order of the SDK and the command line, highest first.
 
-The same for the SDK and the command line. An address knows its source, so that a failed connection can name it.
-Not here: starting this user's own platform, which is what no address means (`embedded.py`).
+1. an argument of `Environment`, or an option of the command line
+2. a variable: DUMMY_INSTANCE_IP for a runtime, AENV_SYSTEM_URL for a gateway, HUB_BACKEND for a hub
+3. the login in cli_config.json
+4. no address: the caller uses this user's own platform
+
+An address knows its source, so that a failed connection can name it.
+Not here: starting this user's own platform (`embedded.py`).
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..base.errors import InvalidRequest
-from ..base.settings import DIRECT_MODE_VARIABLE, ClientSettings
+from ..base.settings import DIRECT_MODE_VARIABLE, HUB_VARIABLE, ClientSettings
 from .address import Located, control_origin
 
 LOGIN_FILE = "cli_config.json"
+_UNCHOSEN = "https://localhost:8080"  # the published command line writes it into every file by itself
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What a cli_config.json says about the gateway and the hub."""
+class Login:
+    """The addresses and the key in a cli_config.json."""
 
-    url: Located | None = None
+    gateway: Located | None = None
+    hub: Located | None = None
     api_key: str | None = field(default=None, repr=False)
-    others: tuple[str, ...] = ()
-    """Further addresses that the key is for."""
     is_foreign: bool = False
-    """Whether the file may have come with someone's code: it gets no key of ours, nor others one of its keys."""
+    """Whether the file may have come with another person's code.
+
+    Its address then gets no key of ours, and its key goes to no other address.
+    """
 
     def is_for(self, url: str | None) -> bool:
-        """Whether the key may go there: to the addresses that it is kept with, or anywhere if there are none."""
-        own = [each for each in (self.url, *self.others) if each]
+        """Whether the key may go to `url`: one of the addresses in the same file, or any if the file has none."""
+        own = [each for each in (self.gateway, self.hub) if each]
         return not own or url is None or any(_same(url, each) for each in own)
 
 
 @dataclass(frozen=True)
 class Where:
-    """The gateway to use, or None for this user's own platform, and the key to send there."""
+    """What to connect to, and the key to send there."""
 
-    url: Located | None
+    url: Located | None = None
+    """The gateway or the hub; None is this user's own platform."""
     api_key: str | None = field(default=None, repr=False)
+    runtime: Located | None = None
+    """The runtime of direct mode, which needs no gateway."""
 
 
 def find(
     known: ClientSettings,
-    given: str | None,
+    aenv_url: str | None = None,
     api_key: str | None = None,
     *,
-    argument: str = "the argument aenv_url",
-    variable: tuple[str | None, str] | None = None,
-    kept: Kept | None = None,
+    runtime_url: str | None = None,
+    login: Login | None = None,
 ) -> Where:
-    """The first address of the three; `variable` is another one than AENV_SYSTEM_URL, with its name.
-
-    A key that is kept goes to the address that it is kept with, and to no other.
-    """
-    value, name = variable or (known.system_url, "AENV_SYSTEM_URL")
-    kept = login(known.home) if kept is None else kept
-    if given:
-        url: Located | None = given if isinstance(given, Located) else Located(given, argument)
-    elif value:
-        url = Located(value, f"the variable {name}")
-    else:
-        url = kept.url
-        if kept.is_foreign and url:
-            return Where(url, api_key or kept.api_key)
-    if not api_key and not known.api_key and not kept.is_foreign and kept.is_for(url):
-        return Where(url, kept.api_key)
-    return Where(url, api_key or known.api_key)
+    """The gateway or the runtime. With `runtime_url=""` it is never a runtime, also if the variable names one."""
+    runtime = _located(runtime_url, "the argument runtime_url")
+    if not runtime and not aenv_url and runtime_url is None:
+        runtime = _located(known.direct_address, f"the variable {DIRECT_MODE_VARIABLE}")
+    if runtime:
+        return Where(api_key=api_key or known.api_key, runtime=runtime)
+    login = saved_login(known.home) if login is None else login
+    url = _located(aenv_url, "the argument aenv_url") or _gateway_variable(known)
+    return _with_key(known, url, api_key, login, login.gateway)
 
 
-def runtime(known: ClientSettings, given: str | None) -> str | None:
-    """The runtime of direct mode: "" for none, whatever the variable says."""
-    if given is not None:
-        return given if isinstance(given, Located) or not given else Located(given, "the argument runtime_url")
-    direct = known.direct_address
-    return Located(direct, f"the variable {DIRECT_MODE_VARIABLE}") if direct else None
+def find_hub(known: ClientSettings, url: str | None, api_key: str | None, login: Login) -> Where:
+    """The hub. A gateway has one too, so that an address of a gateway counts after an address of a hub."""
+    variable = _located(known.hub_url, f"the variable {HUB_VARIABLE}") or _gateway_variable(known)
+    return _with_key(
+        known, _located(url, "the command line") or variable, api_key, login, login.hub or login.gateway
+    )
 
 
-def login(home: Path) -> Kept:
-    """What `aenv login` has kept for this user."""
+def _with_key(
+    known: ClientSettings, url: Located | None, api_key: str | None, login: Login, fallback: Located | None
+) -> Where:
+    """`url`, else `fallback` of the login, with the key for it."""
+    if url is None and fallback and login.is_foreign:
+        return Where(fallback, api_key or login.api_key)
+    url = url or fallback
+    key = api_key or known.api_key
+    if not key and not login.is_foreign and login.is_for(url):
+        key = login.api_key
+    return Where(url, key)
+
+
+def _gateway_variable(known: ClientSettings) -> Located | None:
+    return _located(known.system_url, "the variable AENV_SYSTEM_URL")
+
+
+def _located(address: str | None, source: str) -> Located | None:
+    """`address` with its source, unless it has one."""
+    if not address:
+        return None
+    return address if isinstance(address, Located) else Located(address, source)
+
+
+def saved_login(home: Path) -> Login:
+    """What `aenv login` has saved for this user."""
     file = home.expanduser() / LOGIN_FILE
     _, values = read(file)
     hub = values.get("hub_config")
     hub = hub if isinstance(hub, dict) else {}
-    url, backend, key = values.get("system_url"), hub.get("hub_backend"), hub.get("api_key")
-    if not all(isinstance(value, str | None) for value in (url, backend, key)):
-        raise InvalidRequest(f"{str(file)!r}: system_url, hub_config.hub_backend and its api_key must be texts")
-    found = Located(url, f"{str(file)!r}, which aenv login writes") if url else None
-    return Kept(found, key or None, (backend,) if backend else ())
+    saved = (values.get("system_url"), hub.get("hub_backend"), hub.get("api_key"))
+    if not all(isinstance(value, str | None) for value in saved):
+        raise InvalidRequest(f"{str(file)!r}: system_url, hub_config.hub_backend and its api_key must be strings")
+    return login_of({**values, "hub_config": hub}, f"{str(file)!r}, which aenv login writes")
+
+
+def login_of(values: Mapping[str, Any], source: str, *, is_foreign: bool = False) -> Login:
+    """The login in the values of a cli_config.json, whose types have been checked."""
+    hub = values["hub_config"]
+    backend = hub.get("hub_backend")
+    return Login(
+        _located(values.get("system_url"), source),
+        _located(backend if backend != _UNCHOSEN else None, source),
+        hub.get("api_key") or None,
+        is_foreign,
+    )
 
 
 def read(file: Path) -> tuple[str, dict[str, Any]]:

@@ -56,7 +56,7 @@ async def known(place: InstanceSource) -> AsyncIterator[InstanceSource]:
     if place.url:
         origin = control_origin(place.url)
     else:
-        with live.lines("starting a platform of your own"):
+        with live.lines("starting your own platform"):
             origin = await platform(settings.client_settings(), _START)
     async with Api(origin, api_key=place.api_key, max_retries=3) as api:
         record = await Hub(api).find(refs.parse(place.name))

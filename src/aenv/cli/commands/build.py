@@ -9,37 +9,40 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import output, project
+from .. import output, parameters, project
+from ..help_pages import DocumentedCommand
 
 if TYPE_CHECKING:
     from ...base.config import Project
 
 
-@click.command("build")
-@click.option(
-    "-w",
-    "--work-dir",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    default=Path("."),
-    help="The project's folder.  [default: the current folder]",
+@click.command(
+    "build",
+    cls=DocumentedCommand,
+    examples=("aenv build", "aenv build --no-image", "aenv build --registry ghcr.io --namespace me --push"),
 )
-@click.option("-n", "--image-name", help="Name of the image.  [default: buildConfig.image_name, or the name]")
+@parameters.work_dir("Folder of the project.")
+@click.option("-n", "--image-name", help="Name of the image.  [default: buildConfig.image_name, else the name]")
 @click.option(
     "-t",
     "--image-tag",
     "tags",
     multiple=True,
-    help="Tag of the image; several are allowed.  [default: buildConfig.image_tag, or the version]",
+    help="Tag of the image; repeatable.  [default: buildConfig.image_tag, else the version]",
 )
-@click.option("-r", "--registry", help="Registry of the image.  [default: that of cli_config.json, docker.io]")
-@click.option("-s", "--namespace", help="Its namespace there.  [default: that of cli_config.json, aenv]")
-@click.option("--push/--no-push", default=False, help="Push the image to its registry.")
-@click.option("-p", "--platform", help="Platform of the image, such as linux/arm64.  [default: this one]")
+@click.option("-r", "--registry", help="Registry of the image.  [default: from cli_config.json, else docker.io]")
+@click.option("-s", "--namespace", help="Namespace in the registry.  [default: from cli_config.json, else aenv]")
+@click.option("--push/--no-push", default=False, help="Push the image to its registry, or do not.")
+@click.option("-p", "--platform", help="Platform of the image, as in linux/arm64.  [default: this machine's]")
 @click.option(
-    "-f", "--dockerfile", help="Path in the work directory.  [default: buildConfig.dockerfile, Dockerfile]"
+    "-f",
+    "--dockerfile",
+    help="Dockerfile, relative to the work directory.  [default: buildConfig.dockerfile, else Dockerfile]",
 )
 @click.option(
-    "--image/--no-image", default=None, help="Fail without an image, or make none.  [default: if possible]"
+    "--image/--no-image",
+    default=None,
+    help="Require an image, or do not build one.  [default: build one if possible]",
 )
 def command(
     work_dir: Path,
@@ -52,12 +55,12 @@ def command(
     dockerfile: str | None,
     image: bool | None,
 ) -> None:
-    """Pack the project, install its requirements once, and build its image where Docker or podman runs.
+    """Build the bundle, the requirements and the image of a project.
 
-    What was made is written into the project's config.json, as artifacts.
+    The image needs Docker or podman. The results are written into config.json of the project, as artifacts.
     """
     from .. import config_file
-    from ..image import names
+    from ..image_builder import names
 
     found = project.load(work_dir)
     settings = config_file.load()["build_config"]
@@ -87,11 +90,11 @@ def _image(
 ) -> list[str]:
     """The names of the image, or none where none can be made."""
     from .. import wheel
-    from ..image import builder
+    from ..image_builder import builder
 
     program = builder(settings) if dockerfile.is_file() else None
     if program is None:
-        why = "neither Docker nor podman answers" if dockerfile.is_file() else f"there is no '{dockerfile}'"
+        why = "neither Docker nor podman answers" if dockerfile.is_file() else f"'{dockerfile}' does not exist"
         if required:
             raise output.Failure(f"cannot build the image: {why}")
         output.talk(f"no image was built: {why}")
@@ -101,15 +104,15 @@ def _image(
     takes_wheel = f"{wheel.FOLDER}/" in text
     if "pip install" in text and not takes_wheel:
         output.talk(
-            f"'{dockerfile}' does not copy {wheel.FOLDER}/*.whl: 'pip install aenvironment' in it gets a version "
-            "before 1.0.0, which package indexes have"
+            f"'{dockerfile}' does not copy {wheel.FOLDER}/*.whl, so 'pip install aenvironment' installs a version "
+            "before 1.0.0 from the package index"
         )
     with wheel.beside(context) if takes_wheel else nullcontext():
         program.build(names, context, dockerfile, platform)
     if push:
         program.push(names, settings["registry"])
     for name in names:
-        output.data(f"image   {name}{' (pushed)' if push else ''}")
+        output.data(f"image         {name}{' (pushed)' if push else ''}")
     return names
 
 
@@ -122,7 +125,7 @@ def _requirements(found: Project) -> None:
 
     with lines("installing requirements") as show:
         _, folder = asyncio.run(requirements_of_project(found, settings.home(), settings.variables(), show))
-    output.data(f"requirements  {folder}" if folder else "requirements  none")
+    output.data(f"requirements  {folder or 'none'}")
 
 
 def _bundle(found: Project) -> None:
@@ -132,4 +135,4 @@ def _bundle(found: Project) -> None:
         packed = pack(found, Path(work))
     bundle = {"id": str(found.ref), "type": "bundle", "content": f"sha256:{packed.bundle.digest}"}
     project.with_artifacts(found, "bundle", [bundle])
-    output.data(f"bundle  {found.ref} ({packed})")
+    output.data(f"bundle        {found.ref} ({packed})")

@@ -9,6 +9,8 @@ import click
 from ...base import settings
 from ...base.errors import ConnectFailed
 from .. import output, parameters
+from ..formats import formats
+from ..help_pages import DocumentedCommand
 
 if TYPE_CHECKING:
     from ...client.environment import Environment
@@ -18,25 +20,33 @@ if TYPE_CHECKING:
 _RUN_ADDRESS = "http://127.0.0.1:8081"
 
 
-@click.command("call")
+@click.command(
+    "call",
+    cls=DocumentedCommand,
+    examples=(
+        "aenv call my_custom_echo_env content=hello",
+        "aenv call word_count text='one two three' --function",
+        'aenv call my_custom_reward --args \'{"task": "say hello"}\' --reward',
+        "aenv call my_custom_echo_env content=hello --instance my-env-3q",
+    ),
+)
 @click.argument("name", metavar="TOOL")
 @click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option(
-    "--args", "json_arguments", metavar="JSON", help="Arguments as a JSON object; KEY=VALUE adds to them."
+    "--args", "json_arguments", metavar="JSON", help="Arguments as a JSON object. KEY=VALUE adds to them."
 )
-@click.option("--url", help=f"The runtime; with --instance, the gateway.  [default: {_RUN_ADDRESS}]")
-@click.option("--instance", metavar="ID", help="Call a running instance, through its gateway.")
-@click.option("--function", "kind", flag_value="function", help="TOOL is the name of a function.")
-@click.option("--reward", "kind", flag_value="reward", help="TOOL is the name of a reward.")
+@click.option("--url", help=f"Address of the runtime; with --instance, of the gateway.  [default: {_RUN_ADDRESS}]")
+@click.option("--instance", metavar="ID", help="Call this running instance, through its gateway.")
+@click.option("--function", "kind", flag_value="function", help="Call the function with the name TOOL.")
+@click.option("--reward", "kind", flag_value="reward", help="Call the reward with the name TOOL.")
 @click.option(
     "--timeout",
-    callback=parameters.seconds,
-    metavar="DURATION",
+    type=parameters.DURATION,
     default="60s",
     show_default=True,
-    help="How long to wait.",
+    help="Maximum time to wait for the answer.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
+@formats(plain="text", json_help="Print the whole result as JSON.")
 def command(
     name: str,
     pairs: tuple[str, ...],
@@ -47,11 +57,12 @@ def command(
     timeout: float,
     as_json: bool,
 ) -> int:
-    """Call TOOL with the given arguments and print its answer. The exit code is 1 when the tool failed.
+    """Call a tool, a function or a reward, and print its answer.
 
-    A value is read as JSON where the tool's schema allows that (n=3, flags='["a"]'), and as text otherwise.
-    The runtime is the one at --url, else at $DUMMY_INSTANCE_IP, else that of `aenv run` on this machine;
-    with --instance, the gateway is at --url, $AENV_SYSTEM_URL, or where `aenv login` was.
+    A value is read as JSON where the schema of the tool allows that (n=3, flags='["a"]'), and as a string
+    otherwise. The call goes to the runtime at --url, else at $DUMMY_INSTANCE_IP, else to 'aenv run' on this
+    machine. With --instance it goes to the gateway at --url, else at $AENV_SYSTEM_URL, else to the one of 'aenv
+    login'. The exit code is 1 when the tool failed.
     """
     import asyncio
 
@@ -62,7 +73,9 @@ def command(
     try:
         return asyncio.run(_call(env, name, kind or "tool", given, as_json))
     except ConnectFailed as error:
-        raise output.Failure(error.message, hint="aenv run, in another terminal; or --url") from error
+        raise output.Failure(
+            error.message, hint="start 'aenv run' in another terminal, or name the runtime with --url"
+        ) from error
 
 
 def _environment(name: str, url: str | None, instance: str | None, timeout: float) -> Environment:
@@ -74,14 +87,12 @@ def _environment(name: str, url: str | None, instance: str | None, timeout: floa
     prefix, slash, _ = name.partition("/")
     full_name = prefix if slash and "@" in prefix else "local"
     if instance:
-        gateway = connection.known(url, option="the option --url")
+        gateway = connection.gateway(url, option="--url")
         instance = gateway.run(lambda api: prefixes.instance(api, str(instance)))
         return target.behind_gateway(full_name, gateway.url, timeout, instance=instance, api_key=gateway.api_key)
-    if url is None:
-        url = where.runtime(settings.client_settings(), None) or Located(_RUN_ADDRESS, "the default of aenv call")
-    else:
-        url = Located(url, "the option --url")
-    return target.runtime(full_name, url, timeout)
+    given = Located(url, "the option --url") if url else None
+    found = where.find(settings.client_settings(), runtime_url=given).runtime
+    return target.runtime(full_name, found or Located(_RUN_ADDRESS, "the default of aenv call"), timeout)
 
 
 async def _call(env: Environment, name: str, kind: str, given: Given, as_json: bool) -> int:
@@ -118,4 +129,4 @@ def _print_result(result: ToolResult, as_json: bool) -> None:
         if part["type"] == "text":
             output.data(part["text"])
         else:
-            output.talk(f"({part.get('mimeType', part['type'])}; --json prints it)")
+            output.talk(f"({part.get('mimeType', part['type'])}; use --json to print it)")

@@ -5,18 +5,21 @@ from __future__ import annotations
 import click
 
 from .. import output
+from ..help_pages import DocumentedCommand
 
 
-@click.command("completion")
+@click.command(
+    "completion",
+    cls=DocumentedCommand,
+    examples=(
+        'eval "$(aenv completion bash)"     # in ~/.bashrc',
+        'eval "$(aenv completion zsh)"      # in ~/.zshrc',
+        "aenv completion fish > ~/.config/fish/completions/aenv.fish",
+    ),
+)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Print the completion script of a shell.
-
-    \b
-    bash:  eval "$(aenv completion bash)"            in ~/.bashrc
-    zsh:   eval "$(aenv completion zsh)"             in ~/.zshrc
-    fish:  aenv completion fish > ~/.config/fish/completions/aenv.fish
-    """
+    """Print the completion script for a shell."""
     from click.shell_completion import get_completion_class
 
     from ..main import cli

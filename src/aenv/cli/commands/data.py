@@ -5,23 +5,24 @@ from __future__ import annotations
 import click
 
 from ...base import settings
-from .. import output, parameters
-from ..groups import Group
-from . import prepare
+from .. import output
+from ..formats import PUBLISHED, formats
+from ..help_pages import CommandGroup
+from . import data_prepare
 
 
-@click.group("data", cls=Group)
+@click.group("data", cls=CommandGroup, examples=("aenv data list", "aenv data pull tau2"))
 def command() -> None:
-    """Fetch the data and programs that environments need, and list what is here."""
+    """Fetch and prepare the data that benchmarks need."""
 
 
-command.add_command(prepare.command)
+command.add_command(data_prepare.command)
 
 
-@command.command("list")
-@parameters.formats
+@command.command("list", examples=("aenv data list",))
+@formats(*PUBLISHED)
 def list_data(as_json: bool) -> None:
-    """Print which data is known, and where this machine has it."""
+    """List the known data, and where it is on this machine."""
     from ...artifacts.data.sources import overview
 
     found = overview(settings.home())
@@ -31,25 +32,28 @@ def list_data(as_json: bool) -> None:
         output.table(("Name", "Folder", "Variable", "Revision", "About"), [(*each.values(),) for each in found])
 
 
-@command.command("pull")
+@command.command(
+    "pull", examples=("aenv data pull tau2", "aenv data pull swebench --from ./swebench", "aenv data pull browser")
+)
 @click.argument("name")
 @click.option(
-    "--from", "source", default="", metavar="URL|DIR", help="Another place: a folder, an archive, a URL."
+    "--from", "source", default="", metavar="URL|DIR", help="Fetch from this folder, archive or URL instead."
 )
-@click.option("--force", is_flag=True, help="In the place of what is there.")
+@click.option("--force", is_flag=True, help="Replace data that is already there.")
 def pull(name: str, source: str, force: bool) -> None:
-    """Fetch the data NAME, compare its checksums, and keep it in the home folder.
+    """Fetch the data of a benchmark into the home folder.
 
-    NAME is tau2, swebench, terminalbench or browser. The last is Chromium; apt-get fetches it, without root.
+    NAME is tau2, swebench, terminalbench or browser. The last one is Chromium, which apt-get fetches without root.
+    All checksums are compared, and an interrupted pull continues where it stopped.
 
-    An interrupted pull goes on where it stopped. At a URL there must be a manifest.json with the path, sha256 and
-    size of every file; what was pulled has one, so that any web server can offer it to others.
+    A URL must have a manifest.json with the path, sha256 and size of every file. Pulled data has one, so any web
+    server can offer it.
     """
     from ...artifacts.data.pull import pull as fetch
     from ..progress import bar
 
     home = settings.home()
     pulled = fetch(name, home, bar, source=source, force=force)
-    what = f"{name}, {f'revision {pulled.revision}' if pulled.revision else 'of no known revision'}"
+    what = f"{name}, {f'revision {pulled.revision}' if pulled.revision else 'unknown revision'}"
     amount = f"{len(pulled.files)} files, {output.size(pulled.total_bytes)}"
     output.data(f"pulled {what}: {amount}, in {home / 'data' / name}")

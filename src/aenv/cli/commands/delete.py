@@ -1,4 +1,4 @@
-"""`aenv delete`: take a version out of the hub."""
+"""`aenv delete`: remove a version from the hub."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ import click
 
 from ...base import refs
 from .. import output, parameters
+from ..help_pages import DocumentedCommand
 
 
-@click.command("delete")
+@click.command(
+    "delete", cls=DocumentedCommand, examples=("aenv delete my-env@1.0.0", "aenv delete my-env@1.0.0 --yes")
+)
 @click.argument("ref", metavar="NAME@VERSION", callback=parameters.exact_reference)
-@click.option("--force", is_flag=True, help="Also a released version, which takes an admin.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--force", is_flag=True, help="Delete a released version as well. Only an administrator may do that."
+)
+@parameters.YES
 def command(ref: refs.Ref, force: bool, yes: bool) -> None:
-    """Delete a version. Instances of it that run go on to their end."""
-    from ..platform import ask_hub
+    """Delete a version of an environment from the hub.
+
+    Its running instances continue.
+    """
+    from ..connection import ask_hub
 
     parameters.confirm(f"delete {ref} for good", yes)
     ask_hub(lambda hub: hub.delete(ref, force=force))

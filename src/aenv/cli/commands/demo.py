@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .. import output, scaffold
+from ..help_pages import DocumentedCommand
 
 if TYPE_CHECKING:
     from ...client.api import Api
@@ -24,16 +25,16 @@ _REF = f"{_NAME}@{_VERSION}"
 _LIFE = "1m"  # of what a demo that is killed leaves behind
 
 
-@click.command("demo")
+@click.command("demo", cls=DocumentedCommand, examples=("aenv demo",))
 def command() -> None:
-    """Make an environment, start instances of it, call it, attack from inside, and clean up."""
+    """Run through the main features in a few seconds, and clean up."""
     import asyncio
 
     with tempfile.TemporaryDirectory(prefix="aenv-demo-") as folder:
         asyncio.run(_demo(Path(folder)))
     output.data("done; nothing is left behind")
     output.talk(
-        "\nNext:\n"
+        "\nNext steps:\n"
         "  aenv init my-env                    # an environment of your own\n"
         "  aenv run my-env                     # serve it over MCP and HTTP\n"
         "  aenv eval gsm-tools --agent oracle  # play the tasks of a built-in environment"
@@ -42,7 +43,7 @@ def command() -> None:
 
 async def _demo(folder: Path) -> None:
     project = folder / _NAME
-    with _step("made an environment's project, from a template") as say:
+    with _step("wrote the project of an environment, from a template") as say:
         files = scaffold.render("default", _NAME, _VERSION)
         del files[Path("Dockerfile")]  # the host's system folders will do, and need not be built
         scaffold.write(project, files)
@@ -68,15 +69,15 @@ async def _demo(folder: Path) -> None:
         new = functools.partial(target.behind_gateway, _REF, url, ttl=_LIFE)
         async with _instance(new(), "started the first instance, which loads the code") as env:
             record = await api.call("GET", f"/env-instance/{env.instance_id}")
-            output.data(f"{'':12}isolated by: {', '.join(record['isolation']) or 'nothing'}")
+            output.data(f"{'':12}isolation: {', '.join(record['isolation']) or 'none'}")
             async with _instance(new(), "started another instance"):
                 pass
             if not missing:
-                await _pool(api, "asked for a pool of instances that wait")
+                await _pool(api, "asked for a pool of spare instances")
             await _call(env)
             await _attack(env, folder)
         if not missing:
-            await _pool(api, "looked at the pool")
+            await _pool(api, "checked the pool")
             async with _instance(new(), "took an instance from the pool"):
                 pass
 
@@ -121,8 +122,8 @@ async def _attack(env: Environment, folder: Path) -> None:
         done = await env.exec(["cat", str(secret)])
         contained = done.exit_code != 0 and "a file of this user" not in done.stdout
         say(
-            "cat of a file of the host: "
-            + (done.stderr.strip() if contained else "it was read, nothing isolates it")
+            "reading a file of the host: "
+            + (done.stderr.strip() if contained else "it succeeded, because nothing isolates the instance")
         )
         say("contained" if contained else "not contained")
 

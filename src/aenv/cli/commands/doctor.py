@@ -15,6 +15,8 @@ import click
 from ...base import settings
 from ...control.homes import disk_usage
 from .. import output
+from ..formats import formats
+from ..help_pages import DocumentedCommand
 
 _LOW = 0.05  # of the disk
 
@@ -22,15 +24,18 @@ if TYPE_CHECKING:
     from ...attacks.verdicts import Verdict
 
 
-@click.command("doctor")
+@click.command("doctor", cls=DocumentedCommand, examples=("aenv doctor", "sudo aenv doctor --attack"))
 @click.option(
     "--attack",
     is_flag=True,
-    help="Run the list of attacks on a temporary gateway; exit with 1 when one gets through.",
+    help="Run the list of attacks against a temporary gateway; the exit code is 1 when one succeeds.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@formats()
 def command(as_json: bool, attack: bool) -> int:
-    """Check what isolates and limits instances on this host. Exits with 1 when instances cannot be isolated."""
+    """Check how this host can isolate and limit instances.
+
+    The exit code is 1 when instances cannot be isolated.
+    """
     from ...isolation.sandbox import probe
 
     checks, missing = probe.checks(), probe.missing_isolation()
@@ -62,7 +67,12 @@ def _disk_row(home: Path, disk: dict[str, int]) -> tuple[str, str, str, str]:
         f"{home} takes {output.size(sum(disk.values()))}{f' ({parts})' if parts else ''}; {output.size(free)} free"
     )
     is_low = free < disk_usage.total_bytes(home) * _LOW
-    return "disk", "LOW" if is_low else "ok", found, "aenv prune --dry-run shows what can go" if is_low else ""
+    return (
+        "disk",
+        "LOW" if is_low else "ok",
+        found,
+        "run 'aenv prune --dry-run' to see what can be removed" if is_low else "",
+    )
 
 
 def _attack(as_json: bool) -> int:
@@ -97,7 +107,7 @@ async def _verdicts() -> list[Verdict] | None:
 
     async def run() -> list[Verdict]:
         found: list[Verdict] = []
-        with progress.lines("attacking a gateway of its own") as show:
+        with progress.lines("attacking a temporary gateway") as show:
             async with verdicts.staged(_gateway) as stage:
                 async for one in verdicts.verdicts(stage):
                     # On a terminal one line in the place of the last; else a line each.
@@ -144,5 +154,7 @@ async def _administrator(home: Path) -> str:
     )
     said, wrong = await process.communicate()
     if process.returncode:
-        raise output.Failure(f"the temporary gateway has no account: {wrong.decode(errors='replace')[-300:]}")
+        raise output.Failure(
+            f"cannot create an account at the temporary gateway: {wrong.decode(errors='replace')[-300:]}"
+        )
     return said.decode().strip()

@@ -1,4 +1,4 @@
-"""`aenv eval show`: a file of results as a table, and as a picture."""
+"""`aenv eval show`: a file of results as a table, and as a chart."""
 
 from __future__ import annotations
 
@@ -7,23 +7,28 @@ from pathlib import Path
 import click
 
 from .. import output
+from ..help_pages import DocumentedCommand
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-@click.command("show")
+@click.command(
+    "show",
+    cls=DocumentedCommand,
+    examples=("aenv eval show results.jsonl", "aenv eval show results.jsonl --out chart.svg"),
+)
 @click.argument("file", type=_FILE)
-@click.option("--out", type=_FILE, metavar="PICTURE.svg", help="Draw the rewards by task into this file.")
+@click.option("--out", type=_FILE, metavar="PICTURE.svg", help="Draw a chart of the rewards into this file.")
 def command(file: Path, out: Path | None) -> None:
-    """Show the results of an evaluation: what came of each task, and all together.
+    """Show the results of an evaluation, for each task and in total.
 
-    The best tasks stand first, and those that were not judged last. Steps and seconds are means of the attempts.
+    The best tasks come first, those without a reward last. Steps and seconds are means over the attempts.
     """
     from ...rollouts import overview, pictures, results, summaries
 
     if out and out.suffix.lower() != ".svg":
         raise output.Failure(
-            f"{str(out)!r}: pictures are SVG files; use a name that ends with .svg",
+            f"{str(out)!r}: charts are SVG files; use a name that ends with .svg",
             hint=f"--out {out.with_suffix('.svg')}",
             exit_code=2,
         )
@@ -34,4 +39,4 @@ def command(file: Path, out: Path | None) -> None:
     output.data(f"\n{summaries.table(found, output.width())}")
     if out:
         out.write_text(pictures.svg(f"{heading}: rewards by task", rows), encoding="utf-8")
-        output.talk(f"picture: {out}")
+        output.talk(f"chart: {out}")

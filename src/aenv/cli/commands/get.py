@@ -1,4 +1,4 @@
-"""`aenv get`: everything that the hub knows about an environment."""
+"""`aenv get`: the hub's record of an environment."""
 
 from __future__ import annotations
 
@@ -10,19 +10,25 @@ import click
 from ...base import config, refs
 from ...base.errors import InvalidRequest
 from .. import output, parameters
+from ..formats import PUBLISHED, formats
+from ..help_pages import DocumentedCommand
 
 if TYPE_CHECKING:
     from ...client.hub import Hub
 
 
-@click.command("get")
+@click.command(
+    "get",
+    cls=DocumentedCommand,
+    examples=("aenv get my-env", "aenv get my-env@1.0.0 --json", "aenv get my-env --versions"),
+)
 @click.argument("ref", metavar="NAME[@VERSION]", callback=parameters.reference)
-@click.option("-v", "--version", help="The version, or a range such as ^1.2.  [default: the latest]")
-@click.option("--versions", "history", is_flag=True, help="Print its versions, and what changed in each.")
-@parameters.formats
+@click.option("-v", "--version", help="Version, or a range such as ^1.2.  [default: the latest version]")
+@click.option("--versions", "history", is_flag=True, help="List all versions, and what changed in each.")
+@formats(*PUBLISHED)
 def command(ref: refs.Ref, version: str | None, history: bool, as_json: bool) -> None:
-    """Print an environment's details: its tools, functions and rewards, its resources, its README."""
-    from ..platform import ask_hub
+    """Show the tools, rewards and other details of an environment."""
+    from ..connection import ask_hub
 
     if version:
         ref = refs.parse(f"{ref.name}@{version}")

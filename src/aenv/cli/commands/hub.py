@@ -1,4 +1,4 @@
-"""`aenv hub`: the registry of environments alone, without instances; and who may do what there."""
+"""`aenv hub`: the registry of environments without a gateway; and who may use its environments."""
 
 from __future__ import annotations
 
@@ -12,29 +12,33 @@ import click
 
 from ...base import settings
 from .. import connection, output, parameters
-from ..groups import Group
+from ..formats import formats
+from ..help_pages import CommandGroup
 
 if TYPE_CHECKING:
     from ...client.hub import Hub
     from ...control.gateway.gateway_app import GatewayAddress
 
 
-@click.group("hub", cls=Group, invoke_without_command=True)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=parameters.PORT, default=8083, show_default=True, help="Port; 0 takes a free one.")
+@click.group(
+    "hub",
+    cls=CommandGroup,
+    invoke_without_command=True,
+    examples=("aenv hub --port 8083", "aenv hub access my-env --add-writer ada", "aenv hub audit my-env"),
+)
+@parameters.HOST
+@click.option(
+    "--port", type=parameters.PORT, default=8083, show_default=True, help="Port to listen on; 0 picks a free port."
+)
 @parameters.METRICS_ADDRESS
 @parameters.STORE
 @parameters.BLOBS
-@click.option(
-    "--home",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for all that is kept.  [default: $AENV_HOME, or ~/.aenv]",
-)
-@click.option("--insecure", is_flag=True, help="Listen beyond this machine although there are no accounts.")
+@parameters.HOME
+@click.option("--insecure", is_flag=True, help="Allow other machines to connect although there are no accounts.")
 @parameters.ALLOW_ORIGIN
-@click.option("--log-level", type=parameters.LOG_LEVEL, default="INFO", show_default=True, help="How much to log.")
+@parameters.log_level("INFO")
 @parameters.LOG_FILE
-@click.option("--ready-fd", type=int, hidden=True, help="Write the address here, as one JSON line, once ready.")
+@parameters.READY_FD
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -50,9 +54,9 @@ def command(
     log_file: Path | None,
     ready_fd: int | None,
 ) -> None:
-    """Run the hub alone, or say who may use an environment of a hub.
+    """Run a hub alone, or manage access to its environments.
 
-    `aenv serve` has a hub of its own; this one is for several gateways to share.
+    'aenv serve' includes a hub. Run one separately for several gateways to share.
     """
     if ctx.invoked_subcommand:
         return
@@ -87,14 +91,20 @@ def _announce(address: GatewayAddress, ready_fd: int | None) -> None:
 _USERS: Any = {"multiple": True, "metavar": "USER"}
 
 
-@command.command("access")
+@command.command(
+    "access", examples=("aenv hub access my-env", "aenv hub access my-env --add-writer ada --visibility team")
+)
 @click.argument("name")
-@click.option("--add-writer", **_USERS, help="Let USER push versions; any number of times.")
-@click.option("--remove-writer", **_USERS, help="Let USER push no longer.")
-@click.option("--add-reader", **_USERS, help="Let USER see it, where it is private.")
-@click.option("--remove-reader", **_USERS, help="Let USER see it no longer.")
-@click.option("--visibility", type=click.Choice(["private", "team", "public"]), help="Who sees it.")
-@connection.formats
+@click.option("--add-writer", **_USERS, help="Allow USER to push versions; repeatable.")
+@click.option("--remove-writer", **_USERS, help="Stop USER from pushing; repeatable.")
+@click.option("--add-reader", **_USERS, help="Allow USER to see the environment if it is private; repeatable.")
+@click.option(
+    "--remove-reader", **_USERS, help="Stop USER from seeing the environment if it is private; repeatable."
+)
+@click.option(
+    "--visibility", type=click.Choice(["private", "team", "public"]), help="Users who can see the environment."
+)
+@formats()
 def access(
     name: str,
     add_writer: Sequence[str],
@@ -104,8 +114,7 @@ def access(
     visibility: str | None,
     as_json: bool,
 ) -> None:
-    """Show who may see the environment NAME and push to it, after the changes that the options ask for."""
-    from .. import platform
+    """Show or change who can see an environment and push to it."""
 
     async def changed(hub: Hub) -> dict[str, Any]:
         policy = await hub.access(name)
@@ -117,7 +126,7 @@ def access(
         }
         return policy if wanted == policy else await hub.set_access(name, wanted)
 
-    policy = platform.ask_hub(changed)
+    policy = connection.ask_hub(changed)
     if as_json:
         output.json(policy)
         return
@@ -129,21 +138,27 @@ def access(
 def _with(users: Sequence[str], added: Sequence[str], removed: Sequence[str]) -> list[str]:
     """The users in their order, without those that are removed; one that is not there cannot be."""
     if missing := [user for user in removed if user not in users]:
-        raise output.Failure(f"{missing[0]!r} is not in the list, which has {', '.join(users) or 'no users'}")
+        raise output.Failure(f"user {missing[0]!r} is not in the list; it has {', '.join(users) or 'no users'}")
     return [user for user in dict.fromkeys((*users, *added)) if user not in removed]
 
 
-@command.command("audit")
+@command.command("audit", examples=("aenv hub audit my-env", "aenv hub audit --limit 10"))
 @click.argument("name", required=False)
 @click.option(
-    "-l", "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="At most so many."
+    "-l",
+    "--limit",
+    type=parameters.Number(1, 1000),
+    default=100,
+    show_default=True,
+    help="Maximum number of entries.",
 )
-@connection.formats
+@formats()
 def audit(name: str | None, limit: int, as_json: bool) -> None:
-    """List who did what to the environment NAME, or, for administrators, to all; newest first."""
-    from .. import platform
+    """List the changes to an environment, newest first.
 
-    found = platform.ask_hub(lambda hub: hub.audit(name, limit))
+    Without NAME, administrators see the changes to all environments.
+    """
+    found = connection.ask_hub(lambda hub: hub.audit(name, limit))
     if as_json:
         output.json(found)
     elif found:

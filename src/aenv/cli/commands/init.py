@@ -9,6 +9,7 @@ import click
 from ...base import refs
 from ...base.errors import InvalidRequest
 from .. import output, scaffold
+from ..help_pages import DocumentedCommand
 
 
 def _new_name(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -26,36 +27,41 @@ def _version(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     return value
 
 
-@click.command("init")
+@click.command(
+    "init", cls=DocumentedCommand, examples=("aenv init my-env", "aenv init my-env --template benchmark")
+)
 @click.argument("name", callback=_new_name)
-@click.option("-v", "--version", default="1.0.0", callback=_version, show_default=True, help="Its first version.")
+@click.option(
+    "-v", "--version", default="1.0.0", callback=_version, show_default=True, help="Version of the environment."
+)
 @click.option(
     "-t",
     "--template",
     type=click.Choice(scaffold.TEMPLATES),
     default="default",
     show_default=True,
-    help="What to begin with.",
+    help="Template to start from.",
 )
 @click.option(
     "-w",
     "--work-dir",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("."),
-    help="Where to make the project's folder.  [default: the current folder]",
+    help="Folder in which the project is created.  [default: the current folder]",
 )
 @click.option(
-    "--force", is_flag=True, help="Write into a folder that is not empty; replaces only the template's files."
+    "--force", is_flag=True, help="Write into a folder that is not empty. Only files of the template are replaced."
 )
-@click.option("--config-only", is_flag=True, help="Write config.json alone, into the work directory itself.")
+@click.option("--config-only", is_flag=True, help="Write only config.json, directly into the work directory.")
 def command(name: str, version: str, template: str, work_dir: Path, force: bool, config_only: bool) -> None:
-    """Make the project of a new environment.
+    """Create the project of a new environment from a template.
 
     \b
-    default    a tool, a function and a reward, with comments that teach
-    fastmcp    a FastMCP server, served as it is
-    benchmark  tasks in a file, a seeded reset, a graded reward
-    service    long-running, with state that survives a restart
+    Templates:
+      default    a tool, a function and a reward, with explaining comments
+      fastmcp    a FastMCP server, served as it is
+      benchmark  tasks in a file, a seeded reset, a graded reward
+      service    a long-running service whose state survives a restart
     """
     files = scaffold.render(template, name, version)
     if config_only:
@@ -67,11 +73,11 @@ def command(name: str, version: str, template: str, work_dir: Path, force: bool,
     if taken and not force:
         what = folder / "config.json" if config_only else folder
         raise output.Failure(
-            f"'{what}' exists already", hint="--force replaces the template's files, and no others"
+            f"'{what}' exists already", hint="pass --force to replace the files of the template, and no others"
         )
 
     written = scaffold.write(folder, files)
     for path in written:
         output.data(str(path))
     if not config_only:
-        output.talk(f"\nNext:\n  cd {folder}\n  aenv run")
+        output.talk(f"\nNext steps:\n  cd {folder}\n  aenv run")

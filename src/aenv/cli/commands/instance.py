@@ -1,4 +1,4 @@
-"""`aenv instance`: make, look at and end instances. What happens inside one is in `instance_inside.py`."""
+"""`aenv instance`: create, show and end instances. What happens inside one is in `instance_*.py`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import connection, output, parameters, prefixes, progress
+from .. import connection, output, parameters, prefixes, progress, project
 from ..connection import Gateway
-from ..groups import Group
-from . import instance_inside
+from ..formats import formats
+from ..help_pages import CommandGroup
+from . import instance_cp, instance_exec, instance_logs
 
 if TYPE_CHECKING:
     from ...base.addresses import Origin
@@ -18,44 +19,82 @@ if TYPE_CHECKING:
     from ...client.api import Api
     from ...client.launch import ReadyInstance, RetryLimits
 
-_DURATION: Any = {"callback": parameters.seconds, "metavar": "DURATION", "show_default": True}
+_DURATION: Any = {"type": parameters.DURATION, "show_default": True}
 
 
-@click.group("instance", cls=Group)
-def command() -> None:
-    """Make, look at, use and end instances of environments."""
-
-
-@command.command("create")
-@click.argument("env_name", metavar="[ENV]", required=False)
-@click.option("-d", "--datasource", default="", help="A dataset's folder, or the image of a second container.")
-@click.option("-t", "--ttl", metavar="DURATION", help="How long it lives.  [default: the environment's, or 30m]")
-@click.option(
-    "-e", "--env", "variables", multiple=True, callback=connection.pairs, metavar="KEY=VALUE", help="A variable."
+@click.group(
+    "instance",
+    cls=CommandGroup,
+    examples=("aenv instance create my-env --keep-alive", "aenv instance list", "aenv instance delete my-env-3q"),
 )
-@connection.SECRETS
-@click.option("-a", "--arg", "arguments", multiple=True, metavar="TEXT", help="An argument of the environment.")
-@click.option("--label", "labels", multiple=True, callback=connection.pairs, metavar="KEY=VALUE", help="A label.")
-@click.option("--owner", help="Whose it is.  [default: that of cli_config.json]")
-@click.option("--count", type=click.IntRange(1), help="Make so many: all of them, or none.")
+def command() -> None:
+    """Create, show, use and end instances."""
+
+
+@command.command(
+    "create",
+    examples=(
+        "aenv instance create my-env@1.0.0 --keep-alive --ttl 2h",
+        "aenv instance create my-env --env MODE=demo --secret API_KEY=OPENAI_API_KEY",
+        "aenv instance create my-env --count 8 --label run=7 --keep-alive --json",
+    ),
+)
+@click.argument("env_name", metavar="[ENV]", required=False)
+@click.option("-d", "--datasource", default="", help="Folder of a dataset, or image of the sidecar.")
+@click.option("-t", "--ttl", metavar="DURATION", help="Time to live.  [default: from the environment, else 30m]")
+@click.option(
+    "-e",
+    "--env",
+    "variables",
+    multiple=True,
+    callback=parameters.pairs,
+    metavar="KEY=VALUE",
+    help="Environment variable of the instance; repeatable.",
+)
+@parameters.SECRETS
+@click.option(
+    "-a", "--arg", "arguments", multiple=True, metavar="TEXT", help="Argument for the environment; repeatable."
+)
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    callback=parameters.pairs,
+    metavar="KEY=VALUE",
+    help="Label of the instance; repeatable.",
+)
+@click.option("--owner", help="Owner of the instance.  [default: from cli_config.json]")
+@click.option(
+    "--count", type=parameters.Number(1), help="Number of instances to create. If one fails, all are ended."
+)
 @click.option(
     "--network",
     callback=parameters.network,
     metavar="none|HOST[,HOST]...",
-    help="What it may reach, of what its environment asks for, as in 'api.example.com:443'.",
+    help="Hosts that the instance may reach, as in api.example.com:443; never more than its environment may.",
 )
-@click.option("--wait", metavar="DURATION", help="How long to queue when there is no room.  [default: not at all]")
 @click.option(
-    "--keep-alive", is_flag=True, help="Leave it running; without this it is ended when it has been shown."
+    "--wait",
+    metavar="DURATION",
+    help="Maximum time in the queue when there is no capacity.  [default: do not queue]",
 )
-@click.option("--timeout", default="60s", help="How long a request may take.", **_DURATION)
-@click.option("--startup-timeout", default="500s", help="How long it may take to become ready.", **_DURATION)
 @click.option(
-    "--max-retries", type=click.IntRange(0), default=3, show_default=True, help="How often to try again."
+    "--keep-alive",
+    is_flag=True,
+    help="Leave the instance running. By default it is ended after it has been shown.",
 )
-@click.option("--skip-health", is_flag=True, help="Accepted; no separate check is made.")
+@click.option("--timeout", default="60s", help="Maximum duration of a request.", **_DURATION)
+@click.option("--startup-timeout", default="500s", help="Maximum time until the instance is ready.", **_DURATION)
+@click.option(
+    "--max-retries",
+    type=parameters.Number(0),
+    default=3,
+    show_default=True,
+    help="Number of retries after a network error.",
+)
+@click.option("--skip-health", is_flag=True, help="Accepted for compatibility; it has no effect.")
 @connection.options
-@connection.formats
+@formats()
 def create(
     gateway: Gateway,
     env_name: str | None,
@@ -74,7 +113,10 @@ def create(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Make an instance of ENV, or of the project in the current folder, and show it once it is ready."""
+    """Create an instance, and show it when it is ready.
+
+    ENV is the environment; without it, the project in the current folder.
+    """
     import asyncio
 
     from ...base import quantities
@@ -82,7 +124,7 @@ def create(
     from ...client.launch import RetryLimits
 
     given["datasource"] = found_by(gateway.url, given["datasource"])
-    environment = connection.environment(env_name)
+    environment = project.environment(env_name)
     body: dict[str, Any] = {
         "envName": environment,
         "environment_variables": forwarded(gateway.url, environment, {**variables, **secrets}),
@@ -101,7 +143,7 @@ def create(
             shown = [dict(one.instance.data) for one in instances]
             output.json(shown if count else shown[0]) if as_json else _table(shown)
             if not keep_alive:
-                output.talk("ending it again; --keep-alive leaves it running")
+                output.talk(f"ending the instance{'s' if count else ''}; use --keep-alive to avoid that")
         finally:
             await asyncio.gather(*(one.api.close() if keep_alive else one.release() for one in instances))
 
@@ -122,20 +164,22 @@ async def _launch(
         return [await launch.create(origin, api_key, limits, id, body)]
 
 
-@command.command("list")
-@click.option("-n", "--name", help="Those of this environment.")
-@click.option("--version", help="Those of this version; needs --name.")
-@click.option("--owner", help="Those of this owner.")
-@click.option("--label", metavar="KEY=VALUE", help="Those with this label.")
-@click.option("--status", help="Those with this status; without it, those that live.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="At most so many.")
-@click.option("--cursor", metavar="ID", help="Those after this one.")
+@command.command("list", examples=("aenv instance list", "aenv instance list --name my-env --label run=7 --json"))
+@click.option("-n", "--name", help="List only instances of this environment.")
+@click.option("--version", help="List only instances of this version. Needs --name.")
+@click.option("--owner", help="List only instances of this owner.")
+@click.option("--label", metavar="KEY=VALUE", help="List only instances with this label.")
+@click.option("--status", help="List only instances with this status.  [default: all that have not ended]")
+@click.option(
+    "--limit", type=parameters.Number(1, 1000), default=100, show_default=True, help="Maximum number of instances."
+)
+@click.option("--cursor", metavar="ID", help="List only instances after the one with this id.")
 @connection.options
-@connection.formats
+@formats()
 def list_(
     gateway: Gateway, name: str | None, version: str | None, limit: int, as_json: bool, **filters: str | None
 ) -> None:
-    """List instances, oldest first, and then the replicas of services."""
+    """List instances, oldest first, then the replicas of services."""
     if version and not name:
         raise click.UsageError("--version needs --name")
     which = f"{name}@{version}" if version else name or "*"
@@ -155,7 +199,7 @@ def list_(
     else:
         output.talk("no instances")
     if len(found) == limit:
-        output.talk(f"there may be more: --cursor {found[-1]['id']}")
+        output.talk(f"there may be more; use --cursor {found[-1]['id']}")
 
 
 async def _replicas(api: Api, which: str, owner: str | None) -> list[dict[str, Any]]:
@@ -170,12 +214,12 @@ async def _replicas(api: Api, which: str, owner: str | None) -> list[dict[str, A
     ]
 
 
-@command.command("get")
+@command.command("get", examples=("aenv instance get my-env-3q",))
 @click.argument("id")
 @connection.options
-@connection.formats
+@formats()
 def get(gateway: Gateway, id: str, as_json: bool) -> None:
-    """Show all about an instance."""
+    """Show one instance."""
 
     async def named(api: Api) -> dict[str, Any]:
         return await api.get_instance(await prefixes.instance(api, id))
@@ -184,7 +228,7 @@ def get(gateway: Gateway, id: str, as_json: bool) -> None:
     if as_json:
         output.json(found)
         return
-    name, version = connection.environment_columns(found)
+    name, version = output.environment_columns(found)
     rows = [("id", found["id"]), ("environment", f"{name}@{version}")]
     rows += [(key, _text(found[key])) for key in _SHOWN if found.get(key)]
     if found.get("tools"):
@@ -192,15 +236,15 @@ def get(gateway: Gateway, id: str, as_json: bool) -> None:
     output.table(("Field", "Value"), rows)
 
 
-@command.command("delete")
+@command.command("delete", examples=("aenv instance delete my-env-3q", "aenv instance delete --label run=7 --yes"))
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--label", metavar="KEY=VALUE", help="All those with this label.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--label", metavar="KEY=VALUE", help="End all instances with this label.")
+@parameters.YES
 @connection.options
 def delete(gateway: Gateway, ids: tuple[str, ...], label: str | None, yes: bool) -> None:
-    """End instances: those with these ids, or with a label."""
+    """End instances, by id or by label."""
     if bool(ids) == bool(label):
-        raise click.UsageError("say which instances: by their ids, or by --label")
+        raise click.UsageError("name the instances, either by their ids or by --label")
 
     async def whole(api: Api) -> list[str]:
         return [await prefixes.instance(api, id) for id in ids]
@@ -210,7 +254,8 @@ def delete(gateway: Gateway, ids: tuple[str, ...], label: str | None, yes: bool)
 
     async def end(api: Api) -> None:
         if label:
-            output.talk(f"ended {await api.delete_instances(label)}")
+            count = await api.delete_instances(label)
+            output.talk(f"ended {count} instance{'' if count == 1 else 's'}")
         for id in found:
             await api.delete_instance(id, missing_ok=False)
             output.talk(f"ended {id}")
@@ -218,12 +263,15 @@ def delete(gateway: Gateway, ids: tuple[str, ...], label: str | None, yes: bool)
     gateway.run(end)
 
 
-@command.command("renew")
+@command.command("renew", examples=("aenv instance renew my-env-3q", "aenv instance renew my-env-3q 2h"))
 @click.argument("id")
 @click.argument("ttl", default="30m")
 @connection.options
 def renew(gateway: Gateway, id: str, ttl: str) -> None:
-    """Let an instance live for TTL (30m unless given) from now, and say until when."""
+    """Extend the time to live of an instance.
+
+    It then ends after TTL from now; without TTL, after 30 minutes. Prints the new time of its end.
+    """
 
     async def renewed(api: Api) -> dict[str, Any]:
         return await api.renew_instance(await prefixes.instance(api, id), ttl)
@@ -231,17 +279,14 @@ def renew(gateway: Gateway, id: str, ttl: str) -> None:
     output.data(str(gateway.run(renewed)["expires_at"]))
 
 
-@command.command("info")
+@command.command("info", examples=("aenv instance info my-env@1.0.0",))
 @click.argument("ref", metavar="ENV", callback=parameters.reference)
-@click.option("--system-url", metavar="URL", help="The gateway.  [default: the hub that is configured]")
-@click.option("--api-key", metavar="KEY", help="Who asks.  [default: $AENV_API_KEY, or cli_config.json]")
-@connection.formats
+@connection.SYSTEM_URL
+@connection.API_KEY
+@formats()
 def info(ref: Ref, system_url: str | None, api_key: str | None, as_json: bool) -> None:
-    """Show an environment and its tools, as the hub knows them. Makes no instance."""
-    from .. import platform
-
-    key = connection.known(system_url, api_key).api_key
-    found = platform.ask_hub(lambda hub: hub.get(ref), system_url, key)
+    """Show an environment and its tools, without creating an instance."""
+    found = connection.ask_hub(lambda hub: hub.get(ref), connection.hub_address(system_url, api_key))
     if as_json:
         output.json(found)
         return
@@ -252,8 +297,8 @@ def info(ref: Ref, system_url: str | None, api_key: str | None, as_json: bool) -
         output.table(("Tool", "Description"), tools)
 
 
-for _inside in (instance_inside.logs, instance_inside.exec_, instance_inside.copy):
-    command.add_command(_inside)
+for _inside in (instance_logs, instance_exec, instance_cp):
+    command.add_command(_inside.command)
 
 _OF_SERVICE = ("env", "owner", "status", "created_at")
 _SHOWN = (
@@ -279,7 +324,7 @@ def _table(instances: Sequence[Mapping[str, Any]]) -> None:
     rows = [
         (
             instance["id"],
-            *connection.environment_columns(instance),
+            *output.environment_columns(instance),
             *(instance.get(key) or "-" for key in ("owner", "status", "ip")),
             output.minute(instance.get("created_at")),
         )

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from .instance import list_ as command
+from ..help_pages import DocumentedCommand
+from .instance import list_
 
-__all__ = ["command"]
+command = DocumentedCommand(
+    "instances",
+    params=list_.params,
+    callback=list_.callback,
+    help=list_.help,
+    examples=("aenv instances", "aenv instances --name my-env --json"),
+)

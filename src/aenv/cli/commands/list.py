@@ -1,4 +1,4 @@
-"""`aenv list`: the environments that the hub knows, and those that come with this package."""
+"""`aenv list`: the environments in the hub, and those that come with aenv."""
 
 from __future__ import annotations
 
@@ -9,33 +9,53 @@ import click
 
 from ...artifacts.data.builtin import built_in
 from .. import output, parameters
+from ..formats import PUBLISHED, formats
+from ..help_pages import DocumentedCommand
 
 
-@click.command("list")
+@click.command(
+    "list", cls=DocumentedCommand, examples=("aenv list", "aenv list terminal", "aenv list --tags demo --json")
+)
 @click.argument("text", required=False, default="")
-@click.option("--name", default="", help="Only the versions of the environment of this name.")
-@click.option("--tags", multiple=True, metavar="TAG", help="Only what has this tag; several, or tags with commas.")
+@click.option("--name", default="", help="List only the versions of this environment.")
 @click.option(
-    "-l", "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many to print."
+    "--tags",
+    multiple=True,
+    metavar="TAG",
+    help="List only environments with this tag; repeatable, or several with commas.",
 )
 @click.option(
-    "-o", "--offset", type=click.IntRange(0), default=0, show_default=True, help="How many to leave out first."
+    "-l",
+    "--limit",
+    type=parameters.Number(1, 1000),
+    default=100,
+    show_default=True,
+    help="Maximum number of environments.",
 )
-@click.option("--builtin", is_flag=True, help="Only those that come with aenv, and start without being pushed.")
-@parameters.formats
+@click.option(
+    "-o",
+    "--offset",
+    type=parameters.Number(0),
+    default=0,
+    show_default=True,
+    help="Number of environments to skip.",
+)
+@click.option("--builtin", is_flag=True, help="List only the environments that come with aenv.")
+@formats(*PUBLISHED, names=("--output",))
 def command(
     text: str, name: str, tags: tuple[str, ...], limit: int, offset: int, builtin: bool, as_json: bool
 ) -> None:
-    """List environments; with TEXT, those whose name, description or tags contain it.
+    """List or search environments.
 
-    First those of the hub, then those that come with aenv.
+    TEXT is searched in names, descriptions and tags. The environments in the hub come first, then those that come
+    with aenv.
     """
     wanted = [tag.strip() for part in tags for tag in part.split(",") if tag.strip()]
     shipped = _built_in(text.lower().split(), name, wanted)
     found: list[dict[str, Any]] = []
     of_hub = 0
     if not builtin:
-        from ..platform import ask_hub
+        from ..connection import ask_hub
 
         found, of_hub = ask_hub(lambda hub: hub.list(limit=limit, offset=offset, q=text, name=name, tags=wanted))
     # A page goes on with what comes with aenv where the hub's part of the list ends.
@@ -48,9 +68,9 @@ def command(
         output.table(("Name", "Version", "Status", "Description", "Created"), list(map(_row, found)))
     shown = offset + len(found)
     if not found and not as_json:
-        output.talk("no environments" if not total else f"nothing beyond {total}")
+        output.talk("no environments" if not total else f"there are only {total} environments")
     elif shown < total:
-        output.talk(f"{len(found)} of {total}; --offset {shown} prints the next")
+        output.talk(f"{len(found)} of {total}; use --offset {shown} for the next ones")
 
 
 def _row(env: Mapping[str, Any]) -> tuple[str, ...]:

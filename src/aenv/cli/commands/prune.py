@@ -1,4 +1,4 @@
-"""`aenv prune`: removes what a home folder keeps and nothing needs. No server is needed, and one may run."""
+"""`aenv prune`: removes files of a home folder that are no longer used. Gateways may run meanwhile."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import click
 
 from ...base import quantities, settings
 from .. import output, parameters
+from ..formats import PUBLISHED, formats
+from ..help_pages import DocumentedCommand
 
 if TYPE_CHECKING:
     from ...control.homes.pruning import Prunable
@@ -18,32 +20,31 @@ if TYPE_CHECKING:
 _KINDS = ("rootfs", "requirements", "bundles", "code", "evals", "logs")  # as in `homes/pruning.py`
 
 
-@click.command("prune")
+@click.command(
+    "prune",
+    cls=DocumentedCommand,
+    examples=("aenv prune --dry-run", "aenv prune --older-than 7d --only rootfs --only requirements --yes"),
+)
 @click.option(
     "--older-than",
-    callback=parameters.seconds,
-    metavar="DURATION",
+    type=parameters.DURATION,
     default="30d",
     show_default=True,
-    help="Remove what was not used for so long.",
+    help="Remove only what has not been used for this long.",
 )
 @click.option(
     "--only",
     "kinds",
     multiple=True,
     type=click.Choice(_KINDS),
-    help="Remove this kind of thing; any number of times.  [default: all of them]",
+    help="Remove only this kind; repeatable.  [default: all kinds]",
 )
-@click.option("--dry-run", is_flag=True, help="Print what would be removed, and remove nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Print what would be removed, without removing it.")
+@parameters.YES
 @parameters.STORE
 @parameters.BLOBS
-@click.option(
-    "--home",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for all that is kept.  [default: $AENV_HOME, or ~/.aenv]",
-)
-@parameters.formats
+@parameters.HOME
+@formats(*PUBLISHED)
 def command(
     older_than: float,
     kinds: tuple[str, ...],
@@ -54,23 +55,25 @@ def command(
     home: Path | None,
     as_json: bool,
 ) -> None:
-    """Remove what no instance uses and no version refers to, and old evals and logs.
+    """Remove unused files, old results and old logs of a home folder.
 
-    Rootfs, requirements and code are made again when an instance needs them. Records, data that was pulled, and
-    the storage of services stay.
+    Unused are a rootfs, requirements and code that no instance runs with, and bundles without a version. They are
+    made again when an instance needs them. Records, pulled data and the storage of services are kept.
     """
     from ...control.homes import pruning
 
     place = pruning.PruneScope((home or settings.home()).expanduser(), store, blobs)
     if not place.home.is_dir():
-        raise output.Failure(f"there is no home folder {str(place.home)!r}", hint="aenv prune --home FOLDER")
+        raise output.Failure(
+            f"the home folder {str(place.home)!r} does not exist", hint="aenv prune --home FOLDER"
+        )
     chosen = kinds or _KINDS
     found = asyncio.run(pruning.unused(place, chosen, older_than))
     if found and not dry_run:
         if not as_json:
             _print(found)
         total = output.size(sum(one.size_bytes for one in found))
-        parameters.confirm(f"remove {len(found)} things, {total} in all", yes)
+        parameters.confirm(f"remove {len(found)} items, {total} in total", yes)
         found = asyncio.run(pruning.prune(place, chosen, older_than))
     if as_json:
         rows = [
@@ -82,7 +85,7 @@ def command(
     if dry_run:
         _print(found)
     total = output.size(sum(one.size_bytes for one in found))
-    output.talk(f"{'would remove' if dry_run else 'removed'} {len(found)} things, {total} in all")
+    output.talk(f"{'would remove' if dry_run else 'removed'} {len(found)} items, {total} in total")
 
 
 def _print(found: list[Prunable]) -> None:

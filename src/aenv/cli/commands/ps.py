@@ -1,4 +1,4 @@
-"""`aenv ps`: instances, and what they use."""
+"""`aenv ps`: instances, and the resources that they use."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import click
 
 from .. import connection, output, usage
 from ..connection import Gateway
+from ..formats import formats
+from ..help_pages import DocumentedCommand
 
 
-@click.command("ps")
+@click.command("ps", cls=DocumentedCommand, examples=("aenv ps", "aenv ps --name my-env --json"))
 @usage.filters
 @connection.options
-@connection.formats
+@formats()
 def command(gateway: Gateway, chosen: dict[str, str], as_json: bool) -> None:
-    """List instances with their CPU (over their lives), memory, age, and how long they have left."""
+    """List running instances with CPU, memory, age and remaining time.
+
+    CPU is the average since an instance started. 100 % is one processor.
+    """
     reply = gateway.run(lambda api: usage.ask(api, chosen))
     if as_json:
         output.json(reply)

@@ -11,30 +11,38 @@ import click
 
 from ...base import refs
 from .. import output, parameters
+from ..help_pages import DocumentedCommand
 
 if TYPE_CHECKING:
     from ...client.hub import Hub
 
 
-@click.command("pull")
+@click.command(
+    "pull", cls=DocumentedCommand, examples=("aenv pull my-env", "aenv pull 'my-env@^1.2' --output ./copy")
+)
 @click.argument("ref", metavar="NAME[@VERSION]", callback=parameters.reference)
 @click.option(
     "-o",
     "--output",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The project's folder.  [default: NAME, in the current folder]",
+    help="Folder for the project.  [default: NAME in the current folder]",
 )
-@click.option("--force", is_flag=True, help="Into a folder that is not empty; replaces the project's files alone.")
+@click.option(
+    "--force", is_flag=True, help="Write into a folder that is not empty. Only files of the project are replaced."
+)
 def command(ref: refs.Ref, folder: Path | None, force: bool) -> None:
-    """Fetch the project of an environment: the latest version, or the one named (also a range: 'echo@^1.2')."""
+    """Download the project of an environment from the hub.
+
+    VERSION may be a range, as in 'my-env@^1.2'. Without VERSION, it is the latest one.
+    """
     from ...artifacts import bundles
-    from ..platform import ask_hub
+    from ..connection import ask_hub
 
     folder = folder or Path(ref.name)
     if folder.exists() and any(folder.iterdir()) and not force:
         raise output.Failure(
-            f"'{folder}' is not empty", hint="--force replaces the project's files, and no others"
+            f"'{folder}' is not empty", hint="pass --force to replace the files of the project, and no others"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
     # Beside the folder, so that the files need no further copy.
@@ -53,11 +61,11 @@ async def _fetch(hub: Hub, ref: refs.Ref, archive: Path) -> dict[str, Any]:
     record = await hub.get(ref)
     exact = refs.Ref(record["name"], record["version"])
     if not record.get("digest"):
-        raise output.Failure(f"the hub has no bundle of {exact}, only its record")
+        raise output.Failure(f"the hub has a record of {exact}, but no bundle")
     with bar(f"downloading {exact}", record.get("size_bytes") or 0) as show:
         digest = await hub.download_bundle(exact, archive, show)
     if digest != record["digest"]:
-        raise output.Failure(f"{exact} was replaced while it was downloaded", hint="aenv pull, once more")
+        raise output.Failure(f"{exact} was replaced during the download", hint=f"aenv pull {exact}")
     return record
 
 

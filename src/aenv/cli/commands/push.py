@@ -1,4 +1,4 @@
-"""`aenv push`: publish a project's version in the hub."""
+"""`aenv push`: publish a version of a project in the hub."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import click
 
 from ...base import refs
 from ...base.errors import AEnvError, InvalidRequest
-from .. import output, project
+from .. import output, parameters, project
+from ..formats import formats
+from ..help_pages import DocumentedCommand
 
 if TYPE_CHECKING:
     from ...client.hub import Hub
@@ -24,24 +26,24 @@ def _version(ctx: click.Context, parameter: click.Parameter, value: str | None) 
         raise click.UsageError(f"bad version {value!r}; write it as '1.0.0'", ctx) from None
 
 
-@click.command("push")
+@click.command(
+    "push",
+    cls=DocumentedCommand,
+    examples=("aenv push", "aenv push ./my-env --version 1.1.0", "aenv push --dry-run"),
+)
 @click.argument("what", metavar="[PATH|NAME]", required=False)
+@parameters.work_dir("Folder that contains PATH or NAME.")
+@click.option("--dry-run", is_flag=True, help="Print what would be pushed, without pushing it.")
 @click.option(
-    "-w",
-    "--work-dir",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    default=Path("."),
-    help="Where PATH or NAME is.  [default: the current folder]",
+    "--force", is_flag=True, help="Replace an existing version with other content, unless it is released."
 )
-@click.option("--dry-run", is_flag=True, help="Print what would be pushed, and push nothing.")
-@click.option("--force", is_flag=True, help="Replace a version that is not released and has other content.")
+@click.option("-v", "--version", callback=_version, help="Version to push.  [default: the one in config.json]")
+@click.option("--no-verify", is_flag=True, help="Do not load the environment to check it first.")
+@click.option("-r", "--registry", help="Registry that holds the image.  [default: the one it was built for]")
 @click.option(
-    "-v", "--version", callback=_version, help="Push it as this version.  [default: that in config.json]"
+    "-s", "--namespace", help="Namespace of the image in the registry.  [default: the one it was built for]"
 )
-@click.option("--no-verify", is_flag=True, help="Do not load the environment first to see what it offers.")
-@click.option("-r", "--registry", help="The registry that has the image, if another than at its build.")
-@click.option("-s", "--namespace", help="The image's namespace there.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@formats(plain="text")
 def command(
     what: str | None,
     work_dir: Path,
@@ -53,18 +55,20 @@ def command(
     namespace: str | None,
     as_json: bool,
 ) -> None:
-    """Publish the project in a folder, or the one of a name below the current folder.
+    """Publish a version of a project in the hub.
 
-    Left out is what .gitignore and .aenvignore say, and always: .git, .env, virtual environments, caches.
+    The project is in the folder PATH, or in a folder below the current one whose config.json has the name NAME;
+    without either, in the current folder. Files that .gitignore and .aenvignore name are left out, and always
+    .git, .env, virtual environments and caches.
     """
     import asyncio
 
-    from .. import image, packing
+    from .. import image_builder, packing
 
     found = project.named(what, work_dir)
     with tempfile.TemporaryDirectory(prefix="aenv-push-") as work:
         packed = packing.pack(found, Path(work), version)
-        body = {**_record(packed), "artifacts": image.moved(packed.project.artifacts, registry, namespace)}
+        body = {**_record(packed), "artifacts": image_builder.moved(packed.project.artifacts, registry, namespace)}
         if dry_run:
             _print_plan(packed, as_json)
             return
@@ -79,11 +83,11 @@ def command(
 
 async def _push(packed: Packed, body: dict[str, Any], force: bool, *, verify: bool) -> bool:
     """Whether the version is new."""
-    from .. import packing, platform, progress
+    from .. import connection, packing, progress
 
     metadata = {"metadata": await packing.describe(packed)} if verify else {}
     ref, bundle = packed.project.ref, packed.bundle
-    async with platform.hub() as hub:
+    async with connection.hub() as hub:
         known = await _known(hub, packed, force)
         with progress.bar(f"uploading {ref}", bundle.size_bytes) as show:
             await hub.upload_bundle(packed.archive, bundle.digest, bundle.size_bytes, show)
@@ -100,7 +104,7 @@ async def _tell_of_python(hub: Hub, ref: refs.Ref) -> None:
     try:
         note = (await hub.runs_on(ref)).get("note")
     except AEnvError as error:
-        note = f"the server does not say which Python its instances run on: {error.message}"
+        note = f"the server did not say which Python its instances run on: {error.message}"
     if note:
         output.talk(f"note: {note}")
 
@@ -114,7 +118,7 @@ async def _known(hub: Hub, packed: Packed, force: bool) -> bool:
         raise output.Failure(
             f"{ref} exists with other content: the hub has {f'sha256:{there}' if there else 'no bundle of it'}, "
             f"this is sha256:{digest}",
-            hint="-v, for a new version; --force, to replace one that is not released",
+            hint="push a new version with -v, or replace one that is not released with --force",
         )
     return record is not None
 

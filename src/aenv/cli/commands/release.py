@@ -6,13 +6,17 @@ import click
 
 from ...base import refs
 from .. import output, parameters
+from ..help_pages import DocumentedCommand
 
 
-@click.command("release")
+@click.command("release", cls=DocumentedCommand, examples=("aenv release my-env@1.0.0",))
 @click.argument("ref", metavar="NAME@VERSION", callback=parameters.exact_reference)
 def command(ref: refs.Ref) -> None:
-    """Release a version: from then on nobody can change it, and only an admin can delete it."""
-    from ..platform import ask_hub
+    """Make a version immutable.
+
+    A released version cannot be changed, and only an administrator can delete it.
+    """
+    from ..connection import ask_hub
 
     ask_hub(lambda hub: hub.release(ref))
     output.data(f"released {ref}")

@@ -14,12 +14,13 @@ import click
 from ...artifacts.data.data_folders import on_host
 from ...base import settings
 from .. import output, parameters, project
+from ..help_pages import DocumentedCommand
 
 if TYPE_CHECKING:
     from ..supervise import Plan, Ready
 
 
-class _WithArguments(click.Command):
+class _WithArguments(DocumentedCommand):
     """A command that keeps what follows `--`, which click would take for its own positional arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -31,44 +32,45 @@ class _WithArguments(click.Command):
         return [*super().collect_usage_pieces(ctx), "[-- ARGUMENT...]"]
 
 
-@click.command("run", cls=_WithArguments)
-@click.argument("path", type=click.Path(path_type=Path), required=False)
-@click.option(
-    "-w",
-    "--work-dir",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    default=Path("."),
-    help="Work in this folder; PATH is relative to it.  [default: the current folder]",
+@click.command(
+    "run",
+    cls=_WithArguments,
+    examples=("aenv run", "aenv run my-env --reload", "aenv run server.py --port 9000 -- --verbose"),
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.argument("path", type=click.Path(path_type=Path), required=False)
+@parameters.work_dir("Working folder; PATH is relative to it.")
+@parameters.HOST
 @click.option(
     "--port",
     type=parameters.PORT,
     default=8081,
     show_default=True,
-    help="Port for tools; 0 takes a free one.",
+    help="Port for tools, functions and rewards; 0 picks a free port.",
 )
 @click.option(
     "--control-port",
     type=parameters.PORT,
     default=8080,
     show_default=True,
-    help="Port of the control API; 0 turns it off.",
+    help="Port for the control API; 0 turns it off.",
 )
-@click.option("--name", help="What the server calls itself.  [default: the name in config.json]")
-@click.option("-q", "--quiet", is_flag=True, help="Print warnings and errors alone.")
-@click.option("--inspector-port", type=parameters.PORT, help="Open MCP Inspector on this port, through npx.")
-@click.option("--stdio", is_flag=True, help="Speak MCP on stdin and stdout, for desktop clients; opens no port.")
-@click.option("--reload", "reloads", is_flag=True, help="Start again whenever a source file changes.")
-@click.option("--lenient", is_flag=True, help="Leave out files that fail to load, with a warning.")
-@click.option("--log-level", type=parameters.LOG_LEVEL, help="How much to log.  [default: INFO]")
+@click.option("--name", help="Name of the server in MCP.  [default: the name in config.json]")
+@click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors.")
+@click.option("--inspector-port", type=parameters.PORT, help="Start MCP Inspector on this port, with npx.")
+@click.option(
+    "--stdio", is_flag=True, help="Serve MCP on stdin and stdout, for desktop clients; no port is opened."
+)
+@click.option("--reload", "reloads", is_flag=True, help="Restart when a source file changes.")
+@click.option("--lenient", is_flag=True, help="Skip files that fail to load, with a warning.")
+@parameters.log_level(None)
 @click.pass_context
 def command(ctx: click.Context, /, **values: Any) -> int:
-    """Serve the environment at PATH (a folder or a file; the work directory unless given).
+    """Serve an environment on this machine, over MCP and HTTP.
 
-    Arguments after -- are the environment's own: its sys.argv[1:] and Context.arguments.
+    PATH is a folder or a Python file; without it, the working folder. Arguments after -- go to the environment, as
+    sys.argv[1:] and Context.arguments.
     """
-    options = Options(**values)
+    options = RunOptions(**values)
     plan = _plan(options, ctx.meta["arguments"])
     if options.stdio:
         argv = plan.command("--stdio")
@@ -83,7 +85,7 @@ def command(ctx: click.Context, /, **values: Any) -> int:
 
 
 @dataclass(frozen=True)
-class Options:
+class RunOptions:
     """The command line of `aenv run`, as click read it."""
 
     path: Path | None
@@ -100,14 +102,16 @@ class Options:
     log_level: str | None
 
 
-def _plan(options: Options, arguments: tuple[str, ...]) -> Plan:
+def _plan(options: RunOptions, arguments: tuple[str, ...]) -> Plan:
     from ...artifacts.pythons.choosing import note_on_our_own
     from ..supervise import Plan
 
     folder = options.work_dir.resolve()
     path = (folder / (options.path or ".")).resolve()
     if not path.exists():
-        raise output.Failure(f"no such file or folder: '{path}'", hint="aenv init NAME, for a new environment")
+        raise output.Failure(
+            f"no such file or folder: '{path}'", hint="create an environment with 'aenv init NAME'"
+        )
     found = project.around(path)
     name = options.name or (found.name if found else "aenv-server")
     level = options.log_level or ("WARNING" if options.quiet else "INFO")
@@ -121,7 +125,7 @@ def _plan(options: Options, arguments: tuple[str, ...]) -> Plan:
         variables = {**found.deploy.environment_variables.texts, **variables, "AENV_ENVIRONMENT": str(found.ref)}
         for variable, secret in found.deploy.environment_variables.secrets.items():
             if variable not in variables:
-                output.talk(f"{variable} is not set: config.json takes it from the secret {secret!r} of a gateway")
+                output.talk(f"{variable} is not set; a gateway would set it from the secret {secret!r}")
         if found.data and (data := on_host(found.data, settings.home())):
             variables[found.data.variable] = str(data)  # further folders are where the shell's variables say
         if note := note_on_our_own(found):
@@ -140,12 +144,12 @@ def _listen(host: str, port: int, flag: str) -> socket.socket:
         listener.close()
         raise output.Failure(
             f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}",
-            hint=f"{flag} 0, {'for a free one' if flag == '--port' else 'to do without'}, or another number",
+            hint=f"{flag} 0, {'for a free port' if flag == '--port' else 'to turn it off'}, or another number",
         ) from error
     return listener
 
 
-async def _serve(options: Options, plan: Plan, listener: socket.socket) -> int:
+async def _serve(options: RunOptions, plan: Plan, listener: socket.socket) -> int:
     from .. import inspector
     from ..supervise import supervise
     from ..watch import Watcher
@@ -158,7 +162,7 @@ async def _serve(options: Options, plan: Plan, listener: socket.socket) -> int:
         return await supervise(plan, listener, lambda ready: _announce(options, url, ready), watcher)
 
 
-def _announce(options: Options, url: str, ready: Ready) -> None:
+def _announce(options: RunOptions, url: str, ready: Ready) -> None:
     """What an author wants to know once the environment serves."""
     if options.quiet:
         return

@@ -10,29 +10,36 @@ import click
 
 from .. import connection, output
 from ..connection import Gateway
-from ..groups import Group
+from ..formats import formats
+from ..help_pages import CommandGroup
 
 
-@click.group("secret", cls=Group)
+@click.group("secret", cls=CommandGroup, examples=("aenv secret set OPENAI_API_KEY < key.txt", "aenv secret list"))
 def command() -> None:
-    """Set, list and remove your secrets: values that instances get as variables, and that are never shown."""
+    """Manage secrets, which instances get as variables.
+
+    The gateway never shows their values.
+    """
 
 
-@command.command("set")
+@command.command("set", examples=("aenv secret set OPENAI_API_KEY", "aenv secret set OPENAI_API_KEY < key.txt"))
 @click.argument("name")
 @connection.options
 def set_(gateway: Gateway, name: str) -> None:
-    """Keep a value under NAME. It is asked for, or read from a pipe, without the line break at its end."""
+    """Create a secret, or change its value.
+
+    The value is asked for, or read from a pipe without the line break at its end.
+    """
     value = _ask()
     if not value:
-        raise output.Failure("the value is empty", hint=f"aenv secret rm {name}, to remove a secret")
+        raise output.Failure("the value is empty", hint=f"to remove the secret, use 'aenv secret rm {name}'")
     gateway.run(lambda api: api.call("PUT", _path(name), {"value": value}))
-    output.talk(f"set the secret {name!r}; instances that run keep the value that they have")
+    output.talk(f"set the secret {name!r}; running instances keep the old value")
 
 
-@command.command("list")
+@command.command("list", examples=("aenv secret list",))
 @connection.options
-@connection.formats
+@formats()
 def list_(gateway: Gateway, as_json: bool) -> None:
     """List the names of your secrets, and when they were set."""
     found: list[dict[str, Any]] = gateway.run(lambda api: api.call("GET", "/secret"))
@@ -42,14 +49,17 @@ def list_(gateway: Gateway, as_json: bool) -> None:
         rows = [(one["name"], output.minute(one["created_at"]), output.minute(one["updated_at"])) for one in found]
         output.table(("Name", "Created", "Updated"), rows)
     else:
-        output.talk("no secrets; 'aenv secret set NAME' makes one")
+        output.talk("no secrets; create one with 'aenv secret set NAME'")
 
 
-@command.command("rm")
+@command.command("rm", examples=("aenv secret rm OPENAI_API_KEY",))
 @click.argument("name")
 @connection.options
 def rm(gateway: Gateway, name: str) -> None:
-    """Remove a secret. Instances that run keep its value."""
+    """Remove a secret.
+
+    Running instances keep its value.
+    """
     gateway.run(lambda api: api.call("DELETE", _path(name)))
     output.talk(f"removed the secret {name!r}")
 

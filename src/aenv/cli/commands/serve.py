@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...base import config, quantities, settings
-from ...base.errors import InvalidRequest
+from ...base import config, settings
 from .. import output, parameters, project
+from ..help_pages import DocumentedCommand
 
 if TYPE_CHECKING:
     from ...control.gateway.gateway_app import GatewayAddress
@@ -24,7 +23,7 @@ def _numbers(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
     for value in values:
         name, equals, number = value.rpartition("=")
         if not name or not equals or not number.isdecimal():
-            raise click.BadParameter(f"write {value!r} as 'name=number'", ctx, parameter)
+            raise click.BadParameter(f"must be NAME=NUMBER, got {value!r}", ctx, parameter)
         found[name] = int(number)
     return found
 
@@ -35,7 +34,7 @@ def _folders(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
     for value in values:
         name, _, path = value.partition("=")
         if not config.is_folder_variable(name):
-            message = f"{name!r} is not a variable of data; write 'KIT_DATA_DIR=PATH' or 'KIT_GIT_DIR=PATH'"
+            message = f"must be NAME_DATA_DIR=PATH or NAME_GIT_DIR=PATH, got {value!r}"
             raise click.BadParameter(message, ctx, parameter)
         if not path or not Path(path).expanduser().is_dir():
             raise click.BadParameter(f"{path!r} is not a folder", ctx, parameter)
@@ -43,37 +42,28 @@ def _folders(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
     return found
 
 
-def _cpus(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    return _amount(ctx, parameter, value, quantities.cpus)
-
-
-def _size(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    return _amount(ctx, parameter, value, quantities.size_bytes)
-
-
-def _amount(
-    ctx: click.Context, parameter: click.Parameter, value: str | None, parse: Callable[[str], float]
-) -> float | None:
-    try:
-        return None if value is None else parse(value)
-    except InvalidRequest as error:
-        raise click.BadParameter(error.message, ctx, parameter) from error
-
-
-@click.command("serve")
+@click.command(
+    "serve",
+    cls=DocumentedCommand,
+    examples=(
+        "aenv serve",
+        "aenv serve ./my-env --port 9080 --data-port 9081",
+        "aenv serve --host 0.0.0.0 --max-instances 200 --capacity-memory 64Gi",
+    ),
+)
 @click.argument(
     "paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path, exists=True, file_okay=False)
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@parameters.HOST
 @click.option(
-    "--port", type=parameters.PORT, default=8080, show_default=True, help="Control port; 0 takes a free one."
+    "--port", type=parameters.PORT, default=8080, show_default=True, help="Control port; 0 picks a free port."
 )
 @click.option(
     "--data-port",
     type=parameters.PORT,
     default=8081,
     show_default=True,
-    help="Data port; 0 takes a free one.",
+    help="Data port; 0 picks a free port.",
 )
 @parameters.METRICS_ADDRESS
 @click.option(
@@ -81,24 +71,25 @@ def _amount(
     type=click.Choice(["native", "process"]),
     default="native",
     show_default=True,
-    help="What makes instances; process isolates nothing.",
+    help="Engine that makes instances. The process engine does not isolate them.",
 )
-@click.option(
-    "--home",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for all that is kept.  [default: $AENV_HOME, or ~/.aenv]",
-)
-@click.option("--insecure", is_flag=True, help="Listen beyond this machine although there are no accounts.")
+@parameters.HOME
+@click.option("--insecure", is_flag=True, help="Allow other machines to connect although there are no accounts.")
 @parameters.STORE
 @parameters.BLOBS
-@click.option("--no-self-check", is_flag=True, help="Give rewards without the self-check of their tasks.")
-@click.option("--require-data-token", is_flag=True, help="An instance's id alone does not open it.")
+@click.option(
+    "--no-self-check", is_flag=True, help="Give rewards without waiting for the self-check of their tasks."
+)
+@click.option(
+    "--require-data-token", is_flag=True, help="Require a token for calls to an instance; its id is not enough."
+)
 @click.option(
     "--rate-limit",
     type=click.FloatRange(0),
+    metavar="N",
     default=1000.0,
     show_default=True,
-    help="Requests a second for each token; 0 sets no limit.",
+    help="Maximum number of requests per second for each token; 0 is no limit.",
 )
 @click.option(
     "--route-limit",
@@ -106,32 +97,42 @@ def _amount(
     multiple=True,
     callback=_numbers,
     metavar="ROUTE=N",
-    help="The same for one route, as in 'POST /env-instance=10'.",
+    help="Requests per second for one route, as in 'POST /env-instance=10'; repeatable.",
 )
-@click.option("--max-instances", type=click.IntRange(0), help="Instances at a time.  [default: no limit]")
+@click.option(
+    "--max-instances", type=parameters.Number(0), help="Maximum number of running instances.  [default: no limit]"
+)
 @click.option(
     "--max-per-label",
     "max_instances_by_label",
     multiple=True,
     callback=_numbers,
     metavar="LABEL=N",
-    help="Instances for each value of a label, as in experiment=100.",
+    help="Maximum number of instances for each value of a label, as in experiment=100; repeatable.",
 )
-@click.option("--capacity-cpu", callback=_cpus, metavar="CPUS", help="What all may ask for.  [default: no limit]")
-@click.option("--capacity-memory", callback=_size, metavar="SIZE", help="The same for memory, as in 32Gi.")
+@click.option(
+    "--capacity-cpu",
+    type=parameters.CPUS,
+    help="CPUs that all instances may request together.  [default: no limit]",
+)
+@click.option(
+    "--capacity-memory",
+    type=parameters.SIZE,
+    help="Memory that all instances may request together, as in 32Gi.  [default: no limit]",
+)
 @click.option(
     "--allow-network",
     type=click.Choice(["none", "egress", "full"]),
     default="full",
     show_default=True,
-    help="What instances may reach at most.",
+    help="Largest network access that an instance may have.",
 )
 @click.option(
     "--data-root",
     "data_roots",
     multiple=True,
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="A folder with data that instances may be given to read; any number of times.",
+    help="Folder whose subfolders instances may read as datasource; repeatable.",
 )
 @click.option(
     "--data-folder",
@@ -139,60 +140,57 @@ def _amount(
     multiple=True,
     callback=_folders,
     metavar="VARIABLE=PATH",
-    help="The folder that pushed environments get for this variable of their 'data', as in KIT_DATA_DIR=/srv/kit.",
+    help="Folder for a data variable of pushed environments, as in KIT_DATA_DIR=/srv/kit; repeatable.",
 )
 @click.option(
     "--pull",
     type=click.Choice(["skopeo", "podman"]),
     callback=lambda ctx, parameter, value: value or "",
-    help="Fetch images that are not here with this program.  [default: none are fetched]",
+    help="Program that fetches missing images.  [default: images are not fetched]",
 )
 @click.option(
     "--freeze-after",
-    callback=parameters.seconds,
-    metavar="DURATION",
+    type=parameters.DURATION,
     default="60s",
     show_default=True,
-    help="Freeze an instance that nobody has called for so long; 0 never does.",
+    help="Freeze an instance after this long without a call; 0 turns freezing off.",
 )
 @click.option(
     "--reclaim-below",
-    callback=_size,
-    metavar="SIZE",
-    help="End frozen instances that allow it when less memory is available.  [default: 5 % of it all]",
+    type=parameters.SIZE,
+    help="Available memory below which frozen instances are ended, if they allow it.  [default: 5 % of the host]",
 )
 @click.option(
     "--warm-memory",
-    callback=_size,
-    metavar="SIZE",
-    help="What spare instances, made in advance, may take; 0 makes none.  [default: a tenth of all memory]",
+    type=parameters.SIZE,
+    help="Memory for spare instances; 0 makes none.  [default: 10 % of the host]",
 )
 @parameters.ALLOW_ORIGIN
-@click.option("--no-history", is_flag=True, help="Instances do not remember their last calls.")
-@click.option("--keep-instances", is_flag=True, help="Leave instances running on stop, for the next gateway.")
+@click.option("--no-history", is_flag=True, help="Do not record the last calls of instances.")
+@click.option(
+    "--keep-instances", is_flag=True, help="Leave instances running when the gateway stops, for the next gateway."
+)
 @click.option(
     "--start-timeout",
-    callback=parameters.seconds,
-    metavar="DURATION",
+    type=parameters.DURATION,
     default="60s",
     show_default=True,
-    help="How long an instance may take to become ready.",
+    help="Maximum time for an instance to become ready.",
 )
-@click.option("--log-level", type=parameters.LOG_LEVEL, default="INFO", show_default=True, help="How much to log.")
+@parameters.log_level("INFO")
 @parameters.LOG_FILE
-@click.option("--log-json", is_flag=True, help="Log a line of JSON for each event.")
+@click.option("--log-json", is_flag=True, help="Write each log event as a line of JSON.")
 @click.option(
     "--socket",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Listen on this unix socket, for this user alone, and on no port.",
+    help="Listen on this unix socket instead of ports. Only this user can open it.",
 )
 @click.option(
     "--idle-exit",
-    callback=parameters.seconds,
-    metavar="DURATION",
-    help="End after so long without an instance.  [default: never]",
+    type=parameters.DURATION,
+    help="Stop after this long without an instance.  [default: never]",
 )
-@click.option("--ready-fd", type=int, hidden=True, help="Write the addresses here, as one JSON line, once ready.")
+@parameters.READY_FD
 def command(
     paths: tuple[Path, ...],
     host: str,
@@ -212,7 +210,11 @@ def command(
     no_self_check: bool,
     **same: Any,
 ) -> None:
-    """Run a gateway that makes instances of the environments at PATH, and of those in its home folder."""
+    """Run a gateway with a hub.
+
+    Its clients create instances of the environments in the hub, of the projects at PATH, and of the projects in
+    'envs' of the home folder.
+    """
     for path in paths:
         project.load(path)  # a broken config.json is found before anything is opened
     from ...control.gateway import gateway_app
@@ -260,10 +262,12 @@ def _announce(address: GatewayAddress, engine: str, ready_fd: int | None) -> Non
 
 def _isolation(engine: str) -> str:
     if engine == "process":
-        return "does not isolate instances; serve code that you trust"
+        return "does not isolate instances, so serve only code that you trust"
     from ...isolation.sandbox import probe
 
     missing = probe.missing_isolation()
     if missing:
-        return f"cannot isolate instances on this host, so creates are refused: {missing}; or --engine process"
-    return "every instance has namespaces and a root file system of its own, no capabilities, and seccomp"
+        return (
+            f"cannot isolate instances on this host and refuses to create them: {missing}; or use --engine process"
+        )
+    return "every instance has its own namespaces and rootfs, no capabilities, and seccomp"

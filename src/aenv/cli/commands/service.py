@@ -11,37 +11,54 @@ import click
 from ...base.config import Deploy
 from .. import connection, output, parameters, prefixes, project
 from ..connection import Gateway
-from ..groups import Group
+from ..formats import formats
+from ..help_pages import CommandGroup
 
 if TYPE_CHECKING:
     from ...client.api import Api
 
 _VARIABLES = click.option(
-    "-e", "--env", "variables", multiple=True, callback=connection.pairs, metavar="KEY=VALUE", help="A variable."
+    "-e",
+    "--env",
+    "variables",
+    multiple=True,
+    callback=parameters.pairs,
+    metavar="KEY=VALUE",
+    help="Environment variable of the replicas; repeatable.",
 )
 
 
-@click.group("service", cls=Group)
+@click.group(
+    "service", cls=CommandGroup, examples=("aenv service create notes --service-name notes", "aenv service list")
+)
 def command() -> None:
-    """Make, look at, change and end services."""
+    """Create, show, change and end services."""
 
 
-@command.command("create")
+@command.command(
+    "create",
+    examples=(
+        "aenv service create notes@1.0.0 --service-name notes",
+        "aenv service create notes --replicas 3 --env MODE=demo",
+    ),
+)
 @click.argument("env_name", metavar="[ENV]", required=False)
-@click.option("-s", "--service-name", help="What it is called.  [default: made up]")
-@click.option("-r", "--replicas", type=click.IntRange(1), help="How many run.  [default: config.json's, or 1]")
+@click.option("-s", "--service-name", help="Name of the service.  [default: generated]")
+@click.option(
+    "-r", "--replicas", type=parameters.Number(1), help="Number of replicas.  [default: from config.json, else 1]"
+)
 @click.option(
     "-p",
     "--port",
-    type=click.IntRange(1, 65535),
-    help="The port inside its replicas that requests go to, where a server of the environment listens.",
+    type=parameters.Number(1, 65535),
+    help="Port in the replicas that gets the requests, where a server of the environment listens.",
 )
 @_VARIABLES
-@connection.SECRETS
-@click.option("--enable-storage", is_flag=True, help="Keep its files; needs one replica.")
-@click.option("--owner", help="Whose it is.  [default: that of cli_config.json]")
+@parameters.SECRETS
+@click.option("--enable-storage", is_flag=True, help="Keep the files of the service. Needs exactly one replica.")
+@click.option("--owner", help="Owner of the service.  [default: from cli_config.json]")
 @connection.options
-@connection.formats
+@formats()
 def create(
     gateway: Gateway,
     env_name: str | None,
@@ -54,9 +71,10 @@ def create(
     owner: str | None,
     as_json: bool,
 ) -> None:
-    """Make a service of ENV, or of the project in the current folder.
+    """Create a service of an environment.
 
-    What is not said here comes from config.json's deployConfig.service, then from deployConfig.
+    ENV is the environment; without it, the project in the current folder. Settings that are not given here come
+    from deployConfig.service in config.json, then from deployConfig.
     """
     from ...client.services import Services
 
@@ -73,10 +91,10 @@ def create(
     _show(gateway.run(lambda api: Services(api).create(body)), as_json)
 
 
-@command.command("list")
-@click.option("-n", "--name", help="Those of this environment.")
+@command.command("list", examples=("aenv service list", "aenv service list --name notes --json"))
+@click.option("-n", "--name", help="List only services of this environment.")
 @connection.options
-@connection.formats
+@formats()
 def list_(gateway: Gateway, name: str | None, as_json: bool) -> None:
     """List services."""
     from ...client.services import Services
@@ -90,12 +108,12 @@ def list_(gateway: Gateway, name: str | None, as_json: bool) -> None:
         output.talk("no services")
 
 
-@command.command("get")
+@command.command("get", examples=("aenv service get notes",))
 @click.argument("id")
 @connection.options
-@connection.formats
+@formats()
 def get(gateway: Gateway, id: str, as_json: bool) -> None:
-    """Show a service."""
+    """Show one service."""
     from ...client.services import Services
 
     async def named(api: Api) -> dict[str, Any]:
@@ -104,15 +122,17 @@ def get(gateway: Gateway, id: str, as_json: bool) -> None:
     _show(gateway.run(named), as_json)
 
 
-@command.command("update")
+@command.command(
+    "update", examples=("aenv service update notes --replicas 3", "aenv service update notes --version 1.1.0")
+)
 @click.argument("id")
-@click.option("-r", "--replicas", type=click.IntRange(1), help="How many run.")
-@click.option("--image", help="Run this image.")
-@click.option("--version", help="Run this version of the environment.")
+@click.option("-r", "--replicas", type=parameters.Number(1), help="New number of replicas.")
+@click.option("--image", help="Image to run from now on.")
+@click.option("--version", help="Version of the environment to run from now on.")
 @_VARIABLES
-@connection.SECRETS
+@parameters.SECRETS
 @connection.options
-@connection.formats
+@formats()
 def update(
     gateway: Gateway,
     id: str,
@@ -123,7 +143,10 @@ def update(
     secrets: dict[str, dict[str, str]],
     as_json: bool,
 ) -> None:
-    """Change a service while it serves. Variables are added to those it has."""
+    """Change a service while it serves.
+
+    Variables are added to the existing ones.
+    """
     from ...client.services import Services
 
     given = {
@@ -134,7 +157,7 @@ def update(
     }
     changes = {key: value for key, value in given.items() if value is not None}
     if not changes:
-        raise click.UsageError("say what to change: --replicas, --image, --version, --env or --secret")
+        raise click.UsageError("no change is given; use --replicas, --image, --version, --env or --secret")
 
     async def changed(api: Api) -> dict[str, Any]:
         return await Services(api).update(await prefixes.service(api, id), changes)
@@ -142,13 +165,18 @@ def update(
     _show(gateway.run(changed), as_json)
 
 
-@command.command("delete")
+@command.command(
+    "delete", examples=("aenv service delete notes", "aenv service delete notes --delete-storage --yes")
+)
 @click.argument("id")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option("--delete-storage", is_flag=True, help="Delete its files too.")
+@parameters.YES
+@click.option("--delete-storage", is_flag=True, help="Delete the files of the service as well.")
 @connection.options
 def delete(gateway: Gateway, id: str, yes: bool, delete_storage: bool) -> None:
-    """End a service. Its storage is kept unless told."""
+    """End a service.
+
+    Its storage is kept unless --delete-storage is given.
+    """
     from ...client.services import Services
 
     whole = gateway.run(lambda api: prefixes.service(api, id))
@@ -157,12 +185,15 @@ def delete(gateway: Gateway, id: str, yes: bool, delete_storage: bool) -> None:
     output.talk(f"ended {whole}")
 
 
-@command.command("logs")
+@command.command("logs", examples=("aenv service logs notes", "aenv service logs notes --follow"))
 @click.argument("id")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until the replicas end.")
+@click.option("-f", "--follow", is_flag=True, help="Continue with new lines until the replicas end.")
 @connection.options
 def logs(gateway: Gateway, id: str, follow: bool) -> None:
-    """Print what the replicas of a service have printed. Of several, a line begins with the end of its id."""
+    """Print the output of the replicas of a service.
+
+    With several replicas, a line begins with the last characters of its replica's id.
+    """
     import asyncio
 
     from ...client.services import Services
@@ -172,7 +203,7 @@ def logs(gateway: Gateway, id: str, follow: bool) -> None:
         whole = await prefixes.service(api, id)
         replicas = (await services.get(whole))["instances"]
         if not replicas:
-            output.talk(f"{whole} has no replica now")
+            output.talk(f"{whole} has no running replica")
 
         async def one(replica: str) -> None:
             mark = f"{replica[-6:]}  " if len(replicas) > 1 else ""
@@ -236,7 +267,7 @@ def _table(services: Sequence[Mapping[str, Any]]) -> None:
     rows = [
         (
             service["id"],
-            *connection.environment_columns(service),
+            *output.environment_columns(service),
             service.get("owner") or "-",
             service["status"],
             f"{service['available_replicas']}/{service['replicas']}",

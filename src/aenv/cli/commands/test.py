@@ -1,4 +1,4 @@
-"""`aenv test`: a project's own test script, beside an instance of the project."""
+"""`aenv test`: the tests of a project, with an instance of the project."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ import click
 
 from ...base import settings
 from .. import output, project
+from ..help_pages import DocumentedCommand
 
 if TYPE_CHECKING:
     from ...base.config import Project
 
 
-@click.command("test")
+@click.command(
+    "test", cls=DocumentedCommand, examples=("aenv test", "aenv test ./my-env --script 'pytest -q tests'")
+)
 @click.argument("path", type=click.Path(path_type=Path, exists=True, file_okay=False), default=Path("."))
-@click.option("--script", help="Run this instead of testConfig.script.")
+@click.option("--script", help="Shell script to run instead of testConfig.script.")
 def command(path: Path, script: str | None) -> int:
-    """Run the tests of the project at PATH (the current folder unless given) with an instance of it.
+    """Run the tests of a project together with an instance of it.
 
-    They are testConfig.script; without one, those in the folder tests, by pytest. The script is for the shell, and
-    runs in the project's folder. It finds the instance by AENV_SYSTEM_URL and AENV_INSTANCE_ID; its exit code is
-    that of this command.
+    PATH is the folder of the project; without it, the current folder. The tests are the shell script
+    testConfig.script in config.json; without one, pytest runs the folder 'tests'. They run in the folder of the
+    project and find the instance by AENV_SYSTEM_URL and AENV_INSTANCE_ID. The exit code is that of the script.
     """
     import asyncio
 
@@ -41,11 +44,11 @@ def _pytest(found: Project) -> str:
 
     if not (found.path / "tests").is_dir():
         raise output.Failure(
-            f"config.json of {found.ref} has no testConfig.script, and there is no folder 'tests'",
-            hint="aenv test --script COMMAND, or write one",
+            f"config.json of {found.ref} has no testConfig.script, and the project has no folder 'tests'",
+            hint="aenv test --script COMMAND",
         )
     if find_spec("pytest") is None:
-        raise output.Failure("the tests of a project need pytest", hint="pip install pytest; or --script COMMAND")
+        raise output.Failure("pytest is not installed", hint="pip install pytest, or pass --script COMMAND")
     return f"{shlex.quote(sys.executable)} -m pytest -q tests"
 
 

@@ -11,7 +11,8 @@ import click
 
 from ...base import settings
 from .. import output, parameters, prefixes
-from ..groups import Group
+from ..formats import formats
+from ..help_pages import CommandGroup
 
 if TYPE_CHECKING:
     from ...control.serving.accounts import Account, Accounts
@@ -23,11 +24,7 @@ def _stored(command: Callable[..., T]) -> Callable[..., T]:
     """Adds --store and --home, and hands the command a `store` of accounts."""
 
     @parameters.STORE
-    @click.option(
-        "--home",
-        type=click.Path(path_type=Path, file_okay=False),
-        help="Folder for all that is kept.  [default: $AENV_HOME, or ~/.aenv]",
-    )
+    @parameters.HOME
     @functools.wraps(command)
     def with_store(store: str, home: Path | None, **given: Any) -> T:
         return command(store=functools.partial(_run, store, home or settings.home()), **given)
@@ -48,30 +45,39 @@ def _run(url: str, home: Path, act: Callable[[Accounts], Awaitable[T]]) -> T:
     return asyncio.run(opened())
 
 
-@click.group("token", cls=Group)
+@click.group("token", cls=CommandGroup, examples=("aenv token create --user ada", "aenv token list"))
 def command() -> None:
-    """Make, list and revoke accounts. As soon as there is one, gateways on this store ask for a token."""
+    """Create, list and revoke accounts.
+
+    As soon as an account exists, the gateways that use this store require a token.
+    """
 
 
-@command.command("create")
-@click.option("--user", required=True, help="Whose token it is.")
+@command.command(
+    "create", examples=("aenv token create --user ada --role admin", "aenv token create --user ci --expires 30d")
+)
+@click.option("--user", required=True, help="Name of the user.")
 @click.option(
     "--role",
     type=click.Choice(["admin", "user", "viewer"]),
     default="user",
     show_default=True,
-    help="Everything; one's own instances; reading alone.",
+    help="Rights of the user: everything, own instances, or reading only.",
 )
-@click.option("--max-instances", type=click.IntRange(0), help="How many instances at a time.  [default: no limit]")
 @click.option(
-    "--expires", callback=parameters.seconds, metavar="DURATION", help="Works for so long.  [default: for ever]"
+    "--max-instances", type=parameters.Number(0), help="Maximum number of running instances.  [default: no limit]"
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the token and its id as JSON.")
+@click.option(
+    "--expires",
+    type=parameters.DURATION,
+    help="Time after which the token expires.  [default: never]",
+)
+@formats(plain="text", json_help="Print the token and its id as JSON.")
 @_stored
 def create(
     store: Any, user: str, role: str, max_instances: int | None, expires: float | None, as_json: bool
 ) -> None:
-    """Make an account, and print its token: now, and never again."""
+    """Create an account, and print its token once."""
     from ...control.serving.accounts import Role
 
     account, token = store(lambda accounts: accounts.create(user, Role(role), max_instances, expires))
@@ -79,11 +85,11 @@ def create(
         output.json({"token": token, "id": account.id})
         return
     output.data(token)
-    output.talk(f"this is the token of {user!r} ({role}, id {account.id}); it is not shown again")
+    output.talk(f"this is the token of {user!r} ({role}, id {account.id}); it will not be shown again")
 
 
-@command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@command.command("list", examples=("aenv token list",))
+@formats()
 @_stored
 def list_(store: Any, as_json: bool) -> None:
     """List the accounts, oldest first."""
@@ -104,11 +110,14 @@ def list_(store: Any, as_json: bool) -> None:
     output.table(("ID", "User", "Role", "Instances", "Created", "Expires", "Revoked"), shown)
 
 
-@command.command("revoke")
+@command.command("revoke", examples=("aenv token revoke 3f2a",))
 @click.argument("id")
 @_stored
 def revoke(store: Any, id: str) -> None:
-    """Let a token open nothing any more; gateways that run notice within half a minute."""
+    """Revoke a token.
+
+    ID is shown by 'aenv token list'; its beginning is enough. Running gateways notice within 30 seconds.
+    """
 
     async def revoked(accounts: Accounts) -> Account:
         known = [account.id for account in await accounts.list()]

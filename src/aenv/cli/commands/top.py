@@ -1,4 +1,4 @@
-"""`aenv top`: the same as `aenv ps`, again and again, who uses most first."""
+"""`aenv top`: the same as `aenv ps`, repeated, the instance that uses most first."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import click
 
 from .. import connection, output, parameters, usage
 from ..connection import Gateway
+from ..formats import formats
+from ..help_pages import DocumentedCommand
 from ..usage import Row
 
 if TYPE_CHECKING:
@@ -23,33 +25,43 @@ _ORDERS: dict[str, Callable[[Row], float]] = {
 }
 
 
-@click.command("top")
+@click.command(
+    "top",
+    cls=DocumentedCommand,
+    examples=("aenv top", "aenv top --sort memory --delay 5s", "aenv top --count 1 --json"),
+)
 @usage.filters
 @click.option(
-    "--sort", type=click.Choice(list(_ORDERS)), default="cpu", show_default=True, help="Who comes first."
+    "--sort",
+    type=click.Choice(list(_ORDERS)),
+    default="cpu",
+    show_default=True,
+    help="Column to sort by, largest first.",
 )
-@click.option("-n", "--count", type=click.IntRange(1), help="Look so many times.  [default: until Ctrl-C]")
+@click.option("-n", "--count", type=parameters.Number(1), help="Number of measurements.  [default: until Ctrl-C]")
 @click.option(
     "-d",
     "--delay",
-    callback=parameters.seconds,
-    metavar="DURATION",
+    type=parameters.DURATION,
     default="2s",
     show_default=True,
-    help="Between two looks.",
+    help="Time between two measurements.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print each look as a line of JSON.")
+@formats(json_help="Print each measurement as a line of JSON.")
 @connection.options
 def command(
     gateway: Gateway, chosen: dict[str, str], sort: str, count: int | None, delay: float, as_json: bool
 ) -> None:
-    """Show who uses most: CPU since the last look (at first over their lives), memory, age."""
+    """Show the instances that use the most CPU or memory, repeatedly.
+
+    CPU is measured since the last measurement; the first time, since the instance started.
+    """
 
     async def watch(api: Api) -> None:
         import asyncio
 
         before: usage.Reply | None = None
-        for look in itertools.count(1):
+        for number in itertools.count(1):
             reply = await usage.ask(api, chosen)
             found = sorted(usage.rows(reply, before), key=_ORDERS[sort], reverse=True)
             if as_json:
@@ -59,7 +71,7 @@ def command(
                 if before or count is None:
                     output.clear()
                 usage.show(reply, found)
-            if look == count:
+            if number == count:
                 return
             before = reply
             await asyncio.sleep(delay)

@@ -6,27 +6,35 @@ from typing import Any
 
 import click
 
-from .. import connection, output
-from . import eval
+from .. import connection, output, task_selection
+from ..formats import formats
+from ..help_pages import DocumentedCommand
 
 
-@click.command("validate")
+@click.command(
+    "validate",
+    cls=DocumentedCommand,
+    examples=("aenv validate ./my-env", "aenv validate gsm-tools --limit 5 --json"),
+)
 @click.argument("env", metavar="ENV|DIR")
-@eval.selection
-@eval.without_check
-@click.option("-v", "--verbose", is_flag=True, help="Print also what was held, known, or not applicable.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@task_selection.options
+@task_selection.without_self_check
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Print passed checks, known findings and skipped checks as well."
+)
+@formats(plain="text", json_help="Print the report as JSON.")
 @connection.options
 def command(as_json: bool, verbose: bool, **given: Any) -> int:
-    """Check an environment by its name, or the project in a folder. The exit code is 1 when a check fails.
+    """Check an environment and try to cheat its reward.
 
-    Checks its contract, that the reference solution of every task passes and that doing nothing does not, and that
-    attempts to get the reward without solving the task are in vain.
+    ENV is the name of an environment, DIR the folder of a project. The checks are: the environment keeps its
+    contract, the reference solution of every task passes, doing nothing does not pass, and no known cheat gets
+    the reward. The exit code is 1 when a check fails.
     """
     from ...rollouts import validation
 
-    where = eval.asked(**given)
-    report = validation.validated(where.opened, where.wanted, where.concurrency)
+    selection = task_selection.selected(**given)
+    report = validation.validated(selection.opened, selection.wanted, selection.concurrency)
     if as_json:
         output.json(report.as_json())
     else:

@@ -7,13 +7,15 @@ import sys
 import click
 
 from .. import output
+from ..formats import formats
+from ..help_pages import DocumentedCommand
 
 
-@click.command("version")
-@click.option("-s", "--short", is_flag=True, help="Print the number alone.")
-@click.option("-j", "--json", "as_json", is_flag=True, help="Print JSON.")
+@click.command("version", cls=DocumentedCommand, examples=("aenv version", "aenv version --short"))
+@click.option("-s", "--short", is_flag=True, help="Print only the version number.")
+@formats(json_names=("-j", "--json"), plain="text")
 def command(short: bool, as_json: bool) -> None:
-    """Print the version of aenv and where it was installed from, and the versions of Python and the platform."""
+    """Print the versions of aenv and Python, and where aenv came from."""
     from aenv import __version__
 
     python = ".".join(map(str, sys.version_info[:3]))
@@ -36,7 +38,7 @@ def _source() -> str:
     try:
         written = metadata.distribution("aenvironment").read_text("direct_url.json")
     except metadata.PackageNotFoundError:
-        return f"nowhere: it runs from '{Path(__file__).parents[3]}'"
+        return f"the source folder '{Path(__file__).parents[3]}'"
     if written is None:
         return "a package index"
     told = json.loads(written)

@@ -7,17 +7,27 @@ import click
 from ...base import refs
 from .. import connection, output, parameters
 from ..connection import Gateway
+from ..formats import formats
+from ..help_pages import DocumentedCommand
 
 
-@click.command("warm")
+@click.command(
+    "warm", cls=DocumentedCommand, examples=("aenv warm my-env@1.0.0 --count 8", "aenv warm my-env --count 0")
+)
 @click.argument("ref", metavar="NAME[@VERSION]", callback=parameters.reference)
-@click.option("--count", type=click.IntRange(0, 10_000), required=True, help="How many; 0 lets them go.")
+@click.option(
+    "--count",
+    type=parameters.Number(0, 10_000),
+    required=True,
+    help="Number of spare instances to keep ready; 0 ends them.",
+)
 @connection.options
-@connection.formats
+@formats()
 def command(gateway: Gateway, ref: refs.Ref, count: int, as_json: bool) -> None:
-    """Keep spare instances of an environment ready, so that a create only has to fill one in.
+    """Keep spare instances of an environment ready.
 
-    Until the gateway stops; `deployConfig.warmPool` says it for good.
+    A create takes a spare instance, which is faster than to start a new one. The setting holds until the gateway
+    stops; 'deployConfig.warmPool' in config.json is permanent.
     """
     from urllib.parse import quote
 
@@ -28,4 +38,4 @@ def command(gateway: Gateway, ref: refs.Ref, count: int, as_json: bool) -> None:
         return
     output.data(f"{pool['environment']}: {pool['kept']} kept, {pool['ready']} ready")
     if pool["kept"] < count:
-        output.talk("memory holds no more: see --warm-memory of aenv serve")
+        output.talk("there is not enough memory for more; see 'aenv serve --warm-memory'")

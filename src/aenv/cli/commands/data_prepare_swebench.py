@@ -1,4 +1,4 @@
-"""`aenv data prepare swebench`: what its records need, such as interpreters and packages; and self-checks."""
+"""`aenv data prepare swebench`: what its tasks need, such as interpreters and packages; and self-checks."""
 
 from __future__ import annotations
 
@@ -8,26 +8,37 @@ import click
 
 from ...base import settings
 from .. import connection, output, parameters
+from ..formats import PUBLISHED, formats
+from ..help_pages import DocumentedCommand
 
 _NAME = "swebench"
 _LIMIT = 3 * 3600.0  # seconds for the self-check of one record: large suites run several times
 
 
-@click.command(_NAME)
-@click.option("--instances", metavar="ID,…", help="These tasks.  [default: all of the data]")
-@click.option(
-    "--base", type=click.Choice(["sdist", "git"]), default="sdist", show_default=True, help="Of base trees."
+@click.command(
+    _NAME,
+    cls=DocumentedCommand,
+    examples=("aenv data prepare swebench", "aenv data prepare swebench --instances psf__requests-1963"),
 )
-@click.option("--no-self-check", is_flag=True, help="Prepare, and make no self-checks.")
+@click.option(
+    "--instances", metavar="ID,…", help="Tasks to prepare, separated by commas.  [default: all tasks in the data]"
+)
+@click.option(
+    "--base",
+    type=click.Choice(["sdist", "git"]),
+    default="sdist",
+    show_default=True,
+    help="Source of the repositories: release archives, or git mirrors.",
+)
+@click.option("--no-self-check", is_flag=True, help="Prepare the tasks without running their self-checks.")
 @click.option(
     "--concurrency",
-    type=click.IntRange(1),
-    metavar="N",
+    type=parameters.Number(1),
     default=1,
     show_default=True,
-    help="Self-checks to make in parallel.",
+    help="Self-checks to run in parallel.",
 )
-@parameters.formats
+@formats(*PUBLISHED)
 @connection.options
 def command(
     instances: str | None,
@@ -37,10 +48,10 @@ def command(
     as_json: bool,
     gateway: connection.Gateway,
 ) -> int:
-    """Make ready what tasks need: releases or mirrors, interpreters and packages.
+    """Prepare the repositories, interpreters and packages of tasks.
 
-    Each task gets a virtual environment in the home folder, which instances see read-only. What is ready is left
-    as it is, so that the same command goes on where it was interrupted. Then each task is checked: its reference
+    Each task gets a virtual environment in the home folder, which instances see read-only. Tasks that are ready
+    are skipped, so the same command continues an interrupted run. Then each task is checked: its reference
     solution must pass, and doing nothing must not. The exit code is 1 when a task is not ready.
     """
     from ...artifacts.data import prepare

@@ -1,0 +1,79 @@
+"""`aenv data prepare`: what an environment needs before its tasks can be judged, made ahead.
+
+The same command for all environments, which runs the self-check of their tasks. An environment that needs more
+has a command of its own name in `OWN`, which may call `self_check` at its end.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from .. import connection, output, task_selection
+from ..formats import formats
+from ..help_pages import CommandGroup, DocumentedCommand
+
+OWN: Mapping[str, str] = {"swebench": "aenv.cli.commands.data_prepare_swebench:command"}
+"""Environments that need more than the self-check, each with the "module:attribute" of its command."""
+
+
+class _ByEnvironment(CommandGroup):
+    """Takes the name of any environment as a command."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        name = cmd_name.partition("@")[0]
+        if name in OWN:
+            module, _, attribute = OWN[name].partition(":")
+            found: click.Command = getattr(importlib.import_module(module), attribute)
+            return found
+        return _of_any(cmd_name)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(OWN)
+
+
+@click.command(
+    "prepare",
+    cls=_ByEnvironment,
+    subcommand_metavar="ENV [OPTIONS]",
+    examples=("aenv data prepare tau2 --concurrency 8", "aenv data prepare swebench --help"),
+)
+def command() -> None:
+    """Run the self-check of an environment's tasks ahead of time.
+
+    Later rewards then do not have to wait for it. Tasks that have been checked are skipped, so the command can be
+    repeated. 'aenv data prepare ENV --help' lists the options.
+    """
+
+
+def _of_any(env: str) -> click.Command:
+    @click.command(env, cls=DocumentedCommand, examples=(f"aenv data prepare {env} --limit 10",))
+    @task_selection.options
+    @formats(plain="text", json_help="Print each task as a line of JSON.")
+    @connection.options
+    def prepare(as_json: bool, **given: Any) -> int:
+        """Run the self-check of each task.
+
+        The exit code is 1 when the rewards of a task cannot be trusted.
+        """
+        return self_check(env, as_json=as_json, **given)
+
+    return prepare
+
+
+def self_check(env: str, *, as_json: bool, **given: Any) -> int:
+    """The self-check of the chosen tasks; `given` has the options of task selection and of the connection."""
+    from ...rollouts import preparation
+
+    if "/" in env or env in (".", ".."):
+        raise click.UsageError(
+            f"{env!r} is a folder, and checks are kept for pushed environments only; push it, and use its name"
+        )
+    selection = task_selection.selected(env, **given)
+    tell = output.line if as_json else lambda row: None
+    found = preparation.prepared(selection.opened, selection.wanted, selection.concurrency, tell)
+    (output.talk if as_json else output.data)(preparation.told(found))
+    return int(any(preparation.is_unready(row) for row in found))

@@ -1,0 +1,47 @@
+"""`aenv instance cp`: files into an instance, and out of it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from .. import connection, output, prefixes
+from ..connection import Gateway
+from ..help_pages import DocumentedCommand
+
+if TYPE_CHECKING:
+    from ...client.api import Api
+
+_REMOTE = re.compile(r"([a-z0-9-]{2,}):(.*)\Z", re.DOTALL)
+
+
+@click.command(
+    "cp",
+    cls=DocumentedCommand,
+    examples=("aenv instance cp notes.txt my-env-3q:inputs/", "aenv instance cp my-env-3q:result.json ."),
+)
+@click.argument("source")
+@click.argument("target")
+@connection.options
+def command(gateway: Gateway, source: str, target: str) -> None:
+    """Copy a file or a folder into an instance or out of it.
+
+    Write the end in the instance as ID:PATH. PATH is relative to the instance's workspace. The content of a folder
+    goes into the folder at the other end.
+    """
+    there, here = _REMOTE.match(target), _REMOTE.match(source)
+    if bool(there) == bool(here):
+        raise click.UsageError("one of SOURCE and TARGET must be ID:PATH, and the other one a local path")
+
+    async def transfer(api: Api) -> int:
+        from ...client.remote import Remote
+
+        if there:
+            return await Remote(api, await prefixes.instance(api, there[1])).upload(source, there[2])
+        assert here
+        return await Remote(api, await prefixes.instance(api, here[1])).download(here[2], target)
+
+    count = gateway.run(transfer)
+    output.talk(f"copied {count} file{'' if count == 1 else 's'}")
