@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aenv.artifacts import bundles
-from aenv.cli import packing, project
+from aenv.cli import local_project, project_bundle
 from tests.archives import make_folder
 
 CONFIG = {
@@ -46,13 +46,13 @@ def work(tmp_path: Path) -> Path:
 
 
 def test_the_digest_of_a_project_never_changes(folder: Path, work: Path) -> None:
-    packed = packing.pack(project.load(folder), work, "2.0.0")
+    packed = project_bundle.pack(local_project.load(folder), work, "2.0.0")
     assert packed.bundle.digest == PINNED_DIGEST
 
 
 def test_its_config_json_says_the_version_and_not_the_bundle_of_a_build(folder: Path, work: Path) -> None:
     before = (folder / "config.json").read_bytes()
-    packed = packing.pack(project.load(folder), work, "2.0.0")
+    packed = project_bundle.pack(local_project.load(folder), work, "2.0.0")
     said = bundles.inspect(packed.archive).config
     assert (said["version"], [each["type"] for each in said["artifacts"]]) == ("2.0.0", ["image"])
     assert str(packed.project.ref) == "pinned@2.0.0"
@@ -60,11 +60,11 @@ def test_its_config_json_says_the_version_and_not_the_bundle_of_a_build(folder: 
 
 
 def test_a_project_is_packed_without_a_copy_of_its_files(folder: Path, work: Path) -> None:
-    packing.pack(project.load(folder), work)
+    project_bundle.pack(local_project.load(folder), work)
     assert [path.name for path in work.iterdir()] == ["bundle.tar.gz"]
 
 
 def test_a_config_json_that_is_a_link_is_packed_as_what_it_says(folder: Path, work: Path, tmp_path: Path) -> None:
     (folder / "config.json").rename(tmp_path / "elsewhere.json")
     (folder / "config.json").symlink_to(tmp_path / "elsewhere.json")
-    assert packing.pack(project.load(folder), work, "2.0.0").bundle.digest == PINNED_DIGEST
+    assert project_bundle.pack(local_project.load(folder), work, "2.0.0").bundle.digest == PINNED_DIGEST

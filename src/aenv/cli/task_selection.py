@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import connection, parameters, project
+from . import connection, local_project, parameters
 
 if TYPE_CHECKING:
     from ..rollouts.task import TaskSelection
@@ -81,7 +81,7 @@ def selected(env: str, gateway: connection.Gateway, **given: Any) -> SelectedTas
     from .own_gateway import served
 
     is_folder = "/" in env or env in (".", "..") or Path(env, "config.json").is_file()
-    found = project.load(Path(env)) if is_folder else None
+    found = local_project.load(Path(env)) if is_folder else None
     name = str(found.ref if found else env)
     place = InstanceSource(
         name, gateway.url, gateway.api_key, {**given["variable"], **given["secrets"]}, given["timeout"]

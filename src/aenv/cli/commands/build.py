@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import output, parameters, project
+from .. import local_project, output, parameters
 from ..help_pages import DocumentedCommand
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def command(
     from .. import config_file
     from ..image_builder import names
 
-    found = project.load(work_dir)
+    found = local_project.load(work_dir)
     settings = config_file.load()["build_config"]
     registry = settings["registry"]["host"] if registry is None else registry
     namespace = settings["registry"]["namespace"] if namespace is None else namespace
@@ -73,7 +73,7 @@ def command(
         made = _image(found, wanted, file, platform, settings, push, required=bool(image) or push)
         if made:
             images = [{"id": "", "type": "image", "content": name} for name in made]
-            found = project.with_artifacts(found, "image", images)
+            found = local_project.with_artifacts(found, "image", images)
     _requirements(found)
     _bundle(found)
 
@@ -129,10 +129,10 @@ def _requirements(found: Project) -> None:
 
 
 def _bundle(found: Project) -> None:
-    from ..packing import pack
+    from ..project_bundle import pack
 
     with tempfile.TemporaryDirectory(prefix="aenv-build-") as work:
         packed = pack(found, Path(work))
     bundle = {"id": str(found.ref), "type": "bundle", "content": f"sha256:{packed.bundle.digest}"}
-    project.with_artifacts(found, "bundle", [bundle])
+    local_project.with_artifacts(found, "bundle", [bundle])
     output.data(f"bundle        {found.ref} ({packed})")

@@ -9,8 +9,8 @@ import click
 from ...base import settings
 from ...base.errors import ConnectFailed
 from .. import output, parameters
-from ..formats import formats
 from ..help_pages import DocumentedCommand
+from ..output_formats import formats
 
 if TYPE_CHECKING:
     from ...client.environment import Environment

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from .. import config_file, output, parameters
-from ..formats import PUBLISHED, formats
 from ..help_pages import CommandGroup
+from ..output_formats import PUBLISHED, formats
 
 _REVEAL = click.option("--reveal", is_flag=True, help="Show passwords and keys as well.")
 

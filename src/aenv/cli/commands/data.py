@@ -6,8 +6,8 @@ import click
 
 from ...base import settings
 from .. import output
-from ..formats import PUBLISHED, formats
 from ..help_pages import CommandGroup
+from ..output_formats import PUBLISHED, formats
 from . import data_prepare
 
 

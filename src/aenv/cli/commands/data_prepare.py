@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from .. import connection, output, task_selection
-from ..formats import formats
 from ..help_pages import CommandGroup, DocumentedCommand
+from ..output_formats import formats
 
 OWN: Mapping[str, str] = {"swebench": "aenv.cli.commands.data_prepare_swebench:command"}
 """Environments that need more than the self-check, each with the "module:attribute" of its command."""

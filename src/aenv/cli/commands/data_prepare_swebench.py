@@ -8,8 +8,8 @@ import click
 
 from ...base import settings
 from .. import connection, output, parameters
-from ..formats import PUBLISHED, formats
 from ..help_pages import DocumentedCommand
+from ..output_formats import PUBLISHED, formats
 
 _NAME = "swebench"
 _LIMIT = 3 * 3600.0  # seconds for the self-check of one record: large suites run several times

@@ -15,8 +15,8 @@ import click
 from ...base import settings
 from ...control.homes import disk_usage
 from .. import output
-from ..formats import formats
 from ..help_pages import DocumentedCommand
+from ..output_formats import formats
 
 _LOW = 0.05  # of the disk
 

@@ -9,8 +9,8 @@ import click
 
 from ...base import settings
 from .. import connection, output, parameters, task_selection
-from ..formats import formats
 from ..help_pages import DocumentedCommand
+from ..output_formats import formats
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 

@@ -10,8 +10,8 @@ import click
 from ...base import config, refs
 from ...base.errors import InvalidRequest
 from .. import output, parameters
-from ..formats import PUBLISHED, formats
 from ..help_pages import DocumentedCommand
+from ..output_formats import PUBLISHED, formats
 
 if TYPE_CHECKING:
     from ...client.hub import Hub

@@ -12,8 +12,8 @@ import click
 
 from ...base import settings
 from .. import connection, output, parameters
-from ..formats import formats
 from ..help_pages import CommandGroup
+from ..output_formats import formats
 
 if TYPE_CHECKING:
     from ...client.hub import Hub

@@ -13,8 +13,8 @@ import click
 
 from ...base import settings
 from .. import output, parameters
-from ..formats import PUBLISHED, formats
 from ..help_pages import CommandGroup
+from ..output_formats import PUBLISHED, formats
 
 if TYPE_CHECKING:
     from ...isolation.rootfs.images import Images

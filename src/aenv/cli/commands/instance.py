@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import connection, output, parameters, prefixes, progress, project
+from .. import connection, local_project, output, parameters, prefixes, progress
 from ..connection import Gateway
-from ..formats import formats
 from ..help_pages import CommandGroup
+from ..output_formats import formats
 from . import instance_cp, instance_exec, instance_logs
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def create(
     from ...client.launch import RetryLimits
 
     given["datasource"] = found_by(gateway.url, given["datasource"])
-    environment = project.environment(env_name)
+    environment = local_project.environment(env_name)
     body: dict[str, Any] = {
         "envName": environment,
         "environment_variables": forwarded(gateway.url, environment, {**variables, **secrets}),

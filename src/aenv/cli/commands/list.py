@@ -9,8 +9,8 @@ import click
 
 from ...artifacts.data.builtin import built_in
 from .. import output, parameters
-from ..formats import PUBLISHED, formats
 from ..help_pages import DocumentedCommand
+from ..output_formats import PUBLISHED, formats
 
 
 @click.command(

@@ -11,8 +11,8 @@ import click
 
 from ...base import quantities, settings
 from .. import output, parameters
-from ..formats import PUBLISHED, formats
 from ..help_pages import DocumentedCommand
+from ..output_formats import PUBLISHED, formats
 
 if TYPE_CHECKING:
     from ...control.homes.pruning import Prunable

@@ -6,8 +6,8 @@ import click
 
 from .. import connection, output, usage
 from ..connection import Gateway
-from ..formats import formats
 from ..help_pages import DocumentedCommand
+from ..output_formats import formats
 
 
 @click.command("ps", cls=DocumentedCommand, examples=("aenv ps", "aenv ps --name my-env --json"))

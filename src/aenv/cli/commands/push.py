@@ -10,13 +10,13 @@ import click
 
 from ...base import refs
 from ...base.errors import AEnvError, InvalidRequest
-from .. import output, parameters, project
-from ..formats import formats
+from .. import local_project, output, parameters
 from ..help_pages import DocumentedCommand
+from ..output_formats import formats
 
 if TYPE_CHECKING:
     from ...client.hub import Hub
-    from ..packing import Packed
+    from ..project_bundle import PackedProject
 
 
 def _version(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -63,11 +63,11 @@ def command(
     """
     import asyncio
 
-    from .. import image_builder, packing
+    from .. import image_builder, project_bundle
 
-    found = project.named(what, work_dir)
+    found = local_project.named(what, work_dir)
     with tempfile.TemporaryDirectory(prefix="aenv-push-") as work:
-        packed = packing.pack(found, Path(work), version)
+        packed = project_bundle.pack(found, Path(work), version)
         body = {**_record(packed), "artifacts": image_builder.moved(packed.project.artifacts, registry, namespace)}
         if dry_run:
             _print_plan(packed, as_json)
@@ -81,11 +81,11 @@ def command(
         output.data(f"pushed {ref} ({packed})")
 
 
-async def _push(packed: Packed, body: dict[str, Any], force: bool, *, verify: bool) -> bool:
+async def _push(packed: PackedProject, body: dict[str, Any], force: bool, *, verify: bool) -> bool:
     """Whether the version is new."""
-    from .. import connection, packing, progress
+    from .. import connection, progress, project_bundle
 
-    metadata = {"metadata": await packing.describe(packed)} if verify else {}
+    metadata = {"metadata": await project_bundle.describe(packed)} if verify else {}
     ref, bundle = packed.project.ref, packed.bundle
     async with connection.hub() as hub:
         known = await _known(hub, packed, force)
@@ -109,7 +109,7 @@ async def _tell_of_python(hub: Hub, ref: refs.Ref) -> None:
         output.talk(f"note: {note}")
 
 
-async def _known(hub: Hub, packed: Packed, force: bool) -> bool:
+async def _known(hub: Hub, packed: PackedProject, force: bool) -> bool:
     """Whether the hub has this version. Fails when that has other content, which may not be replaced."""
     ref, digest = packed.project.ref, packed.bundle.digest
     record = await hub.find(ref)
@@ -123,15 +123,15 @@ async def _known(hub: Hub, packed: Packed, force: bool) -> bool:
     return record is not None
 
 
-def _record(packed: Packed) -> dict[str, Any]:
+def _record(packed: PackedProject) -> dict[str, Any]:
     """What the hub keeps of config.json, and the bundle."""
-    project = packed.project
+    local_project = packed.project
     kept = ("description", "tags", "status", "codeUrl", "buildConfig", "testConfig", "deployConfig")
-    fields = {key: project.raw[key] for key in kept if key in project.raw}
-    return {"name": project.name, "version": project.version, **fields, "bundle": packed.bundle.digest}
+    fields = {key: local_project.raw[key] for key in kept if key in local_project.raw}
+    return {"name": local_project.name, "version": local_project.version, **fields, "bundle": packed.bundle.digest}
 
 
-def _print_plan(packed: Packed, as_json: bool) -> None:
+def _print_plan(packed: PackedProject, as_json: bool) -> None:
     ref, bundle = packed.project.ref, packed.bundle
     if as_json:
         said = {"name": ref.name, "version": ref.version, "digest": bundle.digest, "size_bytes": bundle.size_bytes}

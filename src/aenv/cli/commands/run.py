@@ -13,7 +13,7 @@ import click
 
 from ...artifacts.data.data_folders import on_host
 from ...base import settings
-from .. import output, parameters, project
+from .. import local_project, output, parameters
 from ..help_pages import DocumentedCommand
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _plan(options: RunOptions, arguments: tuple[str, ...]) -> Plan:
         raise output.Failure(
             f"no such file or folder: '{path}'", hint="create an environment with 'aenv init NAME'"
         )
-    found = project.around(path)
+    found = local_project.around(path)
     name = options.name or (found.name if found else "aenv-server")
     level = options.log_level or ("WARNING" if options.quiet else "INFO")
     flags = ["--name", name, "--log-level", level.upper(), *(["--lenient"] if options.lenient else [])]

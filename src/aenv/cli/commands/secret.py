@@ -10,8 +10,8 @@ import click
 
 from .. import connection, output
 from ..connection import Gateway
-from ..formats import formats
 from ..help_pages import CommandGroup
+from ..output_formats import formats
 
 
 @click.group("secret", cls=CommandGroup, examples=("aenv secret set OPENAI_API_KEY < key.txt", "aenv secret list"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...base import config, settings
-from .. import output, parameters, project
+from .. import local_project, output, parameters
 from ..help_pages import DocumentedCommand
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def command(
     'envs' of the home folder.
     """
     for path in paths:
-        project.load(path)  # a broken config.json is found before anything is opened
+        local_project.load(path)  # a broken config.json is found before anything is opened
     from ...control.gateway import gateway_app
 
     parameters.start_log(log_level, log_file, as_json=log_json)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...base.config import Deploy
-from .. import connection, output, parameters, prefixes, project
+from .. import connection, local_project, output, parameters, prefixes
 from ..connection import Gateway
-from ..formats import formats
 from ..help_pages import CommandGroup
+from ..output_formats import formats
 
 if TYPE_CHECKING:
     from ...client.api import Api
@@ -221,7 +221,7 @@ def logs(gateway: Gateway, id: str, follow: bool) -> None:
 
 def _configured(env_name: str | None) -> tuple[str, Deploy]:
     """The environment, and the deployConfig of the project here where it is the same one."""
-    here = project.around(Path()) if env_name else project.load(Path())
+    here = local_project.around(Path()) if env_name else local_project.load(Path())
     if here and env_name in (None, here.name, str(here.ref)):
         return env_name or str(here.ref), here.deploy
     return env_name or "", Deploy()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...base import settings
-from .. import output, project
+from .. import local_project, output
 from ..help_pages import DocumentedCommand
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def command(path: Path, script: str | None) -> int:
     """
     import asyncio
 
-    found = project.load(path)
+    found = local_project.load(path)
     script = script or found.test.script or _pytest(found)
     with tempfile.TemporaryDirectory(prefix="aenv-test-") as folder:
         return asyncio.run(_test(found, script, Path(folder) / "home"))

@@ -11,8 +11,8 @@ import click
 
 from ...base import settings
 from .. import output, parameters, prefixes
-from ..formats import formats
 from ..help_pages import CommandGroup
+from ..output_formats import formats
 
 if TYPE_CHECKING:
     from ...control.serving.accounts import Account, Accounts

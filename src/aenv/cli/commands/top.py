@@ -11,8 +11,8 @@ import click
 
 from .. import connection, output, parameters, usage
 from ..connection import Gateway
-from ..formats import formats
 from ..help_pages import DocumentedCommand
+from ..output_formats import formats
 from ..usage import Row
 
 if TYPE_CHECKING:

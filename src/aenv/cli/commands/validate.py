@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from .. import connection, output, task_selection
-from ..formats import formats
 from ..help_pages import DocumentedCommand
+from ..output_formats import formats
 
 
 @click.command(

@@ -7,8 +7,8 @@ import sys
 import click
 
 from .. import output
-from ..formats import formats
 from ..help_pages import DocumentedCommand
+from ..output_formats import formats
 
 
 @click.command("version", cls=DocumentedCommand, examples=("aenv version", "aenv version --short"))

@@ -7,8 +7,8 @@ import click
 from ...base import refs
 from .. import connection, output, parameters
 from ..connection import Gateway
-from ..formats import formats
 from ..help_pages import DocumentedCommand
+from ..output_formats import formats
 
 
 @click.command(

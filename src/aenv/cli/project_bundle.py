@@ -16,13 +16,13 @@ from ..base.addresses import Origin
 from ..client import code_url
 from ..client.api import Api
 from . import output, progress, supervise
-from .project import changed, other_artifacts, spelled
+from .local_project import changed, other_artifacts, spelled
 
 _LOAD_TIMEOUT = 60.0  # seconds
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedProject:
     """A bundle, and the project with the config.json that stands in there."""
 
     project: config.Project
@@ -37,7 +37,7 @@ class Packed:
         )
 
 
-def pack(project: config.Project, work: Path, version: str | None = None) -> Packed:
+def pack(project: config.Project, work: Path, version: str | None = None) -> PackedProject:
     """Pack a project, or the code that its `codeUrl` names, into the new folder `work`.
 
     Its config.json tells the version that it is packed as, and not the bundle that an earlier build made: the same
@@ -48,10 +48,10 @@ def pack(project: config.Project, work: Path, version: str | None = None) -> Pac
     packed = changed(project, other_artifacts(project, "bundle"), version or "")
     archive = work / "bundle.tar.gz"
     bundle = bundles.pack(folder, archive, {config.FILE_NAME: spelled(packed.raw).encode()})
-    return Packed(packed, archive, bundle)
+    return PackedProject(packed, archive, bundle)
 
 
-async def describe(packed: Packed) -> dict[str, Any]:
+async def describe(packed: PackedProject) -> dict[str, Any]:
     """Tools, functions and rewards of a bundle: what its runtime says, started once in a process of its own."""
     path = packed.archive.with_name("unpacked")
     bundles.unpack(packed.archive, path)
