@@ -125,10 +125,10 @@ async def _known(hub: Hub, packed: PackedProject, force: bool) -> bool:
 
 def _record(packed: PackedProject) -> dict[str, Any]:
     """What the hub keeps of config.json, and the bundle."""
-    local_project = packed.project
+    project = packed.project
     kept = ("description", "tags", "status", "codeUrl", "buildConfig", "testConfig", "deployConfig")
-    fields = {key: local_project.raw[key] for key in kept if key in local_project.raw}
-    return {"name": local_project.name, "version": local_project.version, **fields, "bundle": packed.bundle.digest}
+    fields = {key: project.raw[key] for key in kept if key in project.raw}
+    return {"name": project.name, "version": project.version, **fields, "bundle": packed.bundle.digest}
 
 
 def _print_plan(packed: PackedProject, as_json: bool) -> None:
