@@ -14,6 +14,7 @@ import pytest
 
 from aenv.base.errors import InvalidRequest
 from aenv.engines.folder import InstanceFolder
+from aenv.engines.instance_state import InstanceState
 from aenv.engines.native.instance_folders import SPARES, InstanceFolders
 
 MADE_AND_KILLED = """
@@ -57,10 +58,10 @@ def test_a_folder_has_a_socket_that_listens_and_is_for_its_owner_only(root: Path
 def test_an_instance_that_has_a_folder_keeps_it(root: Path) -> None:
     folders = InstanceFolders(root)
     first, listener = folders.take("one")
-    first.write_state(pid=1)
+    first.write_state(InstanceState(pid=1))
     with listener, pytest.raises(FileExistsError):
         folders.take("one")
-    assert names(root) == ["one"] and InstanceFolder(root, "one").read_state() == {"pid": 1}
+    assert names(root) == ["one"] and InstanceFolder(root, "one").read_state() == InstanceState(pid=1)
 
 
 def test_an_id_that_could_be_another_place_is_refused(root: Path) -> None:
@@ -111,24 +112,24 @@ def test_what_another_engine_has_made_ahead_stays(root: Path) -> None:
 def test_a_state_that_was_cut_short_is_the_state_before(root: Path) -> None:
     folder, listener = InstanceFolders(root).take("one")
     listener.close()
-    folder.write_state(pid=1, tools=[])
-    folder.write_state(tools=["a"])
+    folder.write_state(InstanceState(pid=1, tools=[]))
+    folder.write_state(InstanceState(tools=[{"name": "a"}]))
     file = next(root.glob("one/state*"))
     os.truncate(file, file.stat().st_size - 3)
-    assert InstanceFolder(root, "one").read_state() == {"pid": 1, "tools": []}
+    assert InstanceFolder(root, "one").read_state() == InstanceState(pid=1, tools=[])
 
 
 def test_the_folder_of_an_ended_instance_is_used_again_but_nothing_that_was_in_it(root: Path) -> None:
     folders = InstanceFolders(root)
     ended, before = folders.take("one")
-    ended.write_state(pid=1, tools=["theirs"])
+    ended.write_state(InstanceState(pid=1, tools=[{"name": "theirs"}]))
     which = ended.path.stat().st_ino
     assert folders.put_back(InstanceFolder(root, "one")) and not ended.exists()
     folder, listener = folders.take("two")
     before.setblocking(False)
     with before, listener:
         assert folder.path.stat().st_ino == which
-        assert InstanceFolder(root, "two").read_state() == {}
+        assert InstanceFolder(root, "two").read_state() == InstanceState()
         assert answers(folder.socket)
         with pytest.raises(BlockingIOError):  # whoever kept the socket of the first is not called
             before.accept()

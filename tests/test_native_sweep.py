@@ -29,7 +29,7 @@ def left_by(home: Path, pid: int) -> list[str]:
 
 
 def group_of(home: Path, id: str) -> str:
-    return str(InstanceFolder(home / "run" / "instances", id).read_state()["group"])
+    return str(InstanceFolder(home / "run" / "instances", id).read_state().group)
 
 
 async def test_what_a_killed_gateway_had_made_ahead_is_swept_and_its_instances_live(tmp_path: Path) -> None:

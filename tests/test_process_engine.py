@@ -18,6 +18,7 @@ from aenv.base.errors import StartFailed
 from aenv.base.http1 import Pool
 from aenv.engines import proc
 from aenv.engines.folder import STATE, InstanceFolder
+from aenv.engines.instance_state import InstanceState
 from aenv.engines.process import ProcessEngine
 from conformance.capabilities import CapabilityConformance
 from conformance.engine import ENVIRONMENT, EngineConformance, Leftovers, MakeEngine, Projects, call, opened
@@ -149,8 +150,8 @@ class TestProcessEngine(EngineConformance, CapabilityConformance):
         address = await engine.create(spec)
         bystander = os.getpid()
         folder = InstanceFolder(home / "run" / "instances", spec.id)
-        assert folder.read_state()["start_time"] != proc.start_time(bystander)
-        folder.write_state(pid=bystander)
+        assert folder.read_state().start_time != proc.start_time(bystander)
+        folder.write_state(InstanceState(pid=bystander))
         other = make_engine()
         assert await other.running() == {}
         assert await other.leftovers() == [spec.id]

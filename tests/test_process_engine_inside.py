@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -109,7 +109,7 @@ async def test_a_state_that_was_spoilt_from_inside_stops_nobody(
         assert await engine.leftovers() == [id]
         with pytest.raises(NotFound):
             engine.logs(id)
-    (folder / STATE).write_text(json.dumps({**state, "socket": str(home / "elsewhere" / "socket")}))
+    (folder / STATE).write_bytes(replace(state, socket=str(home / "elsewhere" / "socket")).line())
     (home / "elsewhere").mkdir()
     await engine.destroy(id)
     assert (home / "elsewhere").exists()

@@ -22,7 +22,8 @@ from aenv.base.http1 import Pool
 from aenv.engines import proc
 from aenv.engines.base import Address, InstanceSpec, Network, ResourceLimits
 from aenv.engines.descriptors import readable
-from aenv.engines.folder import InstanceFolder
+from aenv.engines.folder import STATE, InstanceFolder
+from aenv.engines.instance_state import SidecarProcess
 from aenv.engines.native import sidecars
 from aenv.engines.native.engine import NativeEngine
 from aenv.engines.native.sidecars import Sidecars
@@ -466,8 +467,9 @@ async def test_an_ordinary_user_has_it_too(two: Path) -> None:
 
 
 def _second(engine: NativeEngine, id: str) -> int:
-    pid: int = InstanceFolder(engine._root, id).read_state()["sidecar"]["pid"]
-    return pid
+    sidecar = InstanceFolder(engine._root, id).read_state().sidecar
+    assert isinstance(sidecar, SidecarProcess)
+    return sidecar.pid
 
 
 def _runs(pid: int) -> bool:
@@ -482,8 +484,15 @@ async def _over(pidfd: int) -> None:
 async def test_what_version_1_0_0_wrote_down_about_it_is_still_read(tmp_path: Path) -> None:
     folder = InstanceFolder(tmp_path, "two-1")
     folder.make()
-    folder.write_state(second={"pid": os.getpid(), "start_time": proc.start_time(os.getpid())})
+    folder = _as_written(folder, {"second": {"pid": os.getpid(), "start_time": proc.start_time(os.getpid())}})
     assert sidecars.of(folder) == proc.Process(os.getpid(), proc.start_time(os.getpid()) or 0)
     assert sidecars.is_whole(folder)
-    folder.write_state(second={"pid": os.getpid(), "start_time": 1})
+    folder = _as_written(folder, {"second": {"pid": os.getpid(), "start_time": 1}})
     assert not sidecars.is_whole(folder)
+
+
+def _as_written(folder: InstanceFolder, state: dict[str, Any]) -> InstanceFolder:
+    """The folder as an engine finds it that starts later, with a line at the end of its state."""
+    with (folder.path / STATE).open("a") as file:
+        file.write(json.dumps(state) + "\n")
+    return InstanceFolder(folder.path.parent, folder.id)

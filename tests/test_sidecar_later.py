@@ -22,6 +22,7 @@ from aenv.base.http1 import Pool
 from aenv.control.gateway.rootfs_cache import RootfsCache
 from aenv.engines.base import Address, InstanceSpec, LazySidecar
 from aenv.engines.folder import InstanceFolder
+from aenv.engines.instance_state import AwaitedSidecar, InstanceState
 from aenv.engines.native import sidecar_first_use, sidecars
 from aenv.engines.native.engine import NativeEngine
 from aenv.engines.native.sidecar_first_use import DestroyedMeanwhile, SidecarFirstUses
@@ -194,7 +195,7 @@ async def test_one_that_ends_before_it_is_ready_leaves_the_first_part_alive(
 ) -> None:
     # A root in which no sidecar can begin: its folder is not there.
     real = sidecars._assignment
-    monkeypatch.setattr(sidecars, "_assignment", lambda *all: {**real(*all), "folder": "/nowhere"})
+    monkeypatch.setattr(sidecars, "_assignment", lambda *all: replace(real(*all), folder="/nowhere"))
     address = await engine.create(spec)
     assert "ended before it was ready" in await call(address, "run", command="true")
     monkeypatch.undo()
@@ -300,7 +301,7 @@ async def test_an_instance_whose_engine_is_gone_before_the_first_use_is_a_leftov
     assert spec.id in await engine.running()
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    folder.write_state(sidecar={"engine": gone.pid, "since": 1})
+    folder.write_state(InstanceState(sidecar=AwaitedSidecar(gone.pid, since=1)))
     assert spec.id not in await engine.running()
     assert await engine.leftovers() == [spec.id]
 

@@ -172,7 +172,9 @@ def test_start_functions_take_only_what_is_injected_and_have_names_of_their_own(
         def warm() -> None: ...
 
         assert registry.starts == {"load": load, "warm": warm}
-        with pytest.raises(RegistrationError, match="nobody gives 'size' to the start function 'wrong'"):
+        with pytest.raises(
+            RegistrationError, match="start function 'wrong' asks for 'size', which it is not given"
+        ):
 
             @register_start
             def wrong(context: Context, size: int) -> None: ...

@@ -73,7 +73,7 @@ def order_with(monkeypatch: pytest.MonkeyPatch, **more: Any) -> Iterator[None]:
     """What a stager is told, with something besides. It is another program: nothing else of it can be changed."""
     plain = zygotes.order
     with monkeypatch.context() as patch:
-        patch.setattr(zygotes, "order", lambda kind: {**plain(kind), **more})
+        patch.setattr(zygotes, "order", lambda kind: replace(plain(kind), **more))
         yield
 
 

@@ -66,7 +66,7 @@ class Commands:
         """What the command prints, then its exit code; 124 when it took too long.
 
         `check` is called when the process exists, and raises when its instance does not any more: from then on
-        whoever ends the instance finds the command too. Leaving early ends the command and its session. What it
+        ending the instance finds the command too. Leaving early ends the command and its session. What it
         left running when it ended by itself runs on. TooManyRequests when the instance has MOST already.
         """
         own = self._own.setdefault(id, _Own())
@@ -227,7 +227,7 @@ class _RunningCommand:
                     outputs.append(CommandOutput(self._streams[descriptor], data[at : at + _PIECE_BYTES]))
         if over:
             await self._stop_limit()
-            self._child.wait()  # last: it frees the pid, which nobody may signal from now on
+            self._child.wait()  # last: it frees the pid, which must not be signalled from now on
         return outputs
 
     def exit_code(self) -> int:

@@ -32,7 +32,7 @@ async def readable(*descriptors: int) -> set[int]:
 
 
 def watch(file: int) -> int:
-    """A descriptor that becomes readable whenever somebody writes to `file`. OSError when there are too many."""
+    """A descriptor that becomes readable whenever a process writes to `file`. OSError when there are too many."""
     descriptor: int = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     if descriptor < 0:
         raise OSError(ctypes.get_errno(), "no file can be watched")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import re
 import shutil
 import socket
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from ..base.errors import InvalidRequest
-from . import beneath
+from . import beneath, instance_state
+from .instance_state import InstanceState
 from .proc import Process
 
 STATE = "state.jsonl"
@@ -36,8 +35,8 @@ class InstanceFolder:
         self.path = root / id
         self.id = id
         self._state = f"{self.path}/{STATE}"
-        self._known: dict[str, Any] | None = None
-        """What this object has written, where it has made the folder: nobody else writes there."""
+        self._known: InstanceState | None = None
+        """What this object has written, where it has made the folder: then no other object writes there."""
 
     @property
     def workspace(self) -> Path:
@@ -62,7 +61,7 @@ class InstanceFolder:
     @property
     def socket(self) -> Path:
         """Where the instance listens, once the folder is made."""
-        return Path(str(self.read_state().get("socket", self.path / "socket")))
+        return Path(self.read_state().socket or self.path / "socket")
 
     def make(self, *, workspace: bool = True) -> None:
         """Make the folder, for its owner only. FileExistsError when it is there."""
@@ -74,10 +73,10 @@ class InstanceFolder:
         if workspace:
             self.workspace.mkdir()
             self.temporary.mkdir()
-        self._known = {}
+        self._known = InstanceState()
         if not self.holds_socket:
             place = tempfile.mkdtemp(prefix=_SOCKET_FOLDER)
-            self.write_state(socket=f"{place}/socket")  # at once, or nobody would find it
+            self.write_state(InstanceState(socket=f"{place}/socket"))  # at once, or no engine would find it
 
     def take(self, spare: str) -> None:
         """Be the folder that was made at this path. FileExistsError when there is one already."""
@@ -87,7 +86,7 @@ class InstanceFolder:
             if error.errno == errno.ENOTEMPTY:
                 raise FileExistsError(errno.EEXIST, "the instance has a folder", str(self.path)) from None
             raise
-        self._known = {}
+        self._known = InstanceState()
 
     def give(self, spare: str) -> bool:
         """Move the folder there, with an empty state and nothing else; False, when there is more in it."""
@@ -99,27 +98,24 @@ class InstanceFolder:
             os.rename(self.path, spare)
         except OSError:
             return False
-        self._known = {}
+        self._known = InstanceState()
         return True
 
-    def read_state(self) -> dict[str, Any]:
+    def read_state(self) -> InstanceState:
         """What was written; nothing of it that was cut short, or that code in the instance has spoilt."""
         if self._known is not None:
             return self._known
-        state: dict[str, Any] = {}
-        with contextlib.suppress(OSError):
-            for line in Path(self._state).read_bytes().splitlines():
-                with contextlib.suppress(ValueError):
-                    values = json.loads(line)
-                    state |= values if isinstance(values, dict) else {}
-        return state
+        try:
+            return instance_state.read(Path(self._state).read_bytes().splitlines())
+        except OSError:
+            return InstanceState()
 
-    def write_state(self, **values: Any) -> None:
-        """Add `values` to the state, so that a crash leaves either the old or the new state.
+    def write_state(self, news: InstanceState) -> None:
+        """Add what is known in `news` to the state, so that a crash leaves either the old or the new state.
 
         A line at the end of the file: to put a new file in the place of the old one takes fifty times as long.
         """
-        text = json.dumps(values).encode() + b"\n"
+        text = news.line()
         file = os.open(self._state, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             while text:
@@ -127,18 +123,16 @@ class InstanceFolder:
         finally:
             os.close(file)
         if self._known is not None:
-            self._known |= values
+            self._known = self._known.updated(news)
 
     def leader(self) -> Process | None:
         """The process of the instance, unless it has ended, or was never started."""
-        match self.read_state():
-            case {"pid": int(pid), "start_time": int(since)} if (leader := Process(pid, since)).runs():
-                return leader
-        return None
+        leader = self.read_state().leader
+        return leader if leader and leader.runs() else None
 
     def remove(self) -> None:
         """Remove the folder and all in it; fine when it is gone."""
-        place = Path(str(self.read_state().get("socket", self.path)))
+        place = Path(self.read_state().socket or self.path)
         if place.parent.name.startswith(_SOCKET_FOLDER):
             shutil.rmtree(place.parent, ignore_errors=True)
         elif self.remove_at_once():
@@ -149,7 +143,7 @@ class InstanceFolder:
     def remove_at_once(self) -> bool:
         """Remove the folder, if there is no more in it than its socket and its state; whether that was so."""
         try:
-            if Path(str(self.read_state().get("socket", self.path / "socket"))).parent != self.path:
+            if self.socket.parent != self.path:
                 return False  # its socket is elsewhere
             for name in ("socket", STATE):
                 with contextlib.suppress(FileNotFoundError):

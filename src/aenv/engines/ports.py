@@ -20,9 +20,9 @@ _ANSWERING = {
 
 
 def find(port: int, pids: Iterable[int]) -> Origin | None:
-    """Where the processes `pids` listen on `port`; None when they do not, or when somebody else answers there.
+    """Where the processes `pids` listen on `port`; None when they do not, or when another process answers there.
 
-    Somebody else: beside the host's server at 127.0.0.1 an instance can listen on the same port at '::'. It
+    Another process: beside the host's server at 127.0.0.1 an instance can listen on the same port at '::'. It
     must not get others connected to the host's.
     """
     listeners = list(_listeners(port))
@@ -37,7 +37,7 @@ def find(port: int, pids: Iterable[int]) -> Origin | None:
 
 
 def answers(port: int, pid: int) -> bool:
-    """Whether somebody listens on `port` in the network of process `pid`, at an address of its loopback."""
+    """Whether a process listens on `port` in the network of process `pid`, at an address of its loopback."""
     reached = set().union(*_ANSWERING.values())
     return any(address in reached for address, _ in _listeners(port, pid))
 

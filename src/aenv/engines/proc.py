@@ -34,7 +34,7 @@ class Process(NamedTuple):
             yield None
             return
         try:
-            # Asked when it is open: whoever gets the number next, the descriptor does not mean them.
+            # Asked when it is open: the descriptor does not mean a process that gets the number later.
             yield descriptor if self.runs() else None
         finally:
             os.close(descriptor)

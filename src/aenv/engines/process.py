@@ -28,6 +28,7 @@ from .base import MAX_ENTRIES, Address, CommandOutput, FileEntry, InstanceSpec
 from .commands import Command, Commands
 from .descriptors import readable
 from .folder import InstanceFolder, bind
+from .instance_state import InstanceState
 from .workspace import Workspace
 
 logger = logging.getLogger("aenv.engines.process")
@@ -63,7 +64,7 @@ class ProcessEngine:
         except FileExistsError:
             raise Conflict(f"instance {spec.id!r} exists already") from None
         try:
-            # Nothing is awaited before the child runs, so whoever destroys this id finds all of it.
+            # Nothing is awaited before the child runs, so that destroying this id finds all of it.
             ready = self._spawn(spec, folder)
             try:
                 return await self._until_ready(spec, folder, ready)
@@ -82,9 +83,10 @@ class ProcessEngine:
         """The instances that live and are ready, also those of other engine objects on this home."""
         found: dict[str, Address] = {}
         for folder in self._folders():
-            match folder.leader(), folder.read_state():
-                case proc.Process(pid=pid), {"tools": list(tools), **state}:
-                    found[folder.id] = _address(str(folder.socket), pid, tools, state.get("not_enforced", ()))
+            leader, state = folder.leader(), folder.read_state()
+            if leader and state.tools is not None:
+                not_enforced = state.not_enforced or ()
+                found[folder.id] = _address(str(folder.socket), leader.pid, state.tools, not_enforced)
         return found
 
     async def leftovers(self) -> Ids:
@@ -167,7 +169,7 @@ class ProcessEngine:
 
     def _folders(self) -> Iterator[InstanceFolder]:
         for path in sorted(self._root.glob("*/")):
-            with contextlib.suppress(InvalidRequest):  # somebody else's folder
+            with contextlib.suppress(InvalidRequest):  # a folder that is not an instance's
                 yield InstanceFolder(self._root, path.name)
 
     # Starting
@@ -202,7 +204,8 @@ class ProcessEngine:
             listener.close()
             os.close(ready_inside)  # ours, so that the child's exit reads as end-of-file
         self._children[spec.id] = child
-        folder.write_state(pid=child.pid, start_time=proc.start_time(child.pid), environment=spec.environment)
+        started = proc.start_time(child.pid)
+        folder.write_state(InstanceState(pid=child.pid, start_time=started, environment=spec.environment))
         return ready
 
     async def _until_ready(self, spec: InstanceSpec, folder: InstanceFolder, ready: int) -> Address:
@@ -224,7 +227,7 @@ class ProcessEngine:
         if spec.id in self._ending or not folder.exists():
             raise StartFailed(f"{what} was destroyed while it started")
         not_enforced = _not_enforced(spec)
-        folder.write_state(tools=said.tools, not_enforced=not_enforced)
+        folder.write_state(InstanceState(tools=said.tools, not_enforced=not_enforced))
         return _address(str(folder.socket), self._children[spec.id].pid, said.tools, not_enforced)
 
     # Ending

@@ -48,7 +48,7 @@ class Workspace:
         """Write a file, whole or not at all, and make the folders above it; returns its size."""
         *above, name = _split(path)
         size = 0
-        # Written beside the workspace: nobody sees half a file there, and destroying the instance removes it.
+        # Written beside the workspace: half a file is never seen there, and destroying the instance removes it.
         temporary = f"put-{secrets.token_hex(8)}"
         with self._told(path):
             file = self._create(temporary)

@@ -17,7 +17,6 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ...base import settings
 from ...base.addresses import Origin
@@ -30,10 +29,10 @@ from ...isolation.egress import Egress, EgressPolicy
 from ...isolation.sandbox import landlock, probe, protocol
 from ...isolation.sandbox.inside_paths import WORKSPACE
 from ...isolation.sandbox.rootfs import Rootfs
-from .. import proc
 from ..base import DATA_PLACE, Address, InstanceSpec, LazySidecar, ResourceUsage
 from ..descriptors import readable
 from ..folder import InstanceFolder
+from ..instance_state import InstanceState
 from . import gvisor, sidecars
 from .gvisor import Gvisor
 from .instance_access import InstanceAccess
@@ -144,28 +143,30 @@ class NativeEngine(InstanceAccess):
         not_enforced = self._not_enforced(recipe)
         tools = instance.tools
         folder.write_state(
-            **({} if tools is None else {"tools": tools}),
-            pid=instance.fork.pid,
-            start_time=instance.fork.start_time,
-            environment=spec.environment,
-            group=instance.group.name,
-            owner=instance.fork.owner,
-            root=root.name,
-            not_enforced=not_enforced,
-            egress=spec.network.hosts if recipe.egress else None,
-            open_files=recipe.limits.open_files,
-            host_network=recipe.kind.host_network,
+            InstanceState(
+                tools=tools,
+                pid=instance.fork.pid,
+                start_time=instance.fork.start_time,
+                environment=spec.environment,
+                group=instance.group.name,
+                owner=instance.fork.owner,
+                root=root.name,
+                not_enforced=not_enforced,
+                egress=spec.network.hosts if recipe.egress else None,
+                open_files=recipe.limits.open_files,
+                host_network=recipe.kind.host_network,
+            )
         )
         instance.fork.keep()
-        # While others wait for theirs, nobody has time for what the first call does as well.
-        assignment = _assignment(spec, root) | {"rehearse": len(self._creating) == 1}
+        # While others wait for theirs, there is no time for what the first call does as well.
+        assignment = _assignment(spec, root, rehearse=len(self._creating) == 1)
         await instance.assign(listener, assignment)
         if spec.sidecar:
             await self._sidecars.begin(spec, instance, recipe, sidecar, folder)
         try:
             if recipe.egress:
                 self._egress.serve(spec.id, instance.listener("egress"), EgressPolicy.parse(spec.network.hosts))
-            said = await instance.until_ready(confirmed=assignment["confirm"])
+            said = await instance.until_ready(confirmed=assignment.confirm)
         except EOFError:
             raise _failed(instance, f"{what} ended before it was ready{_tail(instance)}") from None
         if isinstance(said, protocol.NotReady):
@@ -174,7 +175,7 @@ class NativeEngine(InstanceAccess):
             raise StartFailed(f"{what} was destroyed while it started")
         instance.let_go()
         if tools is None:
-            folder.write_state(tools=said.tools)
+            folder.write_state(InstanceState(tools=said.tools))
         origin = Origin("localhost", socket=str(folder.socket))
         return Address(origin, instance.fork.pid, said.tools, root.name, not_enforced)
 
@@ -183,9 +184,8 @@ class NativeEngine(InstanceAccess):
     ) -> Address:
         not_enforced = self._not_enforced(recipe)
         try:
-            folder.write_state(not_enforced=not_enforced)
-            variables = _assignment(spec, recipe.kind.root)["variables"]
-            address = await self._gvisor.start(spec, recipe, folder, variables)
+            folder.write_state(InstanceState(not_enforced=not_enforced))
+            address = await self._gvisor.start(spec, recipe, folder, _variables(spec, recipe.kind.root))
         except FileNotFoundError:
             if folder.exists():
                 raise
@@ -295,16 +295,18 @@ class NativeEngine(InstanceAccess):
         found: dict[str, Address] = {}
         adopted = []
         for folder in filter(sidecars.is_whole, self._all_folders()):
-            match folder.leader(), folder.read_state():
-                case proc.Process() as leader, {"tools": list(tools), **rest}:
-                    origin = Origin("localhost", socket=str(folder.socket))
-                    enforced = tuple(map(str, rest.get("not_enforced") or ()))
-                    own = gvisor.ISOLATION if gvisor.is_one(folder) else ()
-                    found[folder.id] = Address(origin, leader.pid, tools, str(rest.get("root", "")), enforced, own)
-                    if folder.id not in self._made and rest.get("egress"):
-                        adopted.append((folder, leader, folder.id))
-                        if sidecar := sidecars.of(folder):
-                            adopted.append((folder, sidecar, sidecars.key(folder.id)))
+            leader, state = folder.leader(), folder.read_state()
+            if leader is None or state.tools is None:
+                continue
+            origin = Origin("localhost", socket=str(folder.socket))
+            own = gvisor.ISOLATION if gvisor.is_one(folder) else ()
+            found[folder.id] = Address(
+                origin, leader.pid, state.tools, state.root or "", state.not_enforced or (), own
+            )
+            if folder.id not in self._made and state.egress:
+                adopted.append((folder, leader, folder.id))
+                if sidecar := sidecars.of(folder):
+                    adopted.append((folder, sidecar, sidecars.key(folder.id)))
         await asyncio.gather(*(reopen(self._relays, self._egress, *one) for one in adopted))
         return found
 
@@ -316,7 +318,7 @@ class NativeEngine(InstanceAccess):
         """
         running = await self.running()
         folders = [*self._all_folders()]
-        known = {str(folder.read_state().get("group")) for folder in folders}
+        known = {folder.read_state().group for folder in folders}
         groups = await asyncio.to_thread(self._cgroups.leftovers)
         strays = {name for name in groups if name not in known and not is_in_use(name)}
         return sorted({folder.id for folder in folders if folder.id not in running} | strays)
@@ -334,7 +336,7 @@ class NativeEngine(InstanceAccess):
         if not names:  # as a rule: so the state of thousands of instances is not read in every round
             return
         # Looked for after those: a gateway that takes an instance over keeps its group.
-        known = {str(folder.read_state().get("group")) for folder in self._all_folders()}
+        known = {folder.read_state().group for folder in self._all_folders()}
         for name in names:
             if name not in known:
                 with contextlib.suppress(NotFound, OSError):  # another one sweeps, too; or it still ends
@@ -402,19 +404,31 @@ class NativeEngine(InstanceAccess):
         if instance:
             return instance.group
         # Who made it may have been killed before it was written down; then it is called as the instance.
-        name = folder.read_state().get("group") or ("" if folder.id in self._creating else folder.id)
+        name = folder.read_state().group or ("" if folder.id in self._creating else folder.id)
         with contextlib.suppress(NotFound, InvalidRequest):
-            return self._cgroups.group(str(name)) if name else None
+            return self._cgroups.group(name) if name else None
         return None
 
     def _all_folders(self) -> Iterator[InstanceFolder]:
         for path in sorted(self._root.glob("*/")):
-            with contextlib.suppress(InvalidRequest):  # somebody else's folder
+            with contextlib.suppress(InvalidRequest):  # a folder that is not an instance's
                 yield InstanceFolder(self._root, path.name)
 
 
-def _assignment(spec: InstanceSpec, root: Rootfs) -> dict[str, Any]:
-    """What a spare instance is told: few variables, and none of this process's own, which may be secret."""
+def _assignment(spec: InstanceSpec, root: Rootfs, *, rehearse: bool) -> protocol.Assignment:
+    """What a spare instance is told."""
+    return protocol.Assignment(
+        variables=_variables(spec, root),
+        folder=WORKSPACE,
+        arguments=spec.arguments,
+        # What is the runtime's own may be wrong. Otherwise nothing fails once the environment is loaded.
+        confirm=any(name.startswith("AENV_") for name in spec.environment_variables),
+        rehearse=rehearse,
+    )
+
+
+def _variables(spec: InstanceSpec, root: Rootfs) -> dict[str, str]:
+    """The variables of an instance: few, and none of this process's own, which may be secret."""
     python = os.path.dirname(spec.python.executable if spec.python else sys.executable)
     variables = {
         "PATH": f"{python}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -436,13 +450,7 @@ def _assignment(spec: InstanceSpec, root: Rootfs) -> dict[str, Any]:
         variables["AENV_STORAGE"] = spec.storage_place
     if spec.sidecar:
         variables["AENV_SIDECAR"] = SOCKET
-    return {
-        "variables": variables,
-        "folder": WORKSPACE,
-        "arguments": spec.arguments,
-        # What is the runtime's own may be wrong. Otherwise nothing fails once the environment is loaded.
-        "confirm": any(name.startswith("AENV_") for name in spec.environment_variables),
-    }
+    return variables
 
 
 def _check_does_not_hold(shown: Path, home: Path) -> None:
@@ -454,7 +462,7 @@ def _check_does_not_hold(shown: Path, home: Path) -> None:
 
 
 def _clear_group(group: cgroups.ControlGroup) -> None:
-    group.kill()  # what was forked for it, and whose pid nobody has written down
+    group.kill()  # what was forked for it, and whose pid was not written down
     group.remove()
 
 

@@ -57,7 +57,7 @@ class ForkedProcess:
         self.listeners = dict(handed.listeners)
         self.channel = channel
         self.status = ended
-        """How it ended, as wait(2) tells; None when nobody can."""
+        """How it ended, as wait(2) tells; None when the stager cannot."""
         loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = loop.create_future()
         self._pidfd = pidfd
@@ -71,7 +71,7 @@ class ForkedProcess:
 
     @property
     def is_over(self) -> bool:
-        """Also when nobody has been told yet."""
+        """Also when the event loop has not noticed it yet."""
         if self._over.done():
             return True
         poll = select.poll()

@@ -27,6 +27,7 @@ from ..base import Address, CommandOutput, InstanceSpec, ResourceLimits
 from ..commands import Command, Commands
 from ..descriptors import readable
 from ..folder import InstanceFolder
+from ..instance_state import InstanceState
 from . import oci_config
 from .spares import Recipe
 
@@ -47,24 +48,31 @@ class Gvisor:
     async def start(
         self, spec: InstanceSpec, recipe: Recipe, folder: InstanceFolder, variables: Mapping[str, str]
     ) -> Address:
-        """Return once the instance serves. Whatever happens, whoever ends it finds all of it by its folder."""
+        """Return once the instance serves. Whatever happens, `end` finds all of it by its folder."""
         runsc = self._runsc(spec)
         name, bundle = _name(spec.id), self._bundle(spec.id)
         oci_config.write(spec, recipe, bundle, variables)
         limits = recipe.limits
         group = self._cgroups.make(name, cpus=limits.cpus, memory_bytes=limits.memory_bytes, pids=limits.pids)
         root = recipe.kind.root.name
-        told = {"environment": spec.environment, "root": root, "runtime": oci_config.runtime(spec.python)}
-        folder.write_state(isolation=NAME, group=group.name, **told)
+        folder.write_state(
+            InstanceState(
+                isolation=NAME,
+                group=group.name,
+                environment=spec.environment,
+                root=root,
+                runtime=tuple(oci_config.runtime(spec.python)),
+            )
+        )
         words = self._words(runsc, *_flags(spec.network.kind, limits))
         words += ["run", f"--bundle={bundle}", "--detach", f"--pid-file={bundle / 'pid'}", name]
         said = await _launched(_start(bundle, words), group)
         if isinstance(said, protocol.NotReady):
             raise StartFailed(f"the instance of {spec.environment!r} failed to load: {said.error}".strip())
         pid = int((bundle / "pid").read_text())
-        folder.write_state(pid=pid, start_time=proc.start_time(pid))
+        folder.write_state(InstanceState(pid=pid, start_time=proc.start_time(pid)))
         _take_socket(bundle / "shared" / "socket", folder.socket)
-        folder.write_state(tools=said.tools)
+        folder.write_state(InstanceState(tools=said.tools))
         return Address(Origin("localhost", socket=str(folder.socket)), pid, said.tools, root, (), ISOLATION)
 
     def exec(
@@ -77,7 +85,7 @@ class Gvisor:
 
     async def logs(self, folder: InstanceFolder, *, follow: bool) -> AsyncIterator[bytes]:
         """What the instance has printed: it is asked, since the log lies in it."""
-        runtime = folder.read_state().get("runtime") or oci_config.runtime(None)  # as the version before had it
+        runtime = folder.read_state().runtime or oci_config.runtime(None)  # as the version before had it
         async for output in self.exec(folder.id, [*runtime, "log", LOG, *(["follow"] if follow else [])]):
             if output.stream == "stdout":
                 yield output.data
@@ -113,7 +121,7 @@ class Gvisor:
 
 def is_one(folder: InstanceFolder) -> bool:
     """Whether the instance is in gVisor."""
-    return folder.read_state().get("isolation") == NAME
+    return folder.read_state().isolation == NAME
 
 
 def refuse(folder: InstanceFolder, what: str) -> None:

@@ -1,10 +1,9 @@
-"""What can be done in an instance that lives, whoever made it: logs, commands, files, ports."""
+"""What can be done in an instance that lives, of whichever engine object: logs, commands, files, ports."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
@@ -14,6 +13,8 @@ from ...base.addresses import Origin
 from ...base.errors import InvalidRequest, NotFound, StartFailed
 from ...isolation import cgroups
 from ...isolation.sandbox import interpreter, system, volumes
+from ...isolation.sandbox.enter import EnterOrder
+from ...isolation.sandbox.typed_json import encode
 from .. import logfile, proc
 from ..base import MAX_ENTRIES, CommandOutput, FileEntry
 from ..commands import Command, Commands
@@ -24,6 +25,7 @@ from .gvisor import Gvisor
 from .relays import Relays
 
 _LOG = ("var", "log"), "instance.log"
+_OPEN_FILES = 1024  # of a command in an instance whose limit was not written down
 
 Entries = list[FileEntry]  # the class below has a method `list`
 
@@ -58,18 +60,17 @@ class InstanceAccess:
         Command(command, Path("/"), {}, b"", None)  # says what is wrong with it
         group = self._group_of(folder)
         state = folder.read_state()
-        order = {
-            "pid": leader.pid,
-            "start_time": leader.start_time,
-            "open_files": state.get("open_files", 1024),
-            "shares_network": bool(state.get("host_network")),
+        order = EnterOrder(
+            pid=leader.pid,
+            start_time=leader.start_time,
+            open_files=state.open_files or _OPEN_FILES,
+            shares_network=bool(state.host_network),
             # Those that there are: the one for freezing is made when it is needed.
-            "groups": [*filter(os.path.isdir, group.folders if group else ())],
-            "command": [*command],
-        }
+            groups=tuple(filter(os.path.isdir, group.folders if group else ())),
+            command=tuple(command),
+        )
         enter = [sys.executable, "-P", "-m", "aenv.isolation.sandbox.enter"]
-        told = json.dumps(order).encode()
-        wanted = Command(enter, Path("/"), interpreter.variables(), stdin, timeout, told)
+        wanted = Command(enter, Path("/"), interpreter.variables(), stdin, timeout, encode(order))
         return self._commands.run(id, wanted, check=lambda: self._living(id))
 
     async def put(self, id: str, path: str, content: AsyncIterable[bytes]) -> int:
@@ -128,7 +129,9 @@ class InstanceAccess:
 
 
 def _acting_for(folder: InstanceFolder) -> Callable[[], contextlib.AbstractContextManager[None]]:
-    owner = int(folder.read_state()["owner"])
+    owner = folder.read_state().owner
+    if owner is None:
+        raise NotFound(f"files of instance {folder.id!r} not found: its state does not say which user it runs as")
     return lambda: _acting_as(owner)
 
 

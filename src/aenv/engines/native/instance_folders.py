@@ -1,7 +1,7 @@
 """Folders for instances, each with a socket that listens.
 
 A disk takes its time to make and to remove them: some are made ahead, and those of ended instances are used again.
-What was in them is not, and their sockets are new: whoever had the one before would still be called.
+What was in them is not, and their sockets are new: a process that holds the one before would still be called.
 """
 
 from __future__ import annotations

@@ -12,6 +12,10 @@ from typing import Any
 from ...artifacts.pythons.runtimes import Python
 from ...isolation.sandbox import interpreter
 from ...isolation.sandbox.inside_paths import LOG, WORKSPACE
+from ...isolation.sandbox.orders import ZygoteOrder
+from ...isolation.sandbox.overlay_run import OverlayPlan
+from ...isolation.sandbox.standalone_options import StandaloneOptions
+from ...isolation.sandbox.typed_json import encode
 from ..base import InstanceSpec, ResourceLimits
 from .spares import Recipe
 from .zygotes import order
@@ -36,7 +40,7 @@ def runtime(python: Python | None) -> list[str]:
 def write(spec: InstanceSpec, recipe: Recipe, bundle: Path, variables: Mapping[str, str]) -> None:
     """Make the folder that runsc is given: config.json, and the places for what is mounted before it starts."""
     told = order(recipe.kind)
-    kept = {str(bundle / "kept"): bind["source"] for bind in told["binds"] if bind["is_kept"]}
+    kept = {str(bundle / "kept"): bind.source for bind in told.binds if bind.is_kept}
     config, overlays = _config(spec, recipe, bundle, told, variables)
     for place in kept:
         Path(place).mkdir(parents=True)
@@ -44,26 +48,26 @@ def write(spec: InstanceSpec, recipe: Recipe, bundle: Path, variables: Mapping[s
         (bundle / name).mkdir(parents=True)
     for place in overlays:
         Path(place).mkdir(parents=True, exist_ok=True)
-    targets = [*_FOLDERS, *told["system"], *(bind["target"] for bind in told["binds"]), *told["masked"]]
-    sources = {bind["target"]: bind["source"] for bind in told["binds"]}
-    kept_targets = {bind["target"] for bind in told["binds"] if bind["is_kept"]}  # also when it is a volume
+    targets = [*_FOLDERS, *told.system, *(bind.target for bind in told.binds), *told.masked]
+    sources = {bind.target: bind.source for bind in told.binds}
+    kept_targets = {bind.target for bind in told.binds if bind.is_kept}  # also when it is a volume
     for target in targets:  # so that nothing has to be made in a root that is not ours to write to
-        place = bundle / "glue" / target.lstrip("/")
+        mounted_on = bundle / "glue" / target.lstrip("/")
         if os.path.isdir(sources.get(target, "/")) or target in kept_targets:
-            place.mkdir(parents=True, exist_ok=True)
+            mounted_on.mkdir(parents=True, exist_ok=True)
         else:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.touch()
+            mounted_on.parent.mkdir(parents=True, exist_ok=True)
+            mounted_on.touch()
     (bundle / "config.json").write_text(json.dumps(config))
-    (bundle / "overlays.json").write_text(json.dumps({"overlays": overlays, "kept": kept}))
+    (bundle / "overlays.json").write_bytes(encode(OverlayPlan(overlays, kept)))
 
 
 def _config(
-    spec: InstanceSpec, recipe: Recipe, bundle: Path, told: Mapping[str, Any], variables: Mapping[str, str]
-) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    spec: InstanceSpec, recipe: Recipe, bundle: Path, told: ZygoteOrder, variables: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
     """What config.json says; and which folders are laid over each other before, and where."""
     limits = recipe.limits
-    overlays = {str(bundle / "rootfs"): [*told["layers"], str(bundle / "glue")]}
+    overlays = {str(bundle / "rootfs"): (*told.layers, str(bundle / "glue"))}
     mounts = [
         _mount("/proc", "proc", "proc"),
         _mount("/dev", "tmpfs", "tmpfs", "mode=755"),
@@ -74,32 +78,32 @@ def _config(
         _mount("/var/log", "tmpfs", "tmpfs", "nodev", f"size={limits.storage_bytes}"),
         _mount(_SHARED, "bind", str(bundle / "shared"), "nodev", "rw"),
     ]
-    for number, (target, layers) in enumerate(told["system"].items()):
+    for number, (target, layers) in enumerate(told.system.items()):
         source = layers[0]
         if len(layers) > 1:
             source = str(bundle / f"system{number}")
             overlays[source] = layers
         mounts.append(_mount(target, "bind", source, "nodev", "ro"))
     # Shorter ones first: one may lie within another.
-    for bind in sorted(told["binds"], key=lambda bind: len(bind["target"])):
-        source = str(bundle / "kept") if bind["is_kept"] else bind["source"]
-        mounts.append(_mount(bind["target"], "bind", source, "nodev", "rw" if bind["is_writable"] else "ro"))
-    mounts += [_mount(path, "tmpfs", "tmpfs", "nodev", "ro", "size=4096") for path in told["masked"]]
-    options = {
-        "path": "/environment",
-        "log": LOG,
-        "socket": f"{_SHARED}/socket",
-        "requirements": told["requirements"],
-        "keep_history": spec.keep_history,
-        "arguments": list(spec.arguments),
-    }
+    for bind in sorted(told.binds, key=lambda bind: len(bind.target)):
+        source = str(bundle / "kept") if bind.is_kept else bind.source
+        mounts.append(_mount(bind.target, "bind", source, "nodev", "rw" if bind.is_writable else "ro"))
+    mounts += [_mount(path, "tmpfs", "tmpfs", "nodev", "ro", "size=4096") for path in told.masked]
+    options = StandaloneOptions(
+        path="/environment",
+        log=LOG,
+        socket=f"{_SHARED}/socket",
+        requirements=told.requirements,
+        keep_history=spec.keep_history,
+        arguments=spec.arguments,
+    )
     namespaces = [*_NAMESPACES, *([] if spec.network.kind == "full" else ["network"])]
     config = {
         "ociVersion": "1.0.2",
         "process": {
             "terminal": False,
             "user": {"uid": 0, "gid": 0},
-            "args": [*runtime(spec.python), json.dumps(options)],
+            "args": [*runtime(spec.python), encode(options).decode()],
             "env": [f"{name}={value}" for name, value in variables.items()],
             "cwd": WORKSPACE,
             "capabilities": {

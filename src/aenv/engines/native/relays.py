@@ -42,7 +42,7 @@ _random = SystemRandom()
 
 
 class Relays:
-    """The relays of an engine; one for each port of an instance that somebody asked for."""
+    """The relays of an engine; one for each port of an instance that a caller asked for."""
 
     def __init__(self, *, idle: float = IDLE) -> None:
         self._idle = idle
@@ -52,7 +52,7 @@ class Relays:
     async def origin(self, folder: InstanceFolder, leader: proc.Process, port: int) -> Origin | None:
         """Where a port of the instance can be reached; None when nothing in it listens there."""
         found = await asyncio.to_thread(_look, folder, leader, port)
-        # Asked after the tables were read, so they were its own; and from here on whoever ends it finds the relay.
+        # Asked after the tables were read, so they were its own; and from here on `stop` finds the relay.
         if found is None or not leader.runs():
             return None
         if isinstance(found, Origin):
@@ -95,7 +95,7 @@ class Relays:
             await asyncio.wait({relay.task for relay in relays})
 
     async def listener(self, leader: proc.Process, port: int) -> socket.socket:
-        """A socket that listens on 127.0.0.1 in the network of a process; nobody else has a copy of it.
+        """A socket that listens on 127.0.0.1 in the network of a process; no other process has a copy of it.
 
         NotFound when the process has ended, OSError when it cannot be, as when the port is taken.
         """
@@ -133,7 +133,7 @@ async def reopen(
     Does nothing for one that has its way out, or shall have none. When it fails, the instance stays without.
     """
     name = name or folder.id
-    hosts = folder.read_state().get("egress")
+    hosts = folder.read_state().egress
     if hosts is None or egress.serves(name):
         return
     try:
@@ -202,7 +202,7 @@ class _Relay:
             self._close()
 
     def _is_wanted(self) -> bool:
-        """Whether somebody has just come, or was just told to come."""
+        """Whether a caller has just come, or was just told where to come."""
         if time.monotonic() - self.asked_at < self._idle:
             return True
         poll = select.poll()
@@ -245,13 +245,12 @@ async def _finished(child: subprocess.Popen[bytes]) -> str:
 
 def _look(folder: InstanceFolder, leader: proc.Process, port: int) -> Origin | Path | None:
     """Where the port is, when it is on the host; else the place for a socket. None when nothing listens."""
-    state = folder.read_state()
     try:
         if _namespace(leader.pid, "net") == _namespace(os.getpid(), "net"):
             return ports.find(port, _members(leader))
     except OSError:  # it has ended
         return None
-    if state.get("egress") is not None and port == EGRESS_PORT:
+    if folder.read_state().egress is not None and port == EGRESS_PORT:
         return None  # the engine's own
     # Beside the instance's own socket: in its folder, or elsewhere where the path of that is too long.
     return folder.socket.parent if ports.answers(port, leader.pid) else None
@@ -262,7 +261,7 @@ def _members(leader: proc.Process) -> list[int]:
     own = _namespace(leader.pid, "pid")
     found = []
     for name in os.listdir("/proc"):
-        with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
             if name.isdecimal() and _namespace(int(name), "pid") == own:
                 found.append(int(name))
     return found

@@ -38,11 +38,11 @@ class SidecarFirstUses:
         self._waiting: dict[str, asyncio.Task[None]] = {}
 
     def wait(self, id: str, listener: socket.socket, start: Start) -> None:
-        """Take the listener, and start the sidecar of this instance when somebody connects."""
+        """Take the listener, and start the sidecar of this instance when a call of the main part comes."""
         self._waiting[id] = asyncio.create_task(_wait(listener, start))
 
     async def stop(self, id: str) -> None:
-        """Return when nobody waits for it, nor makes it."""
+        """Return when it is neither waited for nor made any more."""
         if task := self._waiting.pop(id, None):
             task.cancel()
             await asyncio.wait({task})
@@ -64,7 +64,7 @@ async def _wait(listener: socket.socket, start: Start) -> None:
                 await _refuse(listener, error)
             except AEnvError as error:
                 await _refuse(listener, error, outcome=Outcome.NOT_READY)
-            except Exception as error:  # boundary: whoever has called must be answered, whatever went wrong
+            except Exception as error:  # boundary: the caller is answered, whatever went wrong
                 logger.error("a sidecar could not be made", exc_info=error)
                 await _refuse(listener, StartFailed("the sidecar failed; the gateway's log says why"))
 

@@ -13,9 +13,8 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 from ...base.errors import StartFailed, Unsupported
 from ...isolation.egress import VARIABLES as PROXY_VARIABLES
@@ -26,6 +25,7 @@ from .. import proc
 from ..base import InstanceSpec, LazySidecar
 from ..descriptors import readable
 from ..folder import InstanceFolder
+from ..instance_state import AwaitedSidecar, InstanceState, SidecarProcess
 from .sidecar_first_use import DestroyedMeanwhile, SidecarFirstUses
 from .spares import NativeInstance, Recipe, Spares
 from .zygotes import Kind
@@ -41,6 +41,7 @@ _PRELOAD = (
 )
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TAIL_BYTES = 4096
+_ENDED = -1  # the start time of no process
 _NO_LIMIT = 10.0 * 365 * 24 * 3600  # seconds; the call in the main part has its own
 
 
@@ -138,7 +139,7 @@ class Sidecars:
         folder: InstanceFolder,
         listener: socket.socket,
     ) -> None:
-        """Make it, in the group of the first; return when it serves. Whoever ends the instance ends it too."""
+        """Make it, in the group of the first; return when it serves. Ending the instance ends it too."""
         what = f"the sidecar of {spec.environment!r}, {recipe.kind.root.name!r},"
         try:
             sidecar = await self._spares.make(recipe, within=first.group)
@@ -150,7 +151,8 @@ class Sidecars:
             await self._drop(spec.id)
             raise DestroyedMeanwhile(f"{what} was destroyed while it started")
         # Before it runs anything: an engine that comes later must find it.
-        folder.write_state(sidecar={"pid": sidecar.fork.pid, "start_time": proc.start_time(sidecar.fork.pid)})
+        process = SidecarProcess(sidecar.fork.pid, proc.start_time(sidecar.fork.pid))
+        folder.write_state(InstanceState(sidecar=process))
         sidecar.fork.keep()
         try:
             await sidecar.assign(listener, _assignment(spec, recipe.kind.root))
@@ -198,30 +200,25 @@ class Sidecars:
 
 def _write_waits(folder: InstanceFolder) -> None:
     """Write down which process holds the socket of a sidecar that is not made yet."""
-    folder.write_state(sidecar={"engine": os.getpid(), "since": proc.start_time(os.getpid())})
+    holder = AwaitedSidecar(os.getpid(), since=proc.start_time(os.getpid()) or 0)
+    folder.write_state(InstanceState(sidecar=holder))
 
 
 def of(folder: InstanceFolder) -> proc.Process | None:
     """The first process of the sidecar that an instance was given, also when it has ended."""
-    match _written(folder):
-        case {"pid": int(pid), "start_time": int(since)}:
+    match folder.read_state().sidecar:
+        case SidecarProcess(pid, None):
+            return proc.Process(pid, _ENDED)
+        case SidecarProcess(pid, int(since)):
             return proc.Process(pid, since)
-        case {"pid": int(pid)}:  # it had ended before it was written down
-            return proc.Process(pid, -1)
     return None
-
-
-def _written(folder: InstanceFolder) -> Any:
-    """What was written down about it; version 1.0.0 called it "second", and its instances may still run."""
-    state = folder.read_state()
-    return state.get("sidecar", state.get("second"))
 
 
 def is_whole(folder: InstanceFolder) -> bool:
     """Whether the sidecar runs, where there was one; or can be made, where it was not used yet."""
-    match _written(folder):
-        case {"engine": int(pid), "since": int(since)}:
-            return proc.Process(pid, since).runs()  # without it nobody has the socket any more
+    match folder.read_state().sidecar:
+        case AwaitedSidecar(pid, since):
+            return proc.Process(pid, since).runs()  # without it the socket is closed
     sidecar = of(folder)
     return sidecar is None or sidecar.runs()
 
@@ -232,7 +229,7 @@ def parts(folder: InstanceFolder, leader: proc.Process) -> list[proc.Process]:
 
 
 async def ended(folder: InstanceFolder, leader: proc.Process) -> str:
-    """Return, with the reason, when one part of an instance that somebody else made has ended. End both then."""
+    """Return, with the reason, when one part of another engine object's instance has ended. End both then."""
     sidecar = of(folder)
     with leader.opened() as first, sidecar.opened() if sidecar else contextlib.nullcontext() as other:
         if first is None:
@@ -252,7 +249,7 @@ def key(id: str) -> str:
     return f"{id}.sidecar"
 
 
-def _assignment(spec: InstanceSpec, root: Rootfs) -> Mapping[str, Any]:
+def _assignment(spec: InstanceSpec, root: Rootfs) -> protocol.Assignment:
     """What it is told: nothing that is meant for the main part, whose variables may hold secrets."""
     variables = {
         "PATH": _PATH,
@@ -264,4 +261,4 @@ def _assignment(spec: InstanceSpec, root: Rootfs) -> Mapping[str, Any]:
         "AENV_WORKSPACE": root.folder or "/",
         "AENV_CALL_TIMEOUT": f"{_NO_LIMIT:g}",
     }
-    return {"variables": variables, "folder": "/", "arguments": (), "confirm": True, "rehearse": False}
+    return protocol.Assignment(variables, folder="/", arguments=(), confirm=True, rehearse=False)

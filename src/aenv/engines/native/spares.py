@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import secrets
@@ -33,7 +32,7 @@ logger = logging.getLogger("aenv.engines.native")
 DEFAULTS = ResourceLimits(memory_bytes=4 << 30, storage_bytes=1 << 30, pids=1024, open_files=4096)
 _BYTES_PER_INODE = 4096
 _ZYGOTE_BYTES = 128 << 20  # the interpreter, twice, and room for compiled code
-_SHORT = 64 << 10  # bytes of a line that are read at once; longer ones would keep everybody else waiting
+_SHORT = 64 << 10  # bytes of a line that are read at once; longer ones would keep all others waiting
 _UNDISTURBED = 0.05  # seconds
 _DIES = 3.0  # seconds after which an instance that was killed is held up by something
 _ANSWERS = 30.0  # seconds in which a fork comes, or does not
@@ -87,9 +86,9 @@ class NativeInstance:
     _heard: bytearray = field(default_factory=bytearray)
     _ending: asyncio.Task[None] | None = None
 
-    async def assign(self, listener: socket.socket, assignment: Mapping[str, object]) -> None:
+    async def assign(self, listener: socket.socket, assignment: protocol.Assignment) -> None:
         """Tell it what it is. It loads the environment, and says on its channel when it is ready."""
-        text = json.dumps(assignment).encode()
+        text = protocol.encode(assignment)
         try:
             message = struct.pack("!I", len(text)) + text
             sent = socket.send_fds(self.fork.channel, [message], [listener.fileno()])
@@ -121,7 +120,7 @@ class NativeInstance:
     def hear_ahead(self) -> None:
         """Be told, as soon as it is so, that it has loaded its environment."""
         self._hearing = asyncio.create_task(self._said())
-        _ = self.fork.start_time  # whoever takes it need not look
+        _ = self.fork.start_time  # so that `Spares.take` need not look
 
     @property
     def is_prepared(self) -> bool:
@@ -167,7 +166,7 @@ class NativeInstance:
         return os.pread(self._log, most, max(0, size - most))
 
     def let_go(self) -> None:
-        """It is somebody's now, and has told all that we wanted to know.
+        """It has an owner now, and has told all that we wanted to know.
 
         Who ends it with its log still open would have to wait while the kernel takes its file system apart.
         """
@@ -233,7 +232,7 @@ class Spares:
         ready = self._ready.get(recipe)
         while ready:
             instance = ready.popleft()
-            # Whoever took it is to have the processor first; when there is none left, nobody is to wait.
+            # The create that took it has the processor first; but the next one is not to wait when none is left.
             asyncio.get_running_loop().call_later(_UNDISTURBED if ready else 0, self._changed.set)
             if not instance.fork.is_over:
                 return instance
@@ -323,7 +322,7 @@ class Spares:
             spares = self._ready[recipe]
             while len(spares) > self._wanted.get(recipe, 0):
                 last = spares[-1]
-                await last.end()  # only then forgotten: whoever closes us must find it
+                await last.end()  # only then forgotten: `close` must find it
                 if last in spares:  # others may have come or gone meanwhile
                     spares.remove(last)
             if not spares and recipe not in self._wanted and recipe not in self._filling:
@@ -359,7 +358,7 @@ async def _remove(group: ControlGroup) -> None:
 
 
 def _drop(forking: asyncio.Future[ForkedProcess], zygote: Zygote) -> None:
-    """Nobody wants it any more: without its channel a spare instance goes away by itself.
+    """It is not wanted any more: without its channel a spare instance goes away by itself.
 
     What never answers would keep what we hold for the answer, and is let go.
     """

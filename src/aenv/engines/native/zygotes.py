@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import re
@@ -19,7 +18,6 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from ...artifacts.pythons.runtimes import Python
 from ...base import sockets
@@ -27,7 +25,7 @@ from ...base.errors import AEnvError, StartFailed, Unavailable
 from ...base.limits import shortage
 from ...isolation.cgroups import Cgroups, ControlGroup, owners
 from ...isolation.sandbox import interpreter, protocol
-from ...isolation.sandbox.mounts import Bind
+from ...isolation.sandbox.orders import Bind, ZygoteOrder, layers_of
 from ...isolation.sandbox.rootfs import Rootfs
 from ..base import DATA_PLACE, STORAGE_PLACE
 from .forked import ForkedProcess, Handed, pid_of
@@ -285,7 +283,7 @@ class Zygote:
             return
         if error:
             self._started.set_exception(error)
-            self._started.exception()  # told to whoever asks; nobody has to
+            self._started.exception()  # read, so that it is not reported as lost: callers of `started` are told it
         else:
             self._started.set_result(None)
 
@@ -401,7 +399,7 @@ def owner_of(group: str) -> str | None:
 
 def start(kind: Kind, log: Path, group: ControlGroup, memory_bytes: int) -> Zygote:
     """Start a zygote; it can be asked to fork at once, and does so when it is ready."""
-    told = json.dumps(order(kind)).encode()  # first: it may refuse
+    told = protocol.encode(order(kind))  # first: it may refuse
     python = str(kind.python.executable) if kind.python else sys.executable
     packages = {"PYTHONPATH": str(kind.python.packages)} if kind.python else {}
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -423,8 +421,8 @@ def start(kind: Kind, log: Path, group: ControlGroup, memory_bytes: int) -> Zygo
     return Zygote(launcher, ours, log, group, memory_bytes)
 
 
-def order(kind: Kind) -> dict[str, Any]:
-    """What a zygote is told first."""
+def order(kind: Kind) -> ZygoteOrder:
+    """What the launcher of a zygote is told first. StartFailed when the storage cannot be where it should."""
     folders = map(str, kind.python.folders) if kind.python else interpreter.folders()
     binds = [Bind(path, path, is_ours=False) for path in folders]
     binds.append(Bind(str(kind.project), "/environment"))
@@ -443,19 +441,18 @@ def order(kind: Kind) -> dict[str, Any]:
             )
         binds.append(Bind(str(kind.storage), kind.storage_place, is_writable=True, is_kept=True))
     source = "/environment/src" if (kind.project / "src").is_dir() else "/environment"
-    return {
-        "layers": [str(path) for path in kind.root.layers],
-        "system": {target: [str(path) for path in paths] for target, paths in kind.root.system.items()},
-        "binds": [vars(bind) for bind in binds],
-        "requirements": str(kind.requirements) if kind.requirements else None,
-        "source": source,
-        "preload": kind.preload,
-        "host_network": kind.host_network,
-        "has_rights": kind.has_rights,
-        "masked": [] if kind.python else [interpreter.built_in_environments()],
-        "program": "aenv.inside.zygote.stager",
-        "leads": True,
-    }
+    layers, system = layers_of(kind.root)
+    return ZygoteOrder(
+        layers=layers,
+        system=system,
+        binds=tuple(binds),
+        masked=() if kind.python else (interpreter.built_in_environments(),),
+        host_network=kind.host_network,
+        requirements=str(kind.requirements) if kind.requirements else "",
+        source=source,
+        preload=kind.preload,
+        has_rights=kind.has_rights,
+    )
 
 
 def _overlap(one: str, other: str) -> bool:

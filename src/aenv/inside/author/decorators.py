@@ -180,7 +180,7 @@ def register_start(func: F | None = None, /) -> F | Callable[[F], F]:
         name = getattr(function, "__name__", repr(function))
         if wrong := not_injected(function):
             raise RegistrationError(
-                f"nobody gives {', '.join(map(repr, wrong))} to the start function {name!r}; "
+                f"the start function {name!r} asks for {', '.join(map(repr, wrong))}, which it is not given; "
                 "it takes Context, Sidecar, SyncSidecar and Depends, and what has a default"
             )
         active_registry().add_start(name, function)

@@ -1,7 +1,7 @@
 """The registry: everything an environment offers, in the order it was registered.
 
 Decorators add to the active registry. There is one per process, because decorators run while a module is
-imported and nobody can hand them anything; `collecting` puts another in its place for a while.
+imported and nothing can be handed to them; `collecting` puts another in its place for a while.
 """
 
 from __future__ import annotations

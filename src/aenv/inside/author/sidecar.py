@@ -10,13 +10,13 @@ Not here: how the sidecar is reached, which is the runtime's matter.
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ...base.errors import InvalidRequest, NetworkError
+from ...base.errors import InvalidRequest
+from .sidecar_replies import CommandReply, PythonReply, nonsense, packed, unpacked
 
 T = TypeVar("T")
 Call = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
@@ -73,17 +73,15 @@ class Sidecar:
             "folder": folder or "",
             "variables": dict(variables or {}),
         }
-        match await self._call("run", asked):
-            case {"exit_code": int(code), "stdout": str(out), "stderr": str(err), "truncated": bool(cut)}:
-                return CommandResult(code, _text(out), _text(err), cut)
-        raise _nonsense()
+        reply = CommandReply.read(await self._call("run", asked))
+        return CommandResult(reply.exit_code, _text(reply.stdout), _text(reply.stderr), reply.truncated)
 
     async def read_file(self, path: str) -> bytes:
         """The content of a file; a path that does not begin with "/" is below the image's folder."""
         match await self._call("read_file", {"path": path}):
             case str(data):
-                return _unpacked(data)
-        raise _nonsense()
+                return unpacked(data)
+        raise nonsense()
 
     async def write_file(self, path: str, data: bytes | str) -> None:
         """Write a file, and make the folders above it."""
@@ -101,7 +99,7 @@ class Sidecar:
         match await self._call("terminal", asked):
             case str(shown):
                 return shown
-        raise _nonsense()
+        raise nonsense()
 
     # For a verdict
 
@@ -114,7 +112,7 @@ class Sidecar:
         match await self._call("processes", {}):
             case int(count):
                 return count
-        raise _nonsense()
+        raise nonsense()
 
     async def restore(self) -> list[str]:
         """Put back the programs and libraries that the image has; the paths of what was changed.
@@ -124,7 +122,7 @@ class Sidecar:
         match await self._call("restore", {}):
             case list(paths):
                 return [str(path) for path in paths]
-        raise _nonsense()
+        raise nonsense()
 
     async def put_folder(self, path: str, files: Mapping[str, bytes], executable: Sequence[str] = ()) -> None:
         """Make a folder that holds these files, by their path in it, in the place of whatever is there."""
@@ -155,16 +153,10 @@ class Sidecar:
             "timeout": timeout,
             "variables": dict(variables or {}),
         }
-        match await self._call("python", asked):
-            case {
-                "exit_code": int(status),
-                "stdout": str(out),
-                "stderr": str(err),
-                "truncated": bool(cut),
-                "answer": str(text),
-            }:
-                return PythonResult(status, _text(out), _text(err), cut, json.loads(text) if text else None)
-        raise _nonsense()
+        reply = PythonReply.read(await self._call("python", asked))
+        answer = json.loads(reply.answer) if reply.answer else None
+        out, err = _text(reply.stdout), _text(reply.stderr)
+        return PythonResult(reply.exit_code, out, err, reply.truncated, answer)
 
 
 class SyncSidecar:
@@ -245,20 +237,8 @@ class SyncSidecar:
 
 
 def _packed(data: bytes | str) -> str:
-    return base64.b64encode(data.encode() if isinstance(data, str) else data).decode()
-
-
-def _unpacked(data: str) -> bytes:
-    try:
-        return base64.b64decode(data, validate=True)
-    except ValueError:
-        raise _nonsense() from None
+    return packed(data.encode() if isinstance(data, str) else data)
 
 
 def _text(data: str) -> str:
-    return _unpacked(data).decode(errors="replace")
-
-
-def _nonsense() -> NetworkError:
-    # Code that runs there may have got hold of it.
-    return NetworkError("the sidecar answered with something that makes no sense")
+    return unpacked(data).decode(errors="replace")

@@ -1,6 +1,6 @@
 """The last calls of an instance, with what they were given and how they went. In memory only; never in a log.
 
-Every call pays for this, so a call only notes what is at hand; texts are made when somebody asks.
+Every call pays for this, so a call only notes what is at hand; texts are made when a caller asks for them.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def _check_name_header(headers: Mapping[str, str], method: str, params: Mapping[
 
 
 def _reporter(params: Mapping[str, Any], stream: Stream) -> Report | None:
-    """Sends progress as events, or None when nobody asked for it."""
+    """Sends progress as events, or None when the client did not ask for it."""
     meta = params.get("_meta")
     token = meta.get("progressToken") if isinstance(meta, dict) else None
     if not isinstance(token, str | int):

@@ -17,7 +17,7 @@ _LAST_ANSWERS = 10.0  # seconds
 
 
 def take_stdout() -> int:
-    """The real standard output, for the protocol alone; from now on what anybody prints goes to standard error.
+    """The real standard output, for the protocol alone; from now on what code prints goes to standard error.
 
     To be called before the author's code is loaded, since that may print too.
     """

@@ -60,7 +60,7 @@ class Threads:
             del job  # its arguments and result must not live until the next job
 
     def _finished(self, job: _Job) -> None:
-        """On the loop: the thread is free again, and whoever waits learns the outcome."""
+        """On the loop: the thread is free again, and the call that waits learns the outcome."""
         self._idle += 1
         if job.abandoned:
             self._abandoned -= 1

@@ -1,7 +1,7 @@
 """The end of what the author's code has started and is no instance: for the stager, when it is needed no more.
 
-Who may go on is decided by parents, which nobody chooses. What an instance starts has its first process above it,
-and ends with it; what the gateway runs in an instance has a parent that has no number here. All else is the
+Who may go on is decided by parents, which no process chooses. What an instance starts has its first process above
+it, and ends with it; what the gateway runs in an instance has a parent that has no number here. All else is the
 author's: also in a pid namespace of its own, or in that of an instance, whose end it could hold up by not
 collecting what it has started there.
 

@@ -17,10 +17,11 @@ import socket
 import struct
 import sys
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ...base import mcp, settings
 from ...isolation.sandbox import protocol, system
@@ -32,7 +33,7 @@ from . import preloaded
 
 CHANNEL = 3  # the descriptors of an instance, besides the three that every process has
 LISTENER = 4
-_MAX_DESCRIPTORS = 2 + len(protocol.NAMESPACES)
+_MAX_DESCRIPTORS = 2 + len(system.ROOM_NAMESPACES)
 _NO_DESCRIPTOR = (1 << 31) - 1  # beyond the largest
 
 
@@ -105,7 +106,7 @@ def _wait_for_room(image: ForkImage, line: int) -> tuple[Enter, socket.socket]:
     if not packet:
         os._exit(0)  # it is not wanted
     channel, log, *spaces = descriptors
-    for kind, space in zip(protocol.NAMESPACES, spaces, strict=False):
+    for kind, space in zip(system.ROOM_NAMESPACES, spaces, strict=False):
         system.setns(space, kind)
     null = os.open("/dev/null", os.O_RDONLY)
     for source, target in ((null, 0), (log, 1), (log, 2), (channel, CHANNEL)):
@@ -129,16 +130,16 @@ class _Told:
             os._exit(0)  # the engine is gone, or does not need it
         os.dup2(descriptors[0], LISTENER)
         os.close(descriptors[0])
-        assignment = _read(channel, struct.unpack("!I", length)[0])
+        assignment = _assignment(channel, struct.unpack("!I", length)[0])
         channel.detach()
         # What is said on the channel last is said by the runtime.
-        speaks = self.image.loaded is None or assignment["confirm"]
+        speaks = self.image.loaded is None or assignment.confirm
         if not speaks:
             os.dup2(0, CHANNEL, inheritable=False)
-        settings.give(assignment["variables"])
-        _keep_variables(assignment["variables"])
-        os.chdir(assignment["folder"])
-        sys.argv = [ENVIRONMENT, *assignment["arguments"]]
+        settings.give(assignment.variables)
+        _keep_variables(assignment.variables)
+        os.chdir(assignment.folder)
+        sys.argv = [ENVIRONMENT, *assignment.arguments]
         if self.image.loaded is None:
             sys.path.remove(self.image.source)
         options = program.RuntimeOptions(
@@ -147,9 +148,9 @@ class _Told:
             ready_fd=CHANNEL if speaks else None,
             no_history=not self.keep_history,
             stops_on_signals=False,  # an instance is not asked to end, but killed
-            arguments=assignment["arguments"],
+            arguments=[*assignment.arguments],
         )
-        return options, assignment["rehearse"]
+        return options, assignment.rehearse
 
 
 def open_descriptors() -> set[int]:
@@ -171,18 +172,18 @@ def _has_more(channel: socket.socket) -> bool:
     return bool(poll.poll(0))
 
 
-def _read(channel: socket.socket, length: int) -> Any:
+def _assignment(channel: socket.socket, length: int) -> protocol.Assignment:
     data = bytearray()
     while len(data) < length:
         piece = channel.recv(length - len(data))
         if not piece:
             os._exit(0)
         data += piece
-    return json.loads(data)
+    return protocol.decode(bytes(data), protocol.Assignment, most_bytes=None)
 
 
-def _keep_variables(variables: dict[str, str]) -> None:
+def _keep_variables(variables: Mapping[str, str]) -> None:
     """For commands that are run beside the environment: /proc does not show what was set after a fork."""
     file = os.open(VARIABLES, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.write(file, json.dumps(variables).encode())
+    os.write(file, json.dumps(dict(variables)).encode())
     os.close(file)

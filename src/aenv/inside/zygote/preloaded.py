@@ -1,6 +1,6 @@
 """An instance whose environment is loaded: all is done that can be done before it is told what it is.
 
-What it does not know until then, nobody has given to anybody before: variables, arguments, its id.
+What it does not know until then was given to no instance before: variables, arguments, its id.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ..runtime.loader import Loaded
 from ..runtime.serving import ServedEnvironment, app_of, offered
 from . import warming
 
-_NOBODY = Context(id="", environment="", workspace=Path("/"), arguments=(), variables={})
-_PAUSE = 0.0003  # seconds, in which an instance that was just told to somebody is not called yet
+_UNASSIGNED = Context(id="", environment="", workspace=Path("/"), arguments=(), variables={})
+_PAUSE = 0.0003  # seconds, in which an instance that was just told to its owner is not called yet
 _IN_TIME = 0.001  # seconds; who wakes later than that is on a busy machine
 _BODY = b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}'
 _REHEARSAL = (
@@ -46,7 +46,7 @@ class PreparedApp:
 
 
 def prepare(loaded: Loaded) -> PreparedApp | None:
-    """None for a server of somebody else's, which begins on the loop that it will run on."""
+    """None for a FastMCP server, which begins on the loop that it will run on."""
     registry, modules = loaded
     if find_server(modules) is not None:
         return None
@@ -60,7 +60,7 @@ async def _offer(
     stack: AsyncExitStack, registry: Registry, modules: list[ModuleType], remembered: int
 ) -> PreparedApp:
     offer = await stack.enter_async_context(
-        offered(registry, modules, _NOBODY, timeout=None, name="aenv-server", remembered=remembered)
+        offered(registry, modules, _UNASSIGNED, timeout=None, name="aenv-server", remembered=remembered)
     )
     return PreparedApp(offer, app_of(offer, loopback_only=False))
 
@@ -74,7 +74,7 @@ class PreloadedInstance:
     keep_history: bool
     is_told: Callable[[], bool]
     tell: Callable[[], tuple[program.RuntimeOptions, bool]]
-    """Its `ready_fd` is for whoever wants it confirmed. And whether there is time to rehearse."""
+    """Its `ready_fd` is set where the engine wants it confirmed. And whether there is time to rehearse."""
     announce: Callable[[list[dict[str, Any]]], None]
 
     async def serve(self) -> None:
@@ -109,7 +109,7 @@ class PreloadedInstance:
 
 
 async def _rehearse_meanwhile(offer: ServedEnvironment, listener: Listener) -> None:
-    """Until whoever asked for the instance calls it there is time, unless everybody here is busy."""
+    """Until the owner of the instance calls it there is time, unless the machine is busy."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     await asyncio.sleep(_PAUSE)

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 
 from ...isolation.sandbox import mounts, namespaces, system
 from ...isolation.sandbox.inside_paths import LOG, WORKSPACE
-from ...isolation.sandbox.protocol import MAX_ERROR, NAMESPACES, NamespaceShape
+from ...isolation.sandbox.orders import Stage
+from ...isolation.sandbox.protocol import MAX_ERROR, NamespaceShape
 
 FOLDERS = (WORKSPACE, "/tmp", "/var/log", "/run/shm")
 _FILES = {"mount": "mnt", "ipc": "ipc", "uts": "uts", "network": "net"}
-_MAX_HANDED = len(NAMESPACES) + 3
+_MAX_HANDED = len(system.ROOM_NAMESPACES) + 3
 _BUILT = "built"
 _OWN = "/proc/self/ns"
 _PROC = system.MS_NOSUID | system.MS_NODEV | system.MS_NOEXEC
@@ -35,7 +36,7 @@ class Room:
 
     log: int
     spaces: tuple[int, ...]
-    """In the order of NAMESPACES."""
+    """In the order of `system.ROOM_NAMESPACES`."""
     listeners: dict[str, int]
 
     def close(self) -> None:
@@ -46,9 +47,10 @@ class Room:
 class RoomBuilder:
     """Builds rooms on a stage. Made once, in a process that has capabilities over its own namespaces."""
 
-    def __init__(self, stage: mounts.Stage, *, host_network: bool, is_alone: bool) -> None:
+    def __init__(self, stage: Stage, *, host_network: bool, is_alone: bool) -> None:
         self._stage = stage
-        self._kinds = NAMESPACES[:-1] if host_network else NAMESPACES
+        kinds = system.ROOM_NAMESPACES
+        self._kinds = kinds[:-1] if host_network else kinds
         system.unshare(*self._kinds)
         self._own = os.open(_OWN, os.O_RDONLY)  # which a room does not show, if it has the /proc of others
         self._home = self._opened()

@@ -16,7 +16,6 @@ is allowed to a zygote.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
@@ -25,10 +24,11 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ...isolation.sandbox import mounts, protocol, system
 from ...isolation.sandbox.inside_paths import ENVIRONMENT
+from ...isolation.sandbox.orders import Stage, StageTask, ZygoteOrder, task_file, task_from
 from ...isolation.sandbox.protocol import NamespaceShape
 from . import ending, rooms
 from .rooms import Room
@@ -43,11 +43,10 @@ def main() -> NoReturn:
     """Start the zygote, and do what the engine asks for until it is gone; then wait for the last instance."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
-    with open(int(sys.argv[2]), "rb") as file:
-        told = json.load(file)
-    stager = _Stager(control, mounts.Stage(**told["stage"]), host_network=told["order"]["host_network"])
+    task, order = task_from(int(sys.argv[2]), ZygoteOrder)
+    stager = _Stager(control, task.stage, host_network=order.host_network)
     try:
-        stager.begin(told)
+        stager.begin(task, builds_apart=order.builds_apart)
         while stager.is_wanted:
             stager.go_on()
     except Exception as error:  # boundary: the engine is told, whatever it is; instances that live go on
@@ -131,7 +130,7 @@ class _Zygote:
 class _Stager:
     """The state of the one stager of this process."""
 
-    def __init__(self, control: socket.socket, stage: mounts.Stage, *, host_network: bool) -> None:
+    def __init__(self, control: socket.socket, stage: Stage, *, host_network: bool) -> None:
         self.is_wanted = True
         self._control = control
         self._stage = stage
@@ -161,14 +160,14 @@ class _Stager:
 
     # Beginning
 
-    def begin(self, told: dict[str, Any]) -> None:
+    def begin(self, task: StageTask, *, builds_apart: bool) -> None:
         """Start the zygote in the first user namespace, and enter the second."""
         system.unshare("mount")
-        is_alone = rooms.mount_own_proc() and not told["order"].get("builds_apart")
-        self._zygote = _start_zygote(told, self._control)
+        is_alone = rooms.mount_own_proc() and not builds_apart
+        self._zygote = _start_zygote(task, self._control)
         handle = os.pidfd_open(self._zygote.pid)
         system.unshare("user", "mount")
-        with socket.socket(fileno=told["nested"]) as above:
+        with socket.socket(fileno=task.nested) as above:
             above.send(b"+")
             if above.recv(1) != b"+":
                 raise OSError("the ids of the second user namespace were not mapped")
@@ -186,7 +185,7 @@ class _Stager:
         self._listen(awake, lambda: self._collect(awake))
         self._listen(self._control.fileno(), self._hear_engine)
         self._listen(self._zygote.socket.fileno(), self._hear_zygote)
-        self._tell(protocol.Launched(told["owner"]), handle)
+        self._tell(protocol.Launched(task.owner), handle)
         os.close(handle)
 
     def _listen(self, descriptor: int, then: Callable[[], None]) -> None:
@@ -448,13 +447,11 @@ class _Stager:
                 os.waitpid(-1, 0)
 
 
-def _start_zygote(told: dict[str, Any], control: socket.socket) -> _Zygote:
+def _start_zygote(task: StageTask, control: socket.socket) -> _Zygote:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, SO_PASSCRED, 1)
     printed = os.memfd_create("printed")
-    file = os.memfd_create("stage", 0)
-    os.write(file, json.dumps({"stage": told["stage"], "order": told["order"]}).encode())
-    os.lseek(file, 0, os.SEEK_SET)
+    file = task_file(task)
     words = [sys.executable, "-P", "-m", "aenv.inside.zygote.zygote", str(theirs.fileno()), str(file)]
     os.set_inheritable(theirs.fileno(), True)
     pid = os.fork()
@@ -464,7 +461,7 @@ def _start_zygote(told: dict[str, Any], control: socket.socket) -> _Zygote:
         return _Zygote(pid, ours, printed)
     try:
         control.close()
-        os.close(told["nested"])
+        os.close(task.nested)
         os.dup2(printed, 1)
         os.dup2(printed, 2)
         os.execv(sys.executable, words)

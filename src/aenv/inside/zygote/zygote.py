@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import json
 import os
 import py_compile
 import resource
@@ -25,13 +24,14 @@ import socket
 import sys
 import traceback
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ...base import logs, settings
 from ...base.errors import AEnvError
 from ...isolation.sandbox import landlock, mounts, namespaces, protocol, seccomp, system
 from ...isolation.sandbox.confine import CONTAINER_RIGHTS
 from ...isolation.sandbox.inside_paths import ENVIRONMENT
+from ...isolation.sandbox.orders import Stage, ZygoteOrder, task_from
 from ..runtime import loader
 from . import instance, preloaded, purity, rooms, warming
 
@@ -48,12 +48,10 @@ def main() -> NoReturn:
     """Load what is ours, shut in, load what is the author's, and fork."""
     stager = socket.socket(fileno=int(sys.argv[1]))
     stager.set_inheritable(False)
-    with open(int(sys.argv[2]), "rb") as file:
-        told = json.load(file)
-    order = told["order"]
+    task, order = task_from(int(sys.argv[2]), ZygoteOrder)
     kept = _load_ours()
-    rights = CONTAINER_RIGHTS if order["has_rights"] and not namespaces.has_one_id() else ()
-    _shut_in(stager, mounts.Stage(**told["stage"]), rights, host_network=order["host_network"])
+    rights = CONTAINER_RIGHTS if order.has_rights and not namespaces.has_one_id() else ()
+    _shut_in(stager, task.stage, rights, host_network=order.host_network)
     try:
         image = _load_theirs(order, kept, rights)
     except BaseException:  # boundary: modules of the author's choice
@@ -83,7 +81,7 @@ def _load_ours() -> list[int]:
     return kept
 
 
-def _shut_in(stager: socket.socket, stage: mounts.Stage, rights: tuple[int, ...], *, host_network: bool) -> None:
+def _shut_in(stager: socket.socket, stage: Stage, rights: tuple[int, ...], *, host_network: bool) -> None:
     """Be as confined as an instance, but for what a fork needs to enter its room. Instances will have `rights`."""
     program = seccomp.compiled(changes={**_TWO_MORE, **(seccomp.FOR_ROOT if rights else {})})
     os.setsid()
@@ -94,7 +92,7 @@ def _shut_in(stager: socket.socket, stage: mounts.Stage, rights: tuple[int, ...]
     mounts.set_up_root(stage, _VIEW)
     _, descriptors, _, _ = socket.recv_fds(stager, 16, 1)
     if not descriptors or stager.recv(2) != b"go":
-        os._exit(0)  # nobody waits for it any more
+        os._exit(0)  # the stager does not wait for it any more
     system.unshare("cgroup")
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 4  # the most that the engine gives to an instance
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -110,26 +108,25 @@ def _shut_in(stager: socket.socket, stage: mounts.Stage, rights: tuple[int, ...]
     seccomp.install(program)
 
 
-def _load_theirs(order: dict[str, Any], kept: list[int], rights: tuple[int, ...]) -> instance.ForkImage:
+def _load_theirs(order: ZygoteOrder, kept: list[int], rights: tuple[int, ...]) -> instance.ForkImage:
     """The environment, where loading it does the same for every instance; and what it asks for besides."""
-    if requirements := order["requirements"]:
-        loader.add_requirements(
-            Path(requirements)
-        )  # here: a `.pth` file of a package that the author chose runs code
-    _compile_ahead(order["source"])
-    loaded = _load_ahead(order["source"])
+    if order.requirements:
+        # Here: a `.pth` file of a package that the author chose runs code.
+        loader.add_requirements(Path(order.requirements))
+    _compile_ahead(order.source)
+    loaded = _load_ahead(order.source)
     prepared = preloaded.prepare(loaded) if loaded else None
     if loaded is None:
-        sys.path.insert(0, order["source"])
-    for name in order["preload"]:
+        sys.path.insert(0, order.source)
+    for name in order.preload:
         importlib.import_module(name)
     program = seccomp.compiled(changes=seccomp.FOR_ROOT if rights else {})
     gc.collect()
     gc.freeze()  # or looking at it would copy every page
     gc.disable()
     return instance.ForkImage(
-        *(loaded, prepared, program, order["source"], order["host_network"]),
-        *(tuple(kept), bool(order["preload"]), rights),
+        *(loaded, prepared, program, order.source, order.host_network),
+        *(tuple(kept), bool(order.preload), rights),
     )
 
 

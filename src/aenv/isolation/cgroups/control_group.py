@@ -146,7 +146,7 @@ class ControlGroup:
     def kill(self) -> None:
         """End every process of the group, frozen or not; `remove` waits for them.
 
-        It may be there in some hierarchies only: whoever made or removed it may have been killed half-way.
+        It may be there in some hierarchies only: what made or removed it may have been killed half-way.
         """
         for hierarchy, folder in zip(self._enforcing, self._folders, strict=True):
             if hierarchy.version == 2 and os.path.exists(f"{folder}/cgroup.kill"):

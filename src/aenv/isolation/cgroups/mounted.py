@@ -144,7 +144,7 @@ def prepare(place: ParentGroup, name: str) -> dict[str, str]:
 
 
 def dismantle(place: ParentGroup, name: str) -> None:
-    """Undo `prepare` as far as nobody else uses it: other groups keep the folder."""
+    """Undo `prepare` as far as no other process uses it: other groups keep the folder."""
     try:
         os.rmdir(place.parent(name))
         if place.version == 2 and os.path.isdir(leaf := place.leaf(name)):
@@ -202,7 +202,7 @@ def _candidates(mount: CgroupMount, path: str, name: str) -> Iterator[tuple[str,
     above = own[len(mount.point) :].count("/")
     for folder in (own, *map(str, list(Path(own).parents)[:above])):
         if _is_delegated(folder):
-            # Whoever delegates it says that all in it is ours; of a user's manager it holds no process at all.
+            # To delegate it is to say that all in it is ours; of a user's manager it holds no process at all.
             yield folder, True
     is_top = os.path.exists(f"{mount.point}/cgroup.type")  # a container's top; the host's has no such file
     if own == mount.point:

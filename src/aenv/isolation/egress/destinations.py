@@ -1,11 +1,11 @@
 """Destinations: where an instance whose network policy is a list of hosts may connect to.
 
-  * A name may be looked up only when an entry allows it: a lookup is a message to whoever serves that domain.
+  * A name may be looked up only when an entry allows it: a lookup is a message to the servers of that domain.
   * The host itself, link-local addresses, multicast and the metadata services of clouds are never open.
   * Private addresses are open to an entry that names the address or its network, and to an entry that is exactly
     the name asked for: who writes 'db.internal' means that service, wherever it lives, and should not have to open
-    its network besides. A pattern ('*.domain', '*') leads to public addresses only: whoever can put a name below
-    the domain into the DNS could otherwise point it at the inner network.
+    its network besides. A pattern ('*.domain', '*') leads to public addresses only: an attacker who can put a name
+    below the domain into the DNS could otherwise point it at the inner network.
   * A network entry is for addresses; a name that leads there needs an entry of its own.
 
 Pure but for `is_own`, which asks the kernel. Not here: connections (`server.py`).
@@ -175,7 +175,7 @@ def _host(text: str) -> str | Address:
     if not text.isascii():
         normal = unicodedata.normalize("NFC", text).lower()
         text = normal.encode("idna").decode()
-        # Python's IDNA is of 2003: it takes 'ß' for 'ss', which is somebody else's name since 2008.
+        # Python's IDNA is of 2003: it takes 'ß' for 'ss', which is another domain's name since 2008.
         if text.encode().decode("idna") != normal:
             raise ValueError("it has letters with more than one meaning; write the name in ASCII, as 'xn--…'")
     name = text.lower().removesuffix(".")
@@ -226,7 +226,7 @@ _NEVER: tuple[Network, ...] = tuple(
     for text in (
         *("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4"),
         *("::/96", "fe80::/10", "ff00::/8"),  # ::/96 has ::, ::1 and an old dress for IPv4
-        # Metadata services that are not link-local: they give the machine's own credentials to whoever asks.
+        # Metadata services that are not link-local: they give the machine's own credentials to every caller.
         *("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::/32", "fd20:ce::254"),
     )
 )

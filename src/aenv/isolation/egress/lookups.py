@@ -35,7 +35,7 @@ class Lookups:
 
         def ended(addresses: list[str], error: OSError | None) -> None:
             self._running -= 1
-            if found.done():  # nobody waits for it any more
+            if found.done():  # its caller has given up
                 return
             if error:
                 found.set_exception(error)

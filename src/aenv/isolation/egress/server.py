@@ -74,9 +74,9 @@ class Egress:
             await asyncio.wait(tasks)
 
     def serve(self, id: str, listener: socket.socket, policy: EgressPolicy) -> None:
-        """Let an instance out by `listener`, which listens inside, belongs to us from now on, and to nobody else.
+        """Let an instance out by `listener`, which listens inside, and which no other process holds from now on.
 
-        Nobody else: whoever holds a copy can make it block, and the gateway with it.
+        A process that holds a copy can make it block, and the gateway with it.
         """
         if id in self._served:
             raise Conflict(f"instance {id!r} has its way out already")
@@ -102,7 +102,7 @@ class Egress:
             other.room.set()
 
     def _share(self) -> int:
-        """How many connections an instance may have, so that nobody's take away everybody's."""
+        """How many connections an instance may have, so that one instance does not take those of all."""
         fair = self._connections // max(1, len(self._served))
         return min(self._bounds.connections, max(_LEAST_CONNECTIONS, fair))
 

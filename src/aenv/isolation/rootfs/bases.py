@@ -20,8 +20,8 @@ from .images import OnLine
 from .merged_view import MergedView
 from .references import canonical
 
-# Bases whose programs a usual host has, also as others keep them, "team/ubuntu-24-04"; whoever needs the very
-# image loads it.
+# Bases whose programs a usual host has, also as others keep them, "team/ubuntu-24-04"; an author who needs the
+# very image loads it.
 _LIKE_HOST = re.compile(
     r"(?P<own>python|debian|ubuntu|aenvironment/[\w.-]+|(?:[\w.:-]+/)+(?P<others>python|debian|ubuntu)-\d[\w.-]*)[:@]"
 )

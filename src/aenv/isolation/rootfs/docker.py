@@ -20,7 +20,7 @@ from . import folder_cache
 from .images import Images, LocalImage, OnLine, run_program
 
 _ANSWERS = 5.0  # seconds in which a daemon must do so
-_NAME = "aenv.invalid/sidecar"  # of no registry, so that nobody can publish an image with such a name
+_NAME = "aenv.invalid/sidecar"  # of no registry, so that no image with such a name can be published
 
 
 class Docker:

@@ -24,7 +24,7 @@ _WITHOUT_EFFECT = ("EXPOSE", "HEALTHCHECK", "ONBUILD", "STOPSIGNAL", "VOLUME")
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 
 FindBase = Callable[[str, OnLine], Awaitable[BuildState]]
-"""What FROM means; told what it does meanwhile. NotFound for an image that nobody knows."""
+"""What FROM means; told what it does meanwhile. NotFound for an image that is not known."""
 
 
 async def build(
@@ -39,7 +39,7 @@ async def build(
 ) -> Rootfs:
     """The root that a Dockerfile's last stage describes. Errors name the line that failed.
 
-    `layered`: whoever lives in it gets what the folder's requirements.txt asks for as a layer.
+    `layered`: instances in it get what the folder's requirements.txt asks for as a layer.
     """
     build = _Build(parse(text), context, steps, find_base, on_line or (lambda line: None), layered)
     state = await build.final()
@@ -79,7 +79,7 @@ class _Build:
         return await self._stage(len(self._file.stages) - 1)
 
     async def _stage(self, number: int) -> BuildState:
-        """The stage when it is done; stages that nobody needs are never begun."""
+        """The stage when it is done; stages that no other needs are never begun."""
         if number not in self._done:
             stage = self._file.stages[number]
             state = await self._begin(stage, number)
@@ -263,7 +263,7 @@ def _ignored(context: MergedView) -> Callable[[str], bool]:
     text = context.read(".dockerignore")
     if text is None:
         return lambda path: False
-    from pathspec import GitIgnoreSpec  # 40 ms, and not everybody has such a file
+    from pathspec import GitIgnoreSpec  # 40 ms, and most folders have no such file
 
     lines = []
     for line in text.decode(errors="replace").splitlines():

@@ -115,7 +115,7 @@ def discard(folder: Path, limit: float = math.inf) -> bool:
         folder.rename(away)
     except FileNotFoundError:
         return False
-    if _used(folder).exists() and last_use(folder) > limit:  # somebody was given it at the last moment
+    if _used(folder).exists() and last_use(folder) > limit:  # it was taken into use at the last moment
         away.rename(folder)
         return False
     for besides in (_used(folder), folder.parent / _LOCKS / folder.name):
@@ -167,7 +167,7 @@ async def locked(folder: Path) -> AsyncIterator[None]:
 
 
 def _used(folder: Path) -> Path:
-    # Beside it, not in it: the folder is somebody's `/`.
+    # Beside it, not in it: the folder is an instance's `/`.
     return folder.parent / f".{folder.name}.used"
 
 

@@ -33,7 +33,7 @@ def folders_layer(home: Path, folder: Path) -> Path:
 
 
 def _folders(top: str) -> Iterator[tuple[str, int]]:
-    """Those that everybody may look into; what others hold stays out of sight."""
+    """Those that every user may look into; what others hold stays out of sight."""
     waiting = [""]
     while waiting:
         path = waiting.pop()

@@ -111,7 +111,7 @@ def _skeleton(host: Path) -> Iterator[tuple[str, HostEntry]]:
 
 
 def copied(path: Path, name: str) -> Iterator[tuple[str, HostEntry]]:
-    """The host's file or link, if everybody may read it and only its owner may change it; else nothing."""
+    """The host's file or link, if every user may read it and only its owner may change it; else nothing."""
     found = path.lstat()
     if stat.S_ISLNK(found.st_mode):
         yield name, HostEntry(0o777, os.readlink(path))

@@ -75,7 +75,7 @@ class Images:
     async def load(self, path: Path, name: str = "", *, is_named: bool = True) -> LocalImage:
         """Unpack a saved image, a file or a folder, and call it `name`, or else what it calls itself.
 
-        Whoever made it could call it `debian:12`; for strangers, `is_named=False` gives it no name at all.
+        Its maker could call it `debian:12`; for strangers, `is_named=False` gives it no name at all.
         """
         if stat.S_ISDIR(os.stat(path).st_mode):
             saved = read_layout(path, name)
@@ -120,7 +120,7 @@ class Images:
             await asyncio.to_thread(folder_cache.discard, self.place / digest)
 
     async def collect(self, keep: set[str], older_than: float) -> list[str]:
-        """Remove those that nobody has used in the last `older_than` seconds, except `keep`; their digests."""
+        """Remove those that were not used in the last `older_than` seconds, except `keep`; their digests."""
         removed = await asyncio.to_thread(folder_cache.collect, self.place, keep, older_than)
         async with folder_cache.locked(self.index):
             self._write({name: digest for name, digest in self.names().items() if digest not in removed})

@@ -79,7 +79,7 @@ class MergedView:
         return found is not None and _is_folder(found)
 
     def is_closed(self, path: str) -> bool:
-        """Whether this is a file of the host's own that not everybody may read. `path` is a resolved one."""
+        """Whether this is a file of the host's own that not every user may read. `path` is a resolved one."""
         while path != "/":
             found = self.find(path)
             if found is not None and str(found) == path:  # what is in the store lies elsewhere there

@@ -125,7 +125,7 @@ class RootfsResolver:
         await self._images.remove(reference)
 
     async def collect(self, keep: Iterable[Rootfs], older_than: float) -> tuple[str, ...]:
-        """Remove what nobody has used in the last `older_than` seconds, except what `keep` is made of."""
+        """Remove what was not used in the last `older_than` seconds, except what `keep` is made of."""
         top = folder_cache.place(self.home)
         folders = [folder for root in keep for layers in (root.layers, *root.system.values()) for folder in layers]
         kept = {part for folder in folders if folder.is_relative_to(top) for part in folder.relative_to(top).parts}

@@ -1,9 +1,9 @@
 """A program that unpacks tars into a folder which is all that it can see.
 
-Started as `python -P -m aenv.isolation.rootfs.unpack_program JSON`.
+Started as `python -P -m aenv.isolation.rootfs.unpack_program TASK`, where TASK is an `UnpackTask` as JSON.
 
 What it unpacks may be hostile. So it first makes the target its root and gives up every right but those over the
-files there; wherever a path or a link in a tar points, it points into the target. It prints one line of JSON.
+files there; wherever a path or a link in a tar points, it points into the target. It prints one message.
 Not here: which tars (`images.py`, `dockerfile_build.py`), or starting it (`unpacking.py`).
 """
 
@@ -15,7 +15,6 @@ import ctypes
 import gzip
 import hashlib
 import importlib
-import json
 import lzma
 import os
 import posixpath
@@ -27,6 +26,8 @@ import zlib
 from typing import IO, Any
 
 from ..sandbox import system
+from ..sandbox.typed_json import decode, encode
+from .unpack_messages import Unpacked, UnpackFailed, UnpackRefused, UnpackTask, UnpackTooLarge
 
 _CHUNK = 1 << 20
 _MEMORY_BYTES = 2 << 30
@@ -34,7 +35,7 @@ _CPU_SECONDS = 1800
 _HEADER_BYTES = 256 << 10  # a name may be of any length, and reading a long one takes time with its square
 _HEADERS = {tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE}
 _HEADERS |= {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK}
-_LAST_ID, _NOBODY = 65535, 65534
+_LAST_ID, _OVERFLOW_ID = 65535, 65534
 _KEPT_CAPABILITIES = 0b11011  # CHOWN, DAC_OVERRIDE, FOWNER, FSETID: over files; nothing else is needed here
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _DAMAGED = (tarfile.TarError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, EOFError, ValueError, OverflowError)
@@ -55,28 +56,32 @@ class _TooLarge(Exception):
 
 
 def main() -> None:
-    task = json.loads(sys.argv[1])
-    work = _Unpacking(task["most_bytes"], task["most_files"], keeps_owners=os.geteuid() == 0)
+    task = decode(sys.argv[1].encode(), UnpackTask, most_bytes=None)
+    print(encode(_said(task)).decode())
+
+
+def _said(task: UnpackTask) -> object:
+    """Do it; how it went, as a message."""
+    work = _Unpacking(task.most_bytes, task.most_files, keeps_owners=os.geteuid() == 0)
     try:
-        tars = [(os.fdopen(descriptor, "rb"), digest, into) for descriptor, digest, into in task["tars"]]
-        _shut_in(task["target"])
-        for file, digest, into in tars:
-            work.unpack(file, digest, into, whiteouts=task["whiteouts"])
-        said: dict[str, Any] = {"files": work.files, "bytes": work.bytes, "skipped": work.skipped}
+        tars = [(os.fdopen(tar.descriptor, "rb"), tar) for tar in task.tars]
+        _shut_in(task.target)
+        for file, tar in tars:
+            work.unpack(file, tar.digest, tar.into, whiteouts=task.whiteouts)
+        return Unpacked(work.skipped)
     except _Refused as error:
-        said = {"refused": str(error)}
+        return UnpackRefused(str(error))
     except _TooLarge as error:
-        said = {"too large": str(error)}
+        return UnpackTooLarge(str(error))
     except MemoryError:
-        said = {"refused": "it asks for too much memory"}
+        return UnpackRefused("it asks for too much memory")
     except RecursionError:
-        said = {"refused": "its folders lie too deep"}
+        return UnpackRefused("its folders lie too deep")
     except _DAMAGED as error:
-        said = {"refused": f"it is damaged: {error}"}
+        return UnpackRefused(f"it is damaged: {error}")
     except OSError as error:
         where = f": {error.filename!r}" if error.filename else ""
-        said = {"failed": f"{(error.strerror or str(error)).lower()}{where}"}
-    print(json.dumps(said))
+        return UnpackFailed(f"{(error.strerror or str(error)).lower()}{where}")
 
 
 def _shut_in(target: int) -> None:
@@ -226,7 +231,7 @@ class _Unpacking:
     def _dress(self, member: tarfile.TarInfo, path: str) -> None:
         """Owner, mode and time. Of the mode bits, those that would lend the owner's rights are left out."""
         if self._keeps_owners:
-            ids = [id if 0 <= id <= _LAST_ID else _NOBODY for id in (member.uid, member.gid)]
+            ids = [id if 0 <= id <= _LAST_ID else _OVERFLOW_ID for id in (member.uid, member.gid)]
             os.chown(path, *ids, follow_symlinks=False)
         if not member.issym():
             os.chmod(path, member.mode & 0o1777)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,11 @@ from pathlib import Path
 from typing import IO
 
 from ...base.errors import InvalidRequest, StartFailed, TooLarge
+from ..sandbox.typed_json import Broken, decode, encode
+from .unpack_messages import TarSource, Unpacked, UnpackFailed, UnpackRefused, UnpackTask, UnpackTooLarge
+
+_Said = Unpacked | UnpackRefused | UnpackTooLarge | UnpackFailed
+_KINDS: tuple[type[_Said], ...] = (Unpacked, UnpackRefused, UnpackTooLarge, UnpackFailed)
 
 
 @dataclass(frozen=True)
@@ -51,26 +55,28 @@ async def unpack(
         said = await _run(tars, folder, limits, whiteouts)
     finally:
         os.close(folder)
-    if "too large" in said:
-        raise TooLarge(f"cannot unpack {what}: {said['too large']}")
-    if "refused" in said:
-        raise InvalidRequest(f"cannot unpack {what}: {said['refused']}")
-    if "failed" in said:
-        raise StartFailed(f"cannot unpack {what}: {said['failed']}")
-    return int(said["skipped"])
+    match said:
+        case UnpackTooLarge(error):
+            raise TooLarge(f"cannot unpack {what}: {error}")
+        case UnpackRefused(error):
+            raise InvalidRequest(f"cannot unpack {what}: {error}")
+        case UnpackFailed(error):
+            raise StartFailed(f"cannot unpack {what}: {error}")
+        case Unpacked(skipped):
+            return skipped
 
 
-async def _run(tars: Sequence[Tar], folder: int, limits: UnpackLimits, whiteouts: bool) -> dict[str, str]:
+async def _run(tars: Sequence[Tar], folder: int, limits: UnpackLimits, whiteouts: bool) -> _Said:
     descriptors = [tar.file.fileno() for tar in tars]
-    task = {
-        "target": folder,
-        "tars": [(tar.file.fileno(), tar.digest, tar.into) for tar in tars],
-        "whiteouts": whiteouts,
-        "most_bytes": limits.most_bytes,
-        "most_files": limits.most_files,
-    }
+    task = UnpackTask(
+        target=folder,
+        tars=tuple(TarSource(tar.file.fileno(), tar.digest, tar.into) for tar in tars),
+        whiteouts=whiteouts,
+        most_bytes=limits.most_bytes,
+        most_files=limits.most_files,
+    )
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "aenv.isolation.rootfs.unpack_program", json.dumps(task)),
+        *(sys.executable, "-P", "-m", "aenv.isolation.rootfs.unpack_program", encode(task).decode()),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -85,8 +91,8 @@ async def _run(tars: Sequence[Tar], folder: int, limits: UnpackLimits, whiteouts
                 process.kill()
             await process.wait()
     try:
-        said: dict[str, str] = json.loads(printed)
-    except ValueError:
+        said = decode(printed, *_KINDS)
+    except Broken:
         words = complaint.decode(errors="replace").strip()[-500:]
-        said = {"failed": f"the unpacking ended with status {process.returncode}: {words}"}
+        said = UnpackFailed(f"the unpacking ended with status {process.returncode}: {words}")
     return said

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -27,16 +26,18 @@ from ...base.limits import spell_bytes
 from .. import cgroups
 from ..cgroups import Cgroups, ControlGroup
 from . import build_step, interpreter, probe
-from .launcher import MAX_ORDER
-from .mounts import Bind
+from .build_step import CommandEnded, Printing
+from .orders import MAX_ORDER, Bind, BuildOrder, NotStarted, layers_of
 from .rootfs import Rootfs
+from .typed_json import Broken, decode, encode
 
 OnLine = Callable[[str], None]
 
-_WORK = "work"  # of the overlays; whoever keeps the layer removes it
+_WORK = "work"  # of the overlays; what keeps the layer removes it
 _CHUNK = 64 << 10
 _MAX_LINE = 16 << 10
 _CAPABILITIES = "security.capability"
+_FROM_STEP = (Printing, CommandEnded, NotStarted)
 _BECOMING = re.compile(r"setgroups|set\w*[ug]id|invalid argument|not permitted", re.IGNORECASE)
 
 
@@ -90,20 +91,19 @@ async def run(
     if missing := probe.missing_isolation():
         raise Unsupported(f"commands cannot be isolated here: {missing}")
     uppers = await asyncio.to_thread(_make_uppers, root, upper)
-    order = {
-        "layers": [str(path) for path in root.layers],
-        "system": {target: [str(path) for path in paths] for target, paths in root.system.items()},
-        "binds": [vars(bind) for bind in _binds(upper)],
-        "masked": [interpreter.built_in_environments()],
-        "host_network": network,
-        "program": "aenv.isolation.sandbox.build_step",
-        "goes_inside": False,
-        "uppers": uppers,
-        "command": list(command),
-        "variables": dict(variables),
-        "folder": folder,
-        "user": user,
-    }
+    layers, system = layers_of(root)
+    order = BuildOrder(
+        layers=layers,
+        system=system,
+        binds=_binds(upper),
+        masked=(interpreter.built_in_environments(),),
+        host_network=network,
+        uppers=uppers,
+        command=tuple(command),
+        variables=dict(variables),
+        folder=folder,
+        user=user,
+    )
     complaints: list[str] = []
 
     def listen(line: str) -> None:
@@ -113,7 +113,7 @@ async def run(
 
     status = await _held_status(_RunningStep(order, listen), held, listen)
     if status and complaints and os.geteuid() != 0:
-        on_line(f"nobody can become another user here: {build_step.ONE_ID}; let root start it")
+        on_line(f"no command can become another user here: {build_step.ONE_ID}; let root start it")
     await asyncio.to_thread(take_rights, [upper / tree for tree in _trees(root).values()])
     return status
 
@@ -136,8 +136,8 @@ async def _held_status(running: _RunningStep, held: BuildLimits | None, on_line:
 class _RunningStep:
     """One command, from its launch until nothing of it is left."""
 
-    def __init__(self, order: dict[str, Any], on_line: OnLine) -> None:
-        self._order = json.dumps(order).encode()
+    def __init__(self, order: BuildOrder, on_line: OnLine) -> None:
+        self._order = encode(order)
         if len(self._order) > MAX_ORDER:
             raise InvalidRequest(
                 "the command and its variables are too long; put the script into a file and COPY it"
@@ -175,7 +175,7 @@ class _RunningStep:
                     tasks.create_task(self._print(process.stdout))
                     tasks.create_task(self._converse(ours, tasks))
             finally:
-                # Whoever is inside reads that nobody waits for it any more, and ends; then nothing is left.
+                # The build step reads that its caller has gone, and ends; then nothing is left.
                 ours.close()
                 await asyncio.shield(process.wait())
         if self._status is None:
@@ -189,43 +189,50 @@ class _RunningStep:
                 message, handles, _, _ = socket.recv_fds(control, _CHUNK, 1)
             except ConnectionResetError:
                 return
-            match json.loads(message or b"null"):
-                case {"output": True} if len(handles) == 1:
-                    output = await _opened(handles.pop())
-                    tasks.create_task(self._print(output))
-                case {"status": int(status)}:
-                    self._status = status
-                case {"is": "NotStarted", "error": str(error)}:
-                    self._error = f"{error}; 'aenv doctor' says what is missing"
-                case None:
-                    return
-            for handle in handles:
-                os.close(handle)
+            if not message:
+                return
+            try:
+                await self._hear(message, handles, tasks)
+            except Broken as error:
+                self._error = str(error)
+            finally:
+                for handle in handles:
+                    os.close(handle)
+
+    async def _hear(self, message: bytes, handles: list[int], tasks: asyncio.TaskGroup) -> None:
+        """Do what follows from a message; descriptors that are used are taken out of `handles`."""
+        match decode(message, *_FROM_STEP):
+            case Printing() if handles:
+                output = await _opened(handles.pop())
+                tasks.create_task(self._print(output))
+            case CommandEnded(status):
+                self._status = status
+            case NotStarted(reason):
+                self._error = f"{reason}; 'aenv doctor' says what is missing"
 
     async def _print(self, output: asyncio.StreamReader) -> None:
         async for line in _lines(output):
             self._on_line(line)
 
 
-def _make_uppers(root: Rootfs, upper: Path) -> list[tuple[str, tuple[str, str]]]:
+def _make_uppers(root: Rootfs, upper: Path) -> dict[str, tuple[str, str]]:
     """The folders that the overlays need, and where they are on the stage."""
     trees = _trees(root)
     for tree in trees.values():
         (upper / tree).mkdir(parents=True, exist_ok=True, mode=0o755)
         (upper / _WORK / tree).mkdir(parents=True, exist_ok=True)
     at = build_step.KEPT
-    return [(target, (f"{at}/{tree}", f"{at}/{_WORK}/{tree}")) for target, tree in trees.items()]
+    return {target: (f"{at}/{tree}", f"{at}/{_WORK}/{tree}") for target, tree in trees.items()}
 
 
 def _trees(root: Rootfs) -> dict[str, str]:
     return {"/": "root", **{target: target.lstrip("/") for target in root.system}}
 
 
-def _binds(upper: Path) -> list[Bind]:
+def _binds(upper: Path) -> tuple[Bind, ...]:
     """What is on the stage besides the root: the interpreter, and what keeps the command's files."""
-    binds = [Bind(path, path, is_ours=False, is_hidden=True) for path in interpreter.folders()]
-    binds.append(Bind(str(upper.absolute()), build_step.KEPT, is_writable=True, is_hidden=True))
-    return binds
+    interpreters = (Bind(path, path, is_ours=False, is_hidden=True) for path in interpreter.folders())
+    return *interpreters, Bind(str(upper.absolute()), build_step.KEPT, is_writable=True, is_hidden=True)
 
 
 def take_rights(trees: Sequence[Path]) -> None:

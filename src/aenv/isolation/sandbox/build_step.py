@@ -3,25 +3,27 @@
 `aenv.isolation.sandbox.launcher` starts this for `build_run.py`, with which it speaks over one socket:
 
     run → step   nothing; when the socket closes, the command is to end
-    step → run   {"output": true} with the pipe that the command prints to; {"status": n} when it has ended
+    step → run   `Printing` with the pipe that the command prints to; `CommandEnded`
 
 Two more processes are made: the first one of a pid namespace of its own, which sets up the root and gives up every
 right that package managers do without; and the command.
 """
 
-from __future__ import annotations
+# No postponed annotations here: `decode` reads the types of the fields.
 
-import json
 import os
 import resource
 import select
 import signal
 import socket
 import sys
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import NoReturn
 
 from . import landlock, mounts, namespaces, seccomp, system
 from .launcher import fork
+from .orders import BuildOrder, Stage, task_from
+from .typed_json import encode
 
 KEPT = "/kept"
 """Where on the stage the folders are that keep what is written."""
@@ -35,29 +37,39 @@ _NOT_EXECUTABLE = 126  # the exit codes that shells use
 _NOT_FOUND = 127
 
 
+@dataclass(frozen=True)
+class Printing:
+    """Step → run: the command is about to start. Comes with the pipe that it prints to."""
+
+
+@dataclass(frozen=True)
+class CommandEnded:
+    """Step → run: nothing of the command is left; `status` is its exit status, as shells give it."""
+
+    status: int
+
+
 def main() -> NoReturn:
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
-    with open(int(sys.argv[2]), "rb") as file:
-        told = json.load(file)
-    stage, order = mounts.Stage(**told["stage"]), told["order"]
+    task, order = task_from(int(sys.argv[2]), BuildOrder)
     alone = namespaces.has_one_id()
     program = seccomp.compiled(changes=seccomp.FOR_ROOT_ALONE if alone else seccomp.FOR_ROOT)
     # Made here, or the command could not open it again by its name, as /dev/stderr.
     reading, writing = os.pipe()
     system.unshare("pid")
-    first = fork(lambda: _lead(control, stage, {**order, "alone": alone}, program, writing))
-    socket.send_fds(control, [b'{"output": true}'], [reading])
+    first = fork(lambda: _lead(control, task.stage, order, program, writing, alone=alone))
+    socket.send_fds(control, [encode(Printing())], [reading])
     os.close(reading)
     os.close(writing)
     status = _wait(control, first)
     if status is not None:
-        control.send(json.dumps({"status": status}).encode())
+        control.send(encode(CommandEnded(status)))
     os._exit(0)
 
 
 def _wait(control: socket.socket, first: int) -> int | None:
-    """The exit status of the command; None when nobody wants to know it any more."""
+    """The exit status of the command; None when the build has given up."""
     handle = os.pidfd_open(first)
     poll = select.poll()
     poll.register(control, select.POLLIN)
@@ -72,7 +84,7 @@ def _wait(control: socket.socket, first: int) -> int | None:
 
 
 def _lead(
-    control: socket.socket, stage: mounts.Stage, order: dict[str, Any], program: bytes, output: int
+    control: socket.socket, stage: Stage, order: BuildOrder, program: bytes, output: int, *, alone: bool
 ) -> NoReturn:
     """As first process: set everything up, start the command, and end with it."""
     system.prctl(system.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -83,11 +95,11 @@ def _lead(
     os.setsid()
     try:
         _isolate(stage, order)
-        _confine(program, shares_network=order["host_network"])
+        _confine(program, shares_network=order.host_network)
     except OSError as error:
         print(f"the command cannot be isolated: {error}", flush=True)
         os._exit(_NOT_EXECUTABLE)
-    command = fork(lambda: _execute(order))
+    command = fork(lambda: _execute(order, alone=alone))
     while True:
         ended, status = os.waitpid(-1, 0)  # also those whose parents are gone
         if ended == command:
@@ -95,15 +107,13 @@ def _lead(
             os._exit(code if code >= 0 else 128 - code)
 
 
-def _isolate(stage: mounts.Stage, order: dict[str, Any]) -> None:
+def _isolate(stage: Stage, order: BuildOrder) -> None:
     system.unshare("mount")
-    if not order["host_network"]:
+    if not order.host_network:
         namespaces.bring_up_loopback()
     socket.sethostname("build")
     os.umask(0o022)
-    mounts.set_up_root(
-        stage, mounts.InstanceView(1 << 20, 64, uppers={path: tuple(pair) for path, pair in order["uppers"]})
-    )
+    mounts.set_up_root(stage, mounts.InstanceView(1 << 20, 64, uppers=order.uppers))
     system.unshare("cgroup")
 
 
@@ -122,16 +132,16 @@ def _confine(program: bytes, *, shares_network: bool) -> None:
     system.prctl(system.PR_SET_DUMPABLE, 0)
 
 
-def _execute(order: dict[str, Any]) -> NoReturn:
-    command: list[str] = order["command"]
+def _execute(order: BuildOrder, *, alone: bool) -> NoReturn:
+    command = order.command
     try:
-        user, group, groups = _ids(order["user"])
-        if order["alone"] and user:
-            print(f"USER {order['user']} has no effect: {ONE_ID}", flush=True)
+        user, group, groups = _ids(order.user)
+        if alone and user:
+            print(f"USER {order.user} has no effect: {ONE_ID}", flush=True)
         elif user or group:
             _become(user, group, groups)
-        os.chdir(order["folder"])
-        os.execvpe(command[0], command, order["variables"])
+        os.chdir(order.folder)
+        os.execvpe(command[0], command, order.variables)
     except FileNotFoundError as error:
         reason, code = f"{error.filename or command[0]}: not found", _NOT_FOUND
     except _Unknown as error:
@@ -143,7 +153,7 @@ def _execute(order: dict[str, Any]) -> NoReturn:
 
 
 class _Unknown(Exception):
-    """Why nobody can be who the command shall be."""
+    """Why the command cannot have the user that it asks for."""
 
 
 def _become(user: int, group: int, groups: list[int]) -> None:

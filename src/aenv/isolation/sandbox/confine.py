@@ -1,4 +1,4 @@
-"""The last steps before code of somebody else runs: nothing of them can be undone."""
+"""The last steps before code runs that is not ours: nothing of them can be undone."""
 
 from __future__ import annotations
 

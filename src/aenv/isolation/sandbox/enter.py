@@ -2,13 +2,13 @@
 
     python -m aenv.isolation.sandbox.enter
 
-What to do is read from descriptor 3, because arguments stand in everybody's process list: {"pid", "start_time",
-"open_files", "shares_network", "groups", "command"}. Descriptor 4 is closed when the instance has been entered.
+What to do is read from descriptor 3, as an `EnterOrder`: arguments can be read by every user in the process list.
+Descriptor 4 is closed when the instance has been entered.
 Exits as the command does: with its code, or by its signal. Its caller gives it a session of its own, and ends the
 command by ending the session.
 """
 
-from __future__ import annotations
+# No postponed annotations here: `decode` reads the types of the fields.
 
 import contextlib
 import json
@@ -16,11 +16,13 @@ import os
 import signal
 import stat
 import sys
+from dataclasses import dataclass
 from typing import NoReturn
 
 from . import seccomp, system
 from .confine import confine
 from .inside_paths import OOM_SCORE, VARIABLES
+from .typed_json import Broken, decode
 
 _MAX_VARIABLES_BYTES = 4 << 20
 _NAMESPACES = {
@@ -40,19 +42,34 @@ _ORDER = 3
 _BEGUN = 4
 
 
+@dataclass(frozen=True)
+class EnterOrder:
+    """Where to run which command."""
+
+    pid: int
+    """Of the first process of the instance; with `start_time` it means no other."""
+    start_time: int
+    open_files: int
+    shares_network: bool
+    """Whether the instance is in the host's network."""
+    groups: tuple[str, ...]
+    """The folders of its control groups."""
+    command: tuple[str, ...]
+
+
 def main() -> NoReturn:
     """Enter, run, and exit."""
-    with open(_ORDER, "rb") as file:
-        order = json.load(file)
     system.close_from(_BEGUN + 1)
     os.set_inheritable(_BEGUN, False)
     _raise_oom_score()
     program = seccomp.compiled()
     try:
-        for folder in order["groups"]:
+        with open(_ORDER, "rb") as file:
+            order = decode(file.read(), EnterOrder, most_bytes=None)
+        for folder in order.groups:
             _join(folder)
-        enter(order["pid"], order["start_time"])
-    except OSError as error:
+        enter(order.pid, order.start_time)
+    except (OSError, Broken) as error:
         print(f"the instance cannot be entered: {error}", file=sys.stderr)
         os._exit(_NOT_EXECUTABLE)
     for number in _PASSED_ON:
@@ -66,15 +83,15 @@ def main() -> NoReturn:
     system.prctl(system.PR_SET_PDEATHSIG, signal.SIGKILL)
     system.unshare("cgroup")
     system.drop_bounding_capabilities()
-    confine(program, open_files=order["open_files"], shares_network=order["shares_network"])
-    _execute(order["command"])
+    confine(program, open_files=order.open_files, shares_network=order.shares_network)
+    _execute(order.command)
 
 
 def enter(pid: int, start_time: int) -> None:
     """Be where the process is, as id 0 there. ProcessLookupError when it is not the one that is meant."""
     handle = os.pidfd_open(pid)
     try:
-        # Asked when it is open: whoever gets the number next, the descriptor does not mean them.
+        # Asked when it is open: the descriptor does not mean a process that gets the number later.
         if _start_time(pid) != start_time:
             raise ProcessLookupError(pid, "it has ended")
         # Not those that are ours as well: an ordinary user may not enter the host's, though they are in it.
@@ -93,13 +110,13 @@ def _raise_oom_score() -> None:
         file.write(OOM_SCORE)
 
 
-def _execute(command: list[str]) -> NoReturn:
+def _execute(command: tuple[str, ...]) -> NoReturn:
     variables = _variables()
     match command:
         case ["/bin/sh", "-c", text]:
-            # Arguments stand in everybody's process list, variables do not. The first word takes it away again.
+            # Every user can read the arguments of a process, but not its variables. The first word removes it.
             variables[_TEXT] = text
-            command = ["/bin/sh", "-c", f'eval "unset {_TEXT}; ${_TEXT}"']
+            command = "/bin/sh", "-c", f'eval "unset {_TEXT}; ${_TEXT}"'
     with contextlib.suppress(OSError):
         os.chdir(variables.get("AENV_WORKSPACE", "/"))
     try:

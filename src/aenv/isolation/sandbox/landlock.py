@@ -25,7 +25,7 @@ _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 # Reading includes running, and the ioctls of devices that can be opened at all (a terminal's size).
 _READABLE = _EXECUTE | _READ_FILE | _READ_DIR | _IOCTL_DEV
-_DEVICES = _MAKE_CHAR | _MAKE_BLOCK  # nobody gets these
+_DEVICES = _MAKE_CHAR | _MAKE_BLOCK  # never granted
 
 _SCOPES_SINCE = 6  # the ABI
 _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1 << 0, 1 << 1

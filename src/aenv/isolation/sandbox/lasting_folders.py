@@ -1,8 +1,8 @@
-"""Folders that outlive the instances which write to them: on the disk their files are nobody's, and never root's.
+"""Folders that outlive the instances which write to them: on the disk no user owns their files, least of all root.
 
 Each user namespace has ids of its own, but what is kept must mean the same to the next. So the files have fixed
 ids on the disk, which no account has, and each instance is shown them as its own. A setuid program that code in an
-instance leaves there makes nobody root.
+instance leaves there makes no user root.
 """
 
 from __future__ import annotations

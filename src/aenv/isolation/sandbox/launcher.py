@@ -2,37 +2,34 @@
 
     python -m aenv.isolation.sandbox.launcher DESCRIPTOR
 
-The descriptor is a socket on which the order comes. The launcher waits until all is over. The program,
-`python -m PROGRAM DESCRIPTOR STAGE`, where STAGE is a descriptor of a file with stage and order, is either the
-first process of the pid namespace itself ("leads"), or is started by a reaper, which is that, and outlives the
-program as long as anything else lives in it.
+The descriptor is a socket on which the order comes (`orders.py`). The launcher waits until all is over. The
+program, `python -m PROGRAM DESCRIPTOR TASK`, where TASK is a descriptor of a file, is either the first process of
+the pid namespace itself, as a stager is; or is started by a reaper, which is that, and outlives the program as
+long as anything else lives in it.
 
-A program that leads can ask for a second user namespace, in which the mounts of the stage are locked: it makes
-one, says so on the descriptor "nested" of that file, and the launcher, which is one level above, maps the ids.
+A stager can ask for a second user namespace, in which the mounts of the stage are locked: it makes one, says so on
+the descriptor `nested` of its task, and the launcher, which is one level above, maps the ids.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ...base.limits import allow_many_open_files
-from . import mounts, namespaces, protocol, system
+from . import mounts, namespaces, system
 from .inside_paths import OOM_SCORE
-from .rootfs import Rootfs
+from .orders import MAX_ORDER, Bind, BuildOrder, LaunchOrder, NotStarted, Stage, StageTask, ZygoteOrder, task_file
+from .typed_json import Broken, decode, encode
 
-MAX_ORDER = 1 << 20
 INTERPRETER = "/aenv"
-"""Where the host's system folders are in a root that has its own: for the interpreter, and for nobody else."""
+"""Where the host's system folders are in a root that has its own: for the interpreter alone."""
 _RESOLVER = "/etc/resolv.conf"  # in the host's network, names are looked up as on the host
 
 
@@ -40,28 +37,31 @@ def main() -> NoReturn:
     """Launch the others, and wait until the last of them has ended."""
     control = socket.socket(fileno=int(sys.argv[1]))
     system.close_from(control.fileno() + 1)  # whatever the gateway was started with
-    order = json.loads(control.recv(MAX_ORDER))
+    packet = control.recv(MAX_ORDER)
     try:
+        order = decode(packet, ZygoteOrder, BuildOrder, most_bytes=MAX_ORDER)
         _prepare()
         stage, owner = _make_namespaces(order)
-        told = {"stage": asdict(stage), "order": order, "owner": owner}
-        if order.get("leads"):
-            _lead(control, told)
-        else:
-            fork(lambda: _reap(lambda: _execute(control, told)))
-    except OSError as error:
-        control.send(protocol.encode(protocol.NotStarted(str(error))))
+        match order:
+            case ZygoteOrder():
+                _lead(control, stage, order, owner)
+            case BuildOrder():
+                task = StageTask(stage, order, owner)
+                fork(lambda: _reap(lambda: _execute(control, task)))
+    except (OSError, Broken) as error:
+        control.send(encode(NotStarted(str(error))))
         os._exit(1)
     control.close()
     _wait_for_all()
     os._exit(0)
 
 
-def _lead(control: socket.socket, told: dict[str, Any]) -> None:
-    """Start the program as first process, and map the ids of its second user namespace."""
+def _lead(control: socket.socket, stage: Stage, order: ZygoteOrder, owner: int) -> None:
+    """Start the stager as first process, and map the ids of its second user namespace."""
     ours, theirs = socket.socketpair()
     os.set_inheritable(theirs.fileno(), True)
-    first = fork(lambda: _execute(control, {**told, "nested": theirs.fileno()}))
+    task = StageTask(stage, order, owner, nested=theirs.fileno())
+    first = fork(lambda: _execute(control, task))
     with ours:
         theirs.close()
         if ours.recv(1):
@@ -88,30 +88,25 @@ def _prepare() -> None:
         file.write(OOM_SCORE)
 
 
-def _make_namespaces(order: dict[str, Any]) -> tuple[mounts.Stage, int]:
+def _make_namespaces(order: LaunchOrder) -> tuple[Stage, int]:
     """Leave the host's namespaces for new ones, with the stage as their root."""
-    root = Rootfs(
-        "",
-        tuple(map(Path, order["layers"])),
-        {target: tuple(map(Path, folders)) for target, folders in order["system"].items()},
-    )
-    binds = [mounts.Bind(**bind) for bind in order["binds"]]
-    if order["host_network"] and os.path.isfile(_RESOLVER):
-        binds.append(mounts.Bind(os.path.realpath(_RESOLVER), _RESOLVER, is_ours=False))
+    binds = [*order.binds]
+    if order.host_network and os.path.isfile(_RESOLVER):
+        binds.append(Bind(os.path.realpath(_RESOLVER), _RESOLVER, is_ours=False))
     if _brings_interpreter(order):
-        binds += [mounts.Bind(path, f"{INTERPRETER}{path}", is_ours=False) for path in mounts.system_folders()]
+        binds += [Bind(path, f"{INTERPRETER}{path}", is_ours=False) for path in mounts.system_folders()]
     user = namespaces.user_namespace()
     if namespaces.is_root():
         # Root sees what others may not, and shows it with other owners; then it is root no longer.
         system.unshare("mount")
-        stage = mounts.make_stage(root, binds, shown_to=user, masked=order["masked"])
+        stage = mounts.make_stage(order, binds, shown_to=user)
         namespaces.enter(user.descriptor)
         system.unshare("mount")
     else:
         namespaces.enter(user.descriptor)
         system.unshare("mount")
-        stage = mounts.make_stage(root, binds, shown_to=None, masked=order["masked"])
-    system.unshare("pid", "ipc", "uts", *([] if order["host_network"] else ["network"]))
+        stage = mounts.make_stage(order, binds, shown_to=None)
+    system.unshare("pid", "ipc", "uts", *([] if order.host_network else ["network"]))
     os.close(user.descriptor)
     _leave_watches()
     return stage, user.owner
@@ -135,24 +130,21 @@ def _reap(then: Callable[[], NoReturn]) -> NoReturn:
     os._exit(0)
 
 
-def _execute(control: socket.socket, told: dict[str, Any]) -> NoReturn:
+def _execute(control: socket.socket, task: StageTask) -> NoReturn:
     """Start Python anew, so that what runs is a file of the stage: the host's own could be written to."""
-    order = told["order"]
-    file = os.memfd_create("stage", 0)
-    os.write(file, json.dumps(told).encode())
-    os.lseek(file, 0, os.SEEK_SET)
+    file = task_file(task)
     os.set_inheritable(control.fileno(), True)
-    # A program that leads needs nothing but our own modules; and is to be small, since it forks much.
-    flags = ["-S", "-P"] if order.get("leads") else ["-P"]
-    words = [sys.executable, *flags, "-m", order["program"], str(control.fileno()), str(file)]
-    if _brings_interpreter(order):
+    # A stager needs nothing but our own modules; and is to be small, since it forks much.
+    flags = ["-S", "-P"] if isinstance(task.order, ZygoteOrder) else ["-P"]
+    words = [sys.executable, *flags, "-m", task.order.program, str(control.fileno()), str(file)]
+    if _brings_interpreter(task.order):
         os.execve(sys.executable, words, _with_interpreter())
     os.execv(sys.executable, words)
 
 
-def _brings_interpreter(order: dict[str, Any]) -> bool:
+def _brings_interpreter(order: LaunchOrder) -> bool:
     """Whether the program goes on in a root that has no system of the host, where it must find its own modules."""
-    return "/usr" not in order["system"] and order.get("goes_inside", True)
+    return "/usr" not in order.system and order.goes_inside
 
 
 def _with_interpreter() -> dict[str, str]:

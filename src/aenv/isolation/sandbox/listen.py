@@ -1,4 +1,4 @@
-"""Listening where another process is: a listener in its network, handed to whoever asked for it.
+"""Listening where another process is: a listener in its network, handed to the engine.
 
     python -m aenv.isolation.sandbox.listen CHANNEL PROCESS PORT
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from . import lasting_folders, system
 from .namespaces import UserNamespace
-from .rootfs import Rootfs
+from .orders import Bind, LaunchOrder, Stage
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_LINKS = {
@@ -46,34 +46,6 @@ _ROOT = f"{_NEW}/root"
 
 
 @dataclass(frozen=True)
-class Bind:
-    """A folder or file of the host, to be seen at `target`."""
-
-    source: str
-    target: str
-    is_ours: bool = True
-    """Whether it belongs to who is root inside; else only what everybody may read can be read."""
-    is_writable: bool = False
-    is_kept: bool = False
-    """Whether it outlives the instances that write to it, and so has owners of its own on the disk."""
-    is_hidden: bool = False
-    """Whether it is on the stage alone, and not in the roots that are set up there."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What there is on a stage: made once, and read by every instance's set-up."""
-
-    layers: tuple[str, ...]
-    overlays: Mapping[str, tuple[str, ...]]
-    """System folders that are made of several layers."""
-    binds: tuple[str, ...]
-    """Paths on the stage that are at the same place inside."""
-    masked: tuple[str, ...]
-    read_only: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class InstanceView:
     """How one instance's root differs from another's on the same stage."""
 
@@ -90,16 +62,13 @@ class InstanceView:
     """Whether it has the folder OWN of the stage."""
 
 
-def make_stage(
-    root: Rootfs, binds: Sequence[Bind], *, shown_to: UserNamespace | None, masked: Sequence[str] = ()
-) -> Stage:
+def make_stage(order: LaunchOrder, binds: Sequence[Bind], *, shown_to: UserNamespace | None) -> Stage:
     """Make the stage, and make it this process's root. To be called in a mount namespace of its own.
 
     The owners of what is on it are shown as the user namespace maps them: for root, before it enters that.
-    Folders that are `masked` are empty.
     """
     system.mount(None, "/", None, system.MS_REC | system.MS_PRIVATE)
-    trees = {bind.target: _open(bind, shown_to) for bind in _plan(root, binds)}
+    trees = {bind.target: _open(bind, shown_to) for bind in _plan(order, binds)}
     proc = system.open_tree("/proc", recursive=True)
     devices = {name: system.open_tree(f"/dev/{name}") for name in _DEVICES if os.path.exists(f"/dev/{name}")}
     system.mount("stage", "/mnt", "tmpfs", _SAFE, "mode=755")
@@ -111,7 +80,7 @@ def make_stage(
         os.chown("own", shown_to.owner, shown_to.owner)
     for target, tree in trees.items():
         _attach(tree, f"/mnt{target}")
-    for path in masked:
+    for path in order.masked:
         if os.path.isdir(f"/mnt{path}"):
             system.mount("masked", f"/mnt{path}", "tmpfs", _SAFE | system.MS_RDONLY, "size=4k")
     _attach(proc, "/mnt/proc")
@@ -119,9 +88,9 @@ def make_stage(
     shown = [bind.target for bind in binds if not bind.is_hidden]
     for target in shown:
         _make_place(f"/mnt/glue{target}", is_folder=os.path.isdir(f"/mnt{target}"))
-    for target in (*root.system, "/proc", "/dev", "/sys"):
+    for target in (*order.system, "/proc", "/dev", "/sys"):
         _make_place(f"/mnt/glue{target}", is_folder=True)
-    layers = [f"/layers/{number}" for number in range(len(root.layers))]
+    layers = [f"/layers/{number}" for number in range(len(order.layers))]
     _dress_glue(layers, shown_to)
     _link_like_host()
     system.pivot_root(".", "old")
@@ -129,10 +98,10 @@ def make_stage(
     os.chdir("/")
     overlays = {
         target: tuple(f"{_OVERLAYS}{target}/{number}" for number in range(len(folders)))
-        for target, folders in root.system.items()
+        for target, folders in order.system.items()
         if len(folders) > 1
     }
-    plain = [target for target in root.system if target not in overlays]
+    plain = [target for target in order.system if target not in overlays]
     return Stage(
         # Over all others: what is mounted on is then a folder of ours, and no link that an image has there.
         ("/glue", *layers),
@@ -235,17 +204,17 @@ def _mount_proc(stage: Stage, processes: str) -> None:
 # The stage
 
 
-def _plan(root: Rootfs, binds: Sequence[Bind]) -> list[Bind]:
+def _plan(order: LaunchOrder, binds: Sequence[Bind]) -> list[Bind]:
     """Where on the stage which folder of the host goes."""
-    plan = [Bind(str(folder), f"/layers/{number}") for number, folder in enumerate(root.layers)]
-    for target, folders in root.system.items():
+    plan = [Bind(folder, f"/layers/{number}") for number, folder in enumerate(order.layers)]
+    for target, folders in order.system.items():
         if len(folders) == 1:
-            plan.append(_host_folder(str(folders[0]), target))
+            plan.append(_host_folder(folders[0], target))
         else:
             for number, folder in enumerate(folders):
                 place = f"{_OVERLAYS}{target}/{number}"
                 is_last = number == len(folders) - 1  # the host's own; over it lies what a Dockerfile has made
-                plan.append(_host_folder(str(folder), place) if is_last else Bind(str(folder), place))
+                plan.append(_host_folder(folder, place) if is_last else Bind(folder, place))
     # Whatever the root has, the interpreter that works on the stage needs the host's.
     there = {bind.target for bind in plan}
     plan += [_host_folder(path, path) for path in system_folders() if path not in there]
@@ -267,7 +236,7 @@ def _open(bind: Bind, shown_to: UserNamespace | None) -> int:
     if not bind.is_writable:
         attributes |= system.MOUNT_ATTR_RDONLY
     if shown_to and bind.is_ours and not bind.is_kept:
-        # Where the file system cannot do that, its files are shown as nobody's: readable by all, or not at all.
+        # Where the file system cannot do that, its files have no owner inside: readable by all, or not at all.
         with contextlib.suppress(OSError):
             system.mount_setattr(tree, 0, user_namespace=shown_to.descriptor, recursive=True)
     system.mount_setattr(tree, attributes, recursive=True)
@@ -308,7 +277,7 @@ def _dress_glue(layers: Sequence[str], shown_to: UserNamespace | None) -> None:
         glue = f"/mnt/glue{path}"
         if found:
             os.chmod(glue, stat.S_IMODE(os.lstat(found[0]).st_mode))
-        if shown_to:  # else there is nobody but us
+        if shown_to:  # else there is no other user
             like = os.lstat(found[0]) if found else None
             os.chown(glue, like.st_uid if like else shown_to.owner, like.st_gid if like else shown_to.owner)
         for name in os.listdir(glue) if os.path.isdir(glue) else ():

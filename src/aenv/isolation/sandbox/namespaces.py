@@ -1,7 +1,7 @@
 """User namespaces: who a process is, inside and outside; and new networks.
 
-As root, ids 0 to 65535 inside are ids of the host that nobody has. As an ordinary user, id 0 inside is that user,
-and there is no other. Either way a process that enters is nobody's root but its own namespaces'.
+As root, ids 0 to 65535 inside are ids of the host that no user has. As an ordinary user, id 0 inside is that user,
+and there is no other. Either way a process that enters is root of its own namespaces alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TCP_BUFFERS = "4096 16384 262144"  # bytes of a socket: at least, at first, at 
 
 @dataclass(frozen=True)
 class UserNamespace:
-    """A user namespace that nobody has entered yet."""
+    """A user namespace that no process has entered yet."""
 
     descriptor: int
     owner: int
@@ -49,7 +49,7 @@ def user_namespace() -> UserNamespace:
 
 
 def shown_as(owner: int) -> int:
-    """A user namespace that nobody enters: a mount with it shows files of KEPT as those of `owner`. For root."""
+    """A user namespace that is never entered: a mount with it shows KEPT as files of `owner`. For root."""
     return _made(owner, by_root=True, first=KEPT)
 
 
@@ -115,7 +115,7 @@ def map_same_ids(pid: int) -> None:
 
 
 def has_one_id() -> bool:
-    """Whether there is nobody but id 0 in our user namespace: it was made by an ordinary user."""
+    """Whether there is no id but 0 in our user namespace: it was made by an ordinary user."""
     return not _is_ranged("/proc/self/uid_map")
 
 

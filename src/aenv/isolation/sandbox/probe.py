@@ -206,7 +206,7 @@ def _program(names: tuple[str, ...], use: str, fix: str, *, is_needed: bool = Fa
 
 
 def _docker(install: str) -> Check:
-    """The daemon, not the program alone: with its socket closed or nobody behind it nothing can be built."""
+    """The daemon, not the program alone: with its socket closed or no process behind it nothing can be built."""
     use = "builds and saves images"
     if not (path := shutil.which("docker")):
         return Check("docker", None, f"no docker; {use}", install)

@@ -4,29 +4,30 @@
     stager ⇄ zygote      the zygote has loaded the author's code: what it says is checked like network input
     engine ⇄ instance    so is what an instance says: `ready`
 
-A message is one frozen dataclass, in one packet: {"is": its name, field: value…}. `decode` takes only the kinds
-that its caller expects now, with exactly their fields, of exactly their types, within MAX_BYTES.
+A message is one frozen dataclass, in one packet (`typed_json.py`). `decode` takes only the kinds that its caller
+expects now, with exactly their fields, of exactly their types, within MAX_BYTES.
+
+Not here: what the launcher and the programs that it starts are told first (`orders.py`).
 """
 
 # No postponed annotations here: `decode` reads the types of the fields.
 
 import json
-from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-MAX_BYTES = 64 << 10
-"""Of a message, but for the first one to the launcher, which is not part of this protocol."""
-MAX_ERROR = 4096  # characters
+from .orders import NotStarted as NotStarted
+from .typed_json import MAX_BYTES as MAX_BYTES
+from .typed_json import MAX_ERROR as MAX_ERROR
+from .typed_json import Broken as Broken
+from .typed_json import decode as decode
+from .typed_json import encode as encode
+
 MAX_READY_BYTES = 4 << 20
 _MAX_DEPTH = 64
 _MAX_TOOLS = 4096
 _BIGGEST = 1 << 63
-
-T = TypeVar("T")
-
-
-class Broken(Exception):
-    """What was said is not the message that was due, with the reason."""
 
 
 # Launcher and stager → engine
@@ -38,13 +39,6 @@ class Launched:
 
     owner: int
     """The id on the host of the user who is root inside."""
-
-
-@dataclass(frozen=True)
-class NotStarted:
-    """No instance will come from here: no isolation, or code that cannot be loaded ahead."""
-
-    error: str
 
 
 @dataclass(frozen=True)
@@ -157,57 +151,28 @@ class Make:
 
 @dataclass(frozen=True)
 class Enter:
-    """Stager → a process that waits: be an instance. Comes with channel, log and namespaces, as in NAMESPACES."""
+    """Stager → a process that waits: be an instance. Comes with channel, log and namespaces, as in
+    `system.ROOM_NAMESPACES`."""
 
     open_files: int
     keep_history: bool
 
 
-NAMESPACES = ("mount", "ipc", "uts", "network")
-"""What an instance enters; the last one only where the network is not the host's."""
+# Engine → instance
 
 
-def encode(message: object) -> bytes:
-    """The packet. An error text is cut where it would be too long."""
-    values = dict(vars(message))
-    if "error" in values:
-        values["error"] = values["error"][-MAX_ERROR:]
-    return json.dumps({"is": type(message).__name__, **values}).encode()
+@dataclass(frozen=True)
+class Assignment:
+    """What a spare instance becomes. Comes with the listener on which it serves, after its length in bytes."""
 
-
-def decode(packet: bytes, *expected: type[T]) -> T:
-    """The message in it. Broken when it is not one of those that are expected, or is malformed."""
-    if len(packet) > MAX_BYTES:
-        raise Broken(f"a message of more than {MAX_BYTES >> 10} KiB")
-    try:
-        values = json.loads(packet)
-    except (ValueError, RecursionError):
-        raise Broken("a message that is not JSON") from None
-    if not isinstance(values, dict):
-        raise Broken("a message that is not an object")
-    name = values.pop("is", None)
-    kind = next((kind for kind in expected if kind.__name__ == name), None)
-    if kind is None:
-        raise Broken(f"a message that was not expected: {str(name)[:80]!r}")
-    return kind(**_checked(kind, values))
-
-
-def _checked(kind: type, values: dict[str, Any]) -> dict[str, Any]:
-    wanted = {field.name: field.type for field in fields(kind)}
-    if values.keys() != wanted.keys():
-        raise Broken(f"a message {kind.__name__} with other fields than {', '.join(wanted) or 'none'}")
-    found = {}
-    for name, value in values.items():
-        if wanted[name] == tuple[str, ...]:
-            if type(value) is not list or not all(type(one) is str for one in value):
-                raise Broken(f"{kind.__name__}.{name} is not a list of text")
-            value = tuple(value)
-        elif type(value) is not wanted[name]:  # exactly: True is not the number 1
-            raise Broken(f"{kind.__name__}.{name} is of the wrong type")
-        if type(value) is int and not -_BIGGEST <= value < _BIGGEST:
-            raise Broken(f"{kind.__name__}.{name} is too large")
-        found[name] = value
-    return found
+    variables: Mapping[str, str]
+    folder: str
+    """Where it works."""
+    arguments: tuple[str, ...]
+    confirm: bool
+    """Whether it is to say once more, when it serves, that it is ready."""
+    rehearse: bool
+    """Whether it has time, before the first call comes, to do what a call does."""
 
 
 # What an instance says
@@ -231,7 +196,7 @@ def ready(line: bytes) -> Ready | NotReady:
     """What a runtime says of itself, once it can. Broken when it is not that.
 
     What comes out can be stored and shown: every number is finite, all text is Unicode, nothing is nested deeper
-    than anybody needs.
+    than is ever needed.
     """
     if len(line) > MAX_READY_BYTES:
         raise Broken(f"its ready line is longer than {MAX_READY_BYTES >> 20} MiB")

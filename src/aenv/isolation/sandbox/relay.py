@@ -42,7 +42,7 @@ def enter_network(process: int) -> None:
 
 def _shut_in(program: bytes) -> None:
     system.drop_bounding_capabilities()
-    # An empty root: landlock keeps nobody from connecting to the sockets that lie in folders of the host.
+    # An empty root: landlock does not prevent connecting to the sockets that lie in folders of the host.
     system.unshare("mount")
     system.mount("empty", "/tmp", "tmpfs", system.MS_RDONLY, "size=4k,nr_inodes=2")
     os.chroot("/tmp")

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from aenv.isolation.sandbox import syscalls, system
-from aenv.isolation.sandbox.protocol import NAMESPACES
 
 ALLOW = 0x7FFF0000
 REFUSE = 0x00050000 | errno.EPERM
@@ -82,7 +81,7 @@ ALLOWED = _names("""
     sched_getparam sched_setscheduler sched_getscheduler sched_get_priority_max sched_get_priority_min
     sched_rr_get_interval sched_setaffinity sched_getaffinity sched_setattr sched_getattr getpriority setpriority
     ioprio_set ioprio_get getrlimit setrlimit getrusage times
-    # who one is; without capabilities there is nobody else to become
+    # who one is; without capabilities there is no other user to become
     getuid geteuid getgid getegid getgroups getresuid getresgid setuid setgid setreuid setregid setresuid
     setresgid setfsuid setfsgid setgroups capget capset
     # to shut oneself in further
@@ -110,7 +109,7 @@ REFUSED = _names("""
     fanotify_init fanotify_mark modify_ldt remap_file_pages vmsplice memfd_secret
     # one pool of these (fs.aio-max-nr) serves the whole host
     io_setup io_destroy io_getevents io_pgetevents io_submit io_cancel
-    # they write back everybody's files; fsync does one's own
+    # they write back the files of all users; fsync does one's own
     sync syncfs
     # the host itself
     kexec_load kexec_file_load init_module finit_module delete_module reboot swapon swapoff acct quotactl
@@ -130,7 +129,7 @@ _SOCKET = Switch(0, {1: _UNIX, 2: _INET, 10: _INET, 16: _NETLINK}, REFUSE)
 _NEW = sum(system.NEW_NAMESPACES.values())
 NO_NAMESPACES_BUT_PIDS = Switch(0, {0: ALLOW, system.NEW_NAMESPACES["pid"]: ALLOW}, REFUSE, mask=_NEW)
 """For who forks instances: each is the first process of a pid namespace."""
-INTO_ROOMS = Switch(1, {system.NEW_NAMESPACES[kind]: ALLOW for kind in NAMESPACES}, REFUSE)
+INTO_ROOMS = Switch(1, {system.NEW_NAMESPACES[kind]: ALLOW for kind in system.ROOM_NAMESPACES}, REFUSE)
 """And for `setns`: a kind of namespace that is named, and never a user namespace, with all its rights."""
 
 CHECKED = {
@@ -142,7 +141,7 @@ CHECKED = {
     "setsockopt": Switch(1, {1: Switch(2, {13: IGNORE}, ALLOW)}, ALLOW),
     # TIOCSTI and TIOCLINUX type into a terminal, TIOCCONS takes the console, TIOCSETD loads a line discipline
     "ioctl": Switch(1, {0x5412: REFUSE, 0x541C: REFUSE, 0x541D: REFUSE, 0x5423: REFUSE}, ALLOW),
-    # F_SETLEASE, F_NOTIFY, F_SETDELEG: whoever opens such a file waits for us, on the host too
+    # F_SETLEASE, F_NOTIFY, F_SETDELEG: a process that opens such a file waits for us, on the host too
     "fcntl": Switch(1, {1024: REFUSE, 1026: REFUSE, 1040: REFUSE}, ALLOW),
     # no devices, not even overlayfs's whiteouts. The mode is 16 bits wide in the kernel; the mask is within them.
     "mknod": Switch(1, _KINDS_OF_FILE, REFUSE, mask=0o170000),

@@ -19,6 +19,8 @@ NEW_NAMESPACES = {
     "uts": 0x04000000,
     "cgroup": 0x02000000,
 }
+ROOM_NAMESPACES = ("mount", "ipc", "uts", "network")
+"""What an instance enters; the last one only where the network is not the host's."""
 
 MS_RDONLY = 1
 MS_NOSUID = 2

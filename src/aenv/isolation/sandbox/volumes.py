@@ -111,7 +111,7 @@ def _used(file: os.stat_result) -> tuple[int | None, str] | None:
         device = f"/dev/{name}"
         with contextlib.suppress(OSError):
             handle = os.open(device, os.O_RDWR | os.O_CLOEXEC)
-            # Asked when it is open: from now on nobody takes it from the file.
+            # Asked when it is open: from now on no other process takes it from the file.
             status = bytearray(struct.calcsize(_STATUS))
             try:
                 fcntl.ioctl(handle, _GET_STATUS, status)

@@ -23,9 +23,10 @@ from typing import Any, NoReturn
 from aenv import Context, register_function
 from aenv.base import settings
 from aenv.base.errors import StartFailed
+from aenv.inside.author.sidecar_replies import PythonReply
 from aenv.isolation.sandbox.inside_paths import ORIGINAL
 
-from .sidecar_commands import CappedOutput, answered, children, end_session, exit_code, pids
+from .sidecar_commands import CappedOutput, children, end_session, exit_code, pids, reply
 
 _ROUNDS = 100
 _DIES_MS = 100
@@ -38,7 +39,7 @@ _SYSTEM = (
     *("usr/lib64", "usr/libx32", "usr/libexec", "usr/local"),
 )
 _PROGRAMS = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin")
-# What Python runs without being asked: where an image has none of these, nobody may add any.
+# What Python runs without being asked: where an image has none of these, no command may add any.
 _RUN_BY_ITSELF = ("sitecustomize.py", "usercustomize.py")
 _number = itertools.count()
 _restored: dict[str, tuple[int, ...]] = {}
@@ -150,8 +151,8 @@ async def python(
             output.close()
         text = os.pread(answer, os.fstat(answer).st_size, 0)
         os.close(answer)
-    said = answered(status, outputs[0].data, outputs[1].data, any(output.is_cut for output in outputs))
-    return {**said, "answer": text.decode() if status == 0 else ""}
+    said = reply(status, outputs[0].data, outputs[1].data, any(output.is_cut for output in outputs))
+    return vars(PythonReply(**vars(said), answer=text.decode() if status == 0 else ""))
 
 
 # In the fork
@@ -185,7 +186,7 @@ def _run(code: str, arguments: dict[str, Any]) -> NoReturn:
         while data:
             data = data[os.write(_ANSWER, data) :]
         status = 0
-    except BaseException:  # boundary: whoever asked is told
+    except BaseException:  # boundary: the caller is told
         traceback.print_exc()
     finally:
         with contextlib.suppress(OSError, ValueError):
@@ -207,7 +208,7 @@ def _put_back(name: str, changed: list[str]) -> None:
             changed.append(new)
         return
     if stat.S_ISDIR(was.st_mode) and now is not None and stat.S_ISDIR(now.st_mode):
-        # Whoever changes something below a folder changes the folders above it: they are copied then.
+        # A change of something below a folder changes the folders above it: they are copied then.
         if _stamp(was) != _stamp(now) and _is_ours(name):
             _look_into(name, changed)
     elif now is None or _stamp(now) not in (_stamp(was), _restored.get(new)):
@@ -237,7 +238,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _stamp(facts: os.stat_result) -> tuple[int, ...]:
-    """Of a file that nobody has touched since: the time of its last change cannot be set."""
+    """Of a file that was not touched since: the time of its last change cannot be set."""
     size = facts.st_size if stat.S_ISREG(facts.st_mode) else 0
     return facts.st_mode, size, facts.st_mtime_ns, facts.st_ctime_ns
 

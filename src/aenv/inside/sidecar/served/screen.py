@@ -1,4 +1,4 @@
-"""A terminal's screen: what programs write becomes lines of text, as somebody would see them who sits before it.
+"""A terminal's screen: what programs write becomes lines of text, as a person before it would see them.
 
 Of the control sequences those that move, erase, insert and scroll are done; colours and the like change no text.
 docs/adr/0029 compares it with pyte.

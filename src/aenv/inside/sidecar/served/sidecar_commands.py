@@ -20,6 +20,7 @@ from typing import Any
 
 from aenv import Context, register_function
 from aenv.base.errors import InvalidRequest, NotFound, TooLarge
+from aenv.inside.author.sidecar_replies import CommandReply, packed
 from aenv.isolation.sandbox import system
 
 TIMED_OUT, NOT_EXECUTABLE, NOT_FOUND = 124, 126, 127  # the exit codes that shells and timeout(1) use
@@ -120,7 +121,7 @@ class CappedOutput:
 # signal to the first process of a pid namespace that is blocked so: another thread gets it, and the process ends.
 subprocess._USE_VFORK = False  # type: ignore[misc]
 children = Children()
-# Commands are whoever's; none of them may look into this process, or change it.
+# Commands are an agent's or an author's; none of them may look into this process, or change it.
 system.prctl(system.PR_SET_DUMPABLE, 0)
 
 
@@ -146,7 +147,8 @@ async def run(
     except OSError as error:
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
         reason = "not found" if code == NOT_FOUND else (error.strerror or str(error)).lower()
-        return answered(code, b"", f"{error.filename or command[0]}: {reason}\n".encode(errors="replace"))
+        printed = f"{error.filename or command[0]}: {reason}\n".encode(errors="replace")
+        return vars(reply(code, b"", printed))
     except ValueError as error:
         raise InvalidRequest(f"cannot run {command[0]!r}: {error}") from None
     outputs = [CappedOutput(child.stdout), CappedOutput(child.stderr)]
@@ -158,14 +160,14 @@ async def run(
         for output in outputs:
             output.close()
     out, err = outputs
-    return answered(code, out.data, err.data, out.is_cut or err.is_cut)
+    return vars(reply(code, out.data, err.data, out.is_cut or err.is_cut))
 
 
 @register_function
 def read_file(context: Context, path: str) -> str:
     """The content of a file."""
     with _reported(path):
-        # Without waiting: it may be a pipe that nobody writes to.
+        # Without waiting: it may be a pipe that no process writes to.
         handle = os.open(context.workspace / path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -173,7 +175,7 @@ def read_file(context: Context, path: str) -> str:
             data = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
         raise TooLarge(f"{path!r} has more than {MAX_FILE_BYTES >> 20} MiB; read parts of it with a command")
-    return base64.b64encode(data).decode()
+    return packed(data)
 
 
 @register_function
@@ -198,9 +200,8 @@ async def exit_code(ended: asyncio.Future[int], timeout: float | None) -> int:
     return code if code >= 0 else 128 - code
 
 
-def answered(code: int, out: bytes | bytearray, err: bytes | bytearray, is_cut: bool = False) -> dict[str, Any]:
-    stdout, stderr = base64.b64encode(out).decode(), base64.b64encode(err).decode()
-    return {"exit_code": code, "stdout": stdout, "stderr": stderr, "truncated": is_cut}
+def reply(code: int, out: bytes | bytearray, err: bytes | bytearray, is_cut: bool = False) -> CommandReply:
+    return CommandReply(code, packed(out), packed(err), is_cut)
 
 
 @contextlib.contextmanager
@@ -208,7 +209,7 @@ def _stdin(data: bytes) -> Iterator[Any]:
     if not data:
         yield subprocess.DEVNULL
         return
-    # A file in memory: it has an end, and nobody needs to feed it while the command runs.
+    # A file in memory: it has an end, and no thread needs to feed it while the command runs.
     with open(os.memfd_create("stdin"), "w+b") as file:
         file.write(data)
         file.seek(0)

@@ -22,7 +22,7 @@ from .sidecar_commands import children
 _SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh", "/usr/bin/sh")
 _PIECE_BYTES = 1 << 16
 _QUIET = 0.03  # seconds without output after which nothing more is expected soon
-_SOON = 0.5  # seconds in which most commands have answered, when nobody said how long to wait
+_SOON = 0.5  # seconds in which most commands have answered, when the caller did not say how long to wait
 _OPENS = 5.0  # seconds in which a shell shows its first prompt
 
 
@@ -63,7 +63,7 @@ class Terminal:
         while keys:
             try:
                 keys = keys[os.write(self._master, keys) :]
-            except BlockingIOError:  # nobody reads it yet
+            except BlockingIOError:  # no process reads it yet
                 writable = asyncio.Event()
                 loop.add_writer(self._master, writable.set)
                 try:
@@ -102,7 +102,7 @@ class Terminal:
             data = os.read(self._master, _PIECE_BYTES)
         except BlockingIOError:
             return
-        except OSError:  # nobody has the other end any more
+        except OSError:  # no process has the other end any more
             data = b""
         if data:
             self.screen.write(data)
