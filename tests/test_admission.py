@@ -293,7 +293,7 @@ async def test_replies_say_what_is_not_enforced_also_after_a_restart(tmp_path: P
         return instance["isolation"], instance["not_enforced"], instance["root"]
 
     async with composed(home, project, keep_instances=True) as made:
-        record = await made.creations.create(CreateInstance(env_name="echo"), LOCAL)
+        record = await made.creator.create(CreateInstance(env_name="echo"), LOCAL)
     async with ended(made), running_gateway(home, project) as gateway:
         assert told((await gateway.ask("GET", f"/env-instance/{record.id}"))[1]["data"]) == said
         assert told(await gateway.create()) == said

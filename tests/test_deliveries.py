@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aenv.control.gateway.parts import Parts
-from aenv.control.instances.life import Life
+from aenv.control.instances.supervised import Supervised
 from tests.gateways import Gateway, composed, leftovers, listening, make_project, new_id
 
 
@@ -33,10 +33,10 @@ async def asked(gateway: Gateway, method: str, target: str, **body: object) -> s
     return client
 
 
-async def begun(made: Parts, count: int = 1) -> list[Life]:
-    while len(made.lives.by_id) < count:
+async def begun(made: Parts, count: int = 1) -> list[Supervised]:
+    while len(made.supervisor.by_id) < count:
         await asyncio.sleep(0)
-    return list(made.lives.by_id.values())
+    return list(made.supervisor.by_id.values())
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ async def test_a_client_that_only_closes_its_own_side_is_answered_and_keeps_its_
         await begun(made)
         client.shutdown(socket.SHUT_WR)
         assert b" 200 " in await asyncio.get_running_loop().sock_recv(client, 1 << 16)
-    (life,) = made.lives.by_id.values()
+    (life,) = made.supervisor.by_id.values()
     assert await gateway.call(life.record.id, "echo", text="here") == "here"
 
 

@@ -12,7 +12,7 @@ from ..hub.environment_routes import any_ref
 from ..hub.routes import Hub
 from ..instances import selection
 from ..instances.catalog import Catalog
-from ..instances.instances import Instances
+from ..instances.instance_access import InstanceAccess
 from ..instances.records import Record
 from ..instances.warmth import Warmth
 from ..services.services import Services
@@ -26,7 +26,7 @@ class OperatingRoutes:
     """The handlers; `routes()` is the table."""
 
     def __init__(
-        self, instances: Instances, services: Services, warmth: Warmth, catalog: Catalog, hub: Hub
+        self, instances: InstanceAccess, services: Services, warmth: Warmth, catalog: Catalog, hub: Hub
     ) -> None:
         self._instances = instances
         self._services = services

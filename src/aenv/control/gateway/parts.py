@@ -29,13 +29,14 @@ from ..hub.checkouts import Checkouts
 from ..hub.routes import Hub
 from ..instances.admission import Rules
 from ..instances.catalog import Catalog
-from ..instances.creations import Creations, Place
+from ..instances.creation import Creator
 from ..instances.freezing import Freezing
-from ..instances.instances import Instances
+from ..instances.instance_access import InstanceAccess
 from ..instances.ledger import Ledger, Quotas
-from ..instances.lives import Lives
 from ..instances.reclaim import Reclaim
+from ..instances.supervisor import Supervisor
 from ..instances.sweeper import Clock, Sweeper
+from ..instances.this_gateway import ThisGateway
 from ..instances.upkeep import Upkeep
 from ..instances.warmth import Warmth
 from ..services.routes import ServiceRoutes
@@ -153,9 +154,9 @@ class Parts:
     shared: Shared
     engine: Engine
     home: Home
-    lives: Lives
-    instances: Instances
-    creations: Creations
+    supervisor: Supervisor
+    instances: InstanceAccess
+    creator: Creator
     services: Services
     upkeep: Upkeep
     sweeper: Sweeper
@@ -173,7 +174,7 @@ class Parts:
 
     def routes(self, data_port: int | None) -> list[Route]:
         return [
-            *InstanceRoutes(self.instances, self.creations, self.tokens, self.pool, data_port=data_port).routes(),
+            *InstanceRoutes(self.instances, self.creator, self.tokens, self.pool, data_port=data_port).routes(),
             *InsideRoutes(
                 self.instances,
                 self.tokens,
@@ -199,10 +200,10 @@ class Parts:
                 logger.warning("instances cannot be created yet: %s", error)
                 self._tried.set()
                 await asyncio.sleep(error.retry_after)
-        self.lives.refusal = self.services.refusal = None
+        self.supervisor.refusal = self.services.refusal = None
         self._tried.set()
         async with Tasks() as tasks:
-            tasks.keep("the sweeper", lambda: self.sweeper.run(self.lives.check))
+            tasks.keep("the sweeper", lambda: self.sweeper.run(self.supervisor.check))
             tasks.keep("freezing", self.freezing.run)
             tasks.keep("reclaim", self.reclaim.run)
             tasks.keep("warmth", self.warmth.run)
@@ -217,7 +218,7 @@ class Parts:
     async def idle(self, seconds: float) -> None:
         """Return when there has been no instance for so long, and there is no service."""
         while True:
-            await self.lives.idle(seconds)
+            await self.supervisor.idle(seconds)
             if not self.services.any:
                 return
             await asyncio.sleep(max(seconds, 1.0))
@@ -250,7 +251,7 @@ class Parts:
         """End what runs, unless the settings keep it for the next gateway."""
         keep = self.settings.keep_instances
         await self.warmth.close()
-        await asyncio.gather(self.lives.close(keep=keep), self.services.close(keep=keep))
+        await asyncio.gather(self.supervisor.close(keep=keep), self.services.close(keep=keep))
         await self.upkeep.resign()
 
 
@@ -268,7 +269,7 @@ async def parts(
     rules = Rules(
         settings.allow_network, settings.data_roots, folder, settings.data_folders, self_check=settings.self_check
     )
-    place = Place(home.node, secrets.token_hex(8), settings.start_timeout, settings.keep_history, rules)
+    here = ThisGateway(home.node, secrets.token_hex(8), settings.start_timeout, settings.keep_history, rules)
     ledger, sweeper, tokens = Ledger(base.store, _quotas(settings)), Sweeper(clock), Tokens()
     catalog = Catalog(base.folders, base.hub, base.checkouts, folder, base.built_in)
     data_rules = DataRules(
@@ -279,7 +280,7 @@ async def parts(
         Pool() as pool,
         Queue() as queue,
         Freezing(engine, ledger, settings.freeze_after, clock) as freezing,
-        Lives(engine, ledger, sweeper, freezing, queue, base.metrics, place.gateway) as lives,
+        Supervisor(engine, ledger, sweeper, freezing, queue, base.metrics, here.name) as supervisor,
         Services(
             engine,
             catalog,
@@ -294,22 +295,20 @@ async def parts(
         ) as services,
         contextlib.AsyncExitStack() as exits,
     ):
-        reclaim = Reclaim(freezing, lives, _or_part(settings.reclaim_below, 20))
-        warmth = Warmth(engine, catalog, place, _or_part(settings.warm_memory, 10), clock)
-        instances = Instances(
-            engine, ledger, lives, freezing, home.node, demand_tokens=settings.require_data_token
+        reclaim = Reclaim(freezing, supervisor, _or_part(settings.reclaim_below, 20))
+        warmth = Warmth(engine, catalog, here, _or_part(settings.warm_memory, 10), clock)
+        instances = InstanceAccess(
+            engine, ledger, supervisor, freezing, home.node, demand_tokens=settings.require_data_token
         )
 
-        creations = Creations(
-            engine, catalog, ledger, lives, queue, base.metrics, place, reclaim, warmth, base.secrets
+        creator = Creator(
+            engine, catalog, ledger, supervisor, queue, base.metrics, here, reclaim, warmth, base.secrets
         )
-        checks = await exits.enter_async_context(
-            SelfChecks(instances, creations, catalog, base.store, pool, rules)
-        )
+        checks = await exits.enter_async_context(SelfChecks(instances, creator, catalog, base.store, pool, rules))
 
         async def check_ready() -> None:
-            if lives.refusal:
-                raise Unavailable(lives.refusal)
+            if supervisor.refusal:
+                raise Unavailable(supervisor.refusal)
             await base.check_ready()
 
         proxy = Proxy(
@@ -319,11 +318,11 @@ async def parts(
             shared=base,
             engine=engine,
             home=home,
-            lives=lives,
+            supervisor=supervisor,
             instances=instances,
-            creations=creations,
+            creator=creator,
             services=services,
-            upkeep=Upkeep(engine, catalog, ledger, lives, base.store, node=home.node, gateway=place.gateway),
+            upkeep=Upkeep(engine, catalog, ledger, supervisor, base.store, node=home.node, gateway=here.name),
             sweeper=sweeper,
             freezing=freezing,
             reclaim=reclaim,

@@ -19,9 +19,9 @@ from ...engines.base import Address, Engine, Leftovers, Sweeps
 from ..stores.base import Coordination, Stale
 from .catalog import Catalog
 from .ledger import Ledger
-from .lives import Lives
 from .nodes import Nodes
 from .records import Record
+from .supervisor import Supervisor
 
 logger = logging.getLogger("aenv.control.instances.upkeep")
 
@@ -38,7 +38,7 @@ class Upkeep:
         engine: Engine,
         catalog: Catalog,
         ledger: Ledger,
-        lives: Lives,
+        supervisor: Supervisor,
         coordination: Coordination,
         *,
         node: str,
@@ -48,7 +48,7 @@ class Upkeep:
         self._engine = engine
         self._catalog = catalog
         self._ledger = ledger
-        self._lives = lives
+        self._supervisor = supervisor
         self._coordination = coordination
         self._node = node
         self._gateway = gateway
@@ -65,7 +65,7 @@ class Upkeep:
         living = await self._ledger.living_on(self._node)
         known.update(record.id for record in living)
         await _each(
-            [record for record in living if record.id not in self._lives.by_id],
+            [record for record in living if record.id not in self._supervisor.by_id],
             lambda record: self._take_over(record, running.get(record.id)),
         )
         present = [*running, *(await self._engine.leftovers() if isinstance(self._engine, Leftovers) else ())]
@@ -74,7 +74,7 @@ class Upkeep:
         for id, outcome in zip(strays, outcomes, strict=True):
             if outcome:  # boundary: the engine; one that resists must not keep the gateway from serving the others
                 logger.error("could not end %s, which nobody knew: %s", id, outcome)
-        adopted = len(self._lives.by_id)
+        adopted = len(self._supervisor.by_id)
         if adopted or strays:
             logger.info("took over %d instances, and ended %d that nobody knew", adopted, len(strays))
 
@@ -97,7 +97,7 @@ class Upkeep:
     async def tend(self) -> None:
         """One round."""
         await self.announce()
-        await self._lives.save_rest()
+        await self._supervisor.save_rest()
         leads = await self._coordination.lease(f"upkeep {self._node}", self._gateway, _LEASE)
         # Read once in each round: there may be thousands.
         living = await self._ledger.living_on(self._node) if leads else []
@@ -118,23 +118,32 @@ class Upkeep:
         That is so where this node was given up while it could not reach the store. Instances in `living` need no
         look: the store has just said that they live.
         """
-        known = [id for id, life in self._lives.by_id.items() if life.is_live and not life.is_being_created]
+        known = [
+            id
+            for id, instance in self._supervisor.by_id.items()
+            if instance.is_live and not instance.is_being_created
+        ]
         for id, record in (await self._ledger.all_of([id for id in known if id not in living])).items():
-            life = self._lives.by_id.get(id)
-            if life is None or not life.is_live:
+            instance = self._supervisor.by_id.get(id)
+            if instance is None or not instance.is_live:
                 continue
             if record is None:
-                await self._lives.write_again(life)
+                await self._supervisor.write_again(instance)
             elif not record.is_live:
-                self._lives.start_ending(life, record.reason or "", record.status)
+                self._supervisor.start_ending(instance, record.reason or "", record.status)
 
     async def _tend_due(self, record: Record, leads: bool) -> None:
-        life = self._lives.by_id.get(record.id)
-        if life and record.expires_at < life.record.expires_at:  # shortened through another gateway
-            self._lives.update(life, record)
-        elif leads and not life and record.status is EnvStatus.RUNNING and await self._is_missing(record.gateway):
+        instance = self._supervisor.by_id.get(record.id)
+        if instance and record.expires_at < instance.record.expires_at:  # shortened through another gateway
+            self._supervisor.update(instance, record)
+        elif (
+            leads
+            and not instance
+            and record.status is EnvStatus.RUNNING
+            and await self._is_missing(record.gateway)
+        ):
             # At once, unlike one whose time is not over: should its gateway live after all, it does the same.
-            await self._lives.take_over(record, record.address)
+            await self._supervisor.take_over(record, record.address)
 
     async def _forget(self, records: list[Record]) -> None:
         """All that are over in each round: they are forgotten as fast as instances end, however fast that is."""
@@ -148,7 +157,7 @@ class Upkeep:
 
     async def _lead(self, living: list[Record]) -> None:
         """What one gateway does for all of the node, with the records of its instances that live."""
-        await self._adopt([record for record in living if record.id not in self._lives.by_id])
+        await self._adopt([record for record in living if record.id not in self._supervisor.by_id])
         if self._collected + _COLLECT_PERIOD < time.monotonic():
             self._collected = time.monotonic()
             folders = {name for each in living for name in (each.code, each.layer, each.runtime)}
@@ -182,9 +191,9 @@ class Upkeep:
 
     async def _take_over(self, record: Record, address: Address | None) -> None:
         if address and record.status is EnvStatus.RUNNING:
-            await self._lives.take_over(record, address)
+            await self._supervisor.take_over(record, address)
             return
-        await self._lives.destroy_quietly(record.id)
+        await self._supervisor.destroy_quietly(record.id)
         if record.status is EnvStatus.CREATING:
             record.begins_again = True
             record.become(EnvStatus.FAILED, "the gateway ended while it was starting")

@@ -22,8 +22,8 @@ from ...base.models import CreateInstance
 from ...engines.base import Engine, InstanceSpec, Warm
 from . import admission
 from .catalog import Catalog
-from .creations import Place
 from .sweeper import Clock
+from .this_gateway import ThisGateway
 
 logger = logging.getLogger("aenv.control.instances.warmth")
 
@@ -73,11 +73,13 @@ class _Pool:
 class Warmth:
     """`run` tells the engine; where it cannot keep instances warm, nothing happens."""
 
-    def __init__(self, engine: Engine, catalog: Catalog, place: Place, memory_bytes: int, clock: Clock) -> None:
+    def __init__(
+        self, engine: Engine, catalog: Catalog, here: ThisGateway, memory_bytes: int, clock: Clock
+    ) -> None:
         self._name = engine.name
         self._engine = engine if isinstance(engine, Warm) else None
         self._catalog = catalog
-        self._place = place
+        self._here = here
         self._most = memory_bytes // BLANK_BYTES
         self._now = clock
         self._pools: dict[tuple[str, str], _Pool] = {}
@@ -166,10 +168,10 @@ class Warmth:
         return pool
 
     async def _spec(self, project: Project) -> InstanceSpec:
-        spec = admission.spec_for("", CreateInstance(env_name=str(project.ref)), project, self._place.rules)
-        place = self._place
+        spec = admission.spec_for("", CreateInstance(env_name=str(project.ref)), project, self._here.rules)
+        here = self._here
         spec = (await self._catalog.prepare(project)).added_to(spec)
-        return replace(spec, start_timeout=place.start_timeout, keep_history=place.keep_history)
+        return replace(spec, start_timeout=here.start_timeout, keep_history=here.keep_history)
 
     def _shares(self) -> list[tuple[_Pool, int]]:
         """What each gets: first what was asked for, then what is expected, the most needed first."""

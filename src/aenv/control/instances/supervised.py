@@ -13,7 +13,7 @@ from .records import Record
 
 
 @dataclass(eq=False)
-class Life:
+class Supervised:
     """One instance from the moment somebody asks for it until nothing of it is left."""
 
     record: Record

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,16 +26,17 @@ from ..stores.base import Stale
 from . import admission, secret_variables
 from .catalog import Catalog
 from .ledger import Ledger, check_fits, fingerprint
-from .life import Life
-from .lives import Lives
 from .reclaim import Reclaim
 from .records import Record
 from .secret_variables import masked_create
+from .supervised import Supervised
+from .supervisor import Supervisor
+from .this_gateway import ThisGateway
 
 if TYPE_CHECKING:
     from .warmth import Warmth
 
-logger = logging.getLogger("aenv.control.instances.creations")
+logger = logging.getLogger("aenv.control.instances.creation")
 
 T = TypeVar("T")
 _Admitted = asyncio.Task[tuple[Project, InstanceSpec] | Exception]
@@ -45,30 +46,18 @@ _ATTEMPTS = 20  # to create what others create and undo at the same time
 _LOOK_AGAIN = 0.1  # seconds between looks at an instance that another gateway is creating
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where this gateway stands among others, and how it starts instances."""
-
-    node: str
-    """Whose engine it has: gateways of one node can end each other's instances."""
-    gateway: str
-    start_timeout: float = 60.0
-    keep_history: bool = True
-    rules: admission.Rules = admission.DEFAULT_RULES
-
-
-class Creations:
-    """Makes lives of requests."""
+class Creator:
+    """Makes instances of requests."""
 
     def __init__(
         self,
         engine: Engine,
         catalog: Catalog,
         ledger: Ledger,
-        lives: Lives,
+        supervisor: Supervisor,
         queue: Queue,
         metrics: Metrics,
-        place: Place,
+        here: ThisGateway,
         reclaim: Reclaim,
         warmth: Warmth,
         secrets: Secrets,
@@ -76,10 +65,10 @@ class Creations:
         self._engine = engine
         self._catalog = catalog
         self._ledger = ledger
-        self._lives = lives
+        self._supervisor = supervisor
         self._queue = queue
         self._metrics = metrics
-        self._place = place
+        self._here = here
         self._reclaim = reclaim
         self._warmth = warmth
         self._secrets = secrets
@@ -102,9 +91,9 @@ class Creations:
             # Who chooses the id is a client of ours, which sends the token that it gets. Published ones send none.
             asked = self._record(request, caller, id, key, demands_token=id is not None)
             asked.self_check = "own" if checks else ""
-            life = await self._known(asked) or self._begin([asked], request, caller)[0]
+            instance = await self._known(asked) or self._begin([asked], request, caller)[0]
             try:
-                return await self._delivered(life)
+                return await self._delivered(instance)
             except Stale:
                 if record := await self._made_elsewhere(asked):
                     return record
@@ -118,23 +107,25 @@ class Creations:
         for record in records:
             if self._begun(record):
                 raise _taken(record.id)
-        lives = self._begin(records, request, caller)
+        instances = self._begin(records, request, caller)
         try:
-            outcomes = await asyncio.gather(*(_outcome(self._delivered(life)) for life in lives))
+            outcomes = await asyncio.gather(*(_outcome(self._delivered(instance)) for instance in instances))
         except asyncio.CancelledError:
-            for life in lives:  # those that are ready, too: nobody was told of any
-                self._lives.start(life, self._lives.end(life, "nobody waited for it"))
+            for instance in instances:  # those that are ready, too: nobody was told of any
+                self._supervisor.start(instance, self._supervisor.end(instance, "nobody waited for it"))
             raise
         failed = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
         if failed:
             if isinstance(failed[0], Unavailable):  # its client repeats it, with the same ids
-                for life in lives:
-                    self._lives.abandon(life)
-            await asyncio.gather(*(self._lives.end(life, "another one of its batch failed") for life in lives))
+                for instance in instances:
+                    self._supervisor.abandon(instance)
+            await asyncio.gather(
+                *(self._supervisor.end(instance, "another one of its batch failed") for instance in instances)
+            )
             if isinstance(failed[0], Stale):  # of an instance that another gateway has, or that has ended
                 raise _taken(failed[0].key)
             raise failed[0]
-        return [life.record for life in lives]
+        return [instance.record for instance in instances]
 
     # Creating
 
@@ -150,8 +141,8 @@ class Creations:
         owner = admission.owner_of(request, caller)
         return Record(
             id=id or wire.new_instance_id(admission.ref_of(request).name),
-            node=self._place.node,
-            gateway=self._place.gateway,
+            node=self._here.node,
+            gateway=self._here.name,
             fingerprint=fingerprint(request, owner),
             owner=owner,
             account=caller.account,
@@ -160,33 +151,35 @@ class Creations:
             key=key,
         )
 
-    async def _known(self, asked: Record) -> Life | None:
-        """The life that the same request has begun here."""
-        while life := self._begun(asked):
-            _check_same(asked, life.record)
-            if not life.abandoned:
-                return life
+    async def _known(self, asked: Record) -> Supervised | None:
+        """The instance that the same request has begun here."""
+        while instance := self._begun(asked):
+            _check_same(asked, instance.record)
+            if not instance.abandoned:
+                return instance
             # A client whose connection broke asks again while its first attempt is being undone.
-            await life.ended.wait()
+            await instance.ended.wait()
         return None
 
-    def _begun(self, asked: Record) -> Life | None:
+    def _begun(self, asked: Record) -> Supervised | None:
         if asked.key:
-            return self._lives.by_key.get((asked.owner, asked.key))
-        return self._lives.by_id.get(asked.id)
+            return self._supervisor.by_key.get((asked.owner, asked.key))
+        return self._supervisor.by_id.get(asked.id)
 
-    def _begin(self, records: Sequence[Record], request: CreateInstance, caller: Caller) -> list[Life]:
-        if self._lives.refusal:
-            raise Unavailable(self._lives.refusal)
-        lives = [Life(record, asked=(request, caller)) for record in records]
-        doing.listen(partial(_tell, lives))
-        tasks = self._lives.tasks
-        admitted = tasks.create_task(_outcome(self._admit([life.record for life in lives], request, caller)))
-        for life in lives:
-            self._lives.add(life)
-            life.creation = self._lives.start(life, self._create(life, request, admitted))
-            life.creation.add_done_callback(partial(self._undo_if_cancelled, life, admitted))
-        return lives
+    def _begin(self, records: Sequence[Record], request: CreateInstance, caller: Caller) -> list[Supervised]:
+        if self._supervisor.refusal:
+            raise Unavailable(self._supervisor.refusal)
+        instances = [Supervised(record, asked=(request, caller)) for record in records]
+        doing.listen(partial(_tell, instances))
+        tasks = self._supervisor.tasks
+        admitted = tasks.create_task(
+            _outcome(self._admit([instance.record for instance in instances], request, caller))
+        )
+        for instance in instances:
+            self._supervisor.add(instance)
+            instance.creation = self._supervisor.start(instance, self._create(instance, request, admitted))
+            instance.creation.add_done_callback(partial(self._undo_if_cancelled, instance, admitted))
+        return instances
 
     async def _admit(
         self, records: list[Record], request: CreateInstance, caller: Caller
@@ -197,7 +190,7 @@ class Creations:
         """
         began = time.perf_counter()
         project = await self._catalog.find(admission.ref_of(request), caller)
-        spec = admission.check(request, project, self._place.rules)
+        spec = admission.check(request, project, self._here.rules)
         if caller.account:
             spec = replace(spec, tenant=records[0].owner or "")
         given = await secret_variables.resolve(
@@ -205,7 +198,7 @@ class Creations:
         )
         spec = given.added_to(spec)
         for record in records:
-            admission.complete(record, request, project, self._place.rules)
+            admission.complete(record, request, project, self._here.rules)
             record.secrets = list(given.names)
         self._metrics.took("find", time.perf_counter() - began)
         limits = self._ledger.limits(records[0], caller.max_instances)
@@ -222,8 +215,8 @@ class Creations:
         self._metrics.took("admit", time.perf_counter() - began)
         return project, spec
 
-    async def _create(self, life: Life, request: CreateInstance, admitted: _Admitted) -> None:
-        record = life.record
+    async def _create(self, instance: Supervised, request: CreateInstance, admitted: _Admitted) -> None:
+        record = instance.record
         logs.instance_id.set(record.id)
         began = time.perf_counter()
         try:
@@ -235,17 +228,17 @@ class Creations:
             else:
                 await self._start_and_record(record, request, *outcome)
         except Exception as error:  # boundary: the engine, and what the environment's code does to it
-            await self._fail(life, error)
+            await self._fail(instance, error)
         else:
             self._metrics.did("create", record.name)
-            self._lives.look_after(life)
+            self._supervisor.look_after(instance)
             logger.info("instance of %s ready in %.0f ms", record.environment, 1e3 * (time.perf_counter() - began))
 
     async def _start_and_record(
         self, record: Record, request: CreateInstance, project: Project, spec: InstanceSpec
     ) -> None:
         """Both at once; one that was made ahead runs before it is recorded. What cannot be recorded is ended."""
-        starting = self._lives.tasks.create_task(_outcome(self._start(record, request, project, spec)))
+        starting = self._supervisor.tasks.create_task(_outcome(self._start(record, request, project, spec)))
         try:
             await asyncio.sleep(0)  # it has asked for what it needs when the store is written to
             began = time.perf_counter()
@@ -263,7 +256,7 @@ class Creations:
             starting.cancel()
             await asyncio.wait({starting})
             if not starting.cancelled() and not isinstance(starting.result(), Exception):
-                await self._lives.destroy_quietly(record.id)
+                await self._supervisor.destroy_quietly(record.id)
             raise
 
     async def _record_start(self, record: Record, address: Address) -> None:
@@ -286,8 +279,8 @@ class Creations:
         spec = replace(
             prepared.added_to(spec),
             id=record.id,
-            start_timeout=self._place.start_timeout,
-            keep_history=self._place.keep_history,
+            start_timeout=self._here.start_timeout,
+            keep_history=self._here.keep_history,
         )
         self._metrics.took("prepare", time.perf_counter() - began)
         if not (request.resources or request.network or request.datasource):  # then it is like no blank one
@@ -298,77 +291,79 @@ class Creations:
         self._metrics.took("engine", time.perf_counter() - began)
         return address
 
-    async def _fail(self, life: Life, error: Exception) -> None:
-        record = life.record
+    async def _fail(self, instance: Supervised, error: Exception) -> None:
+        record = instance.record
         self._metrics.did("create", record.name, "failure")
         if record.status is EnvStatus.RUNNING:  # it could not be recorded, so it must not be
-            await self._lives.destroy_quietly(record.id)
+            await self._supervisor.destroy_quietly(record.id)
         record.address = None  # what the instance said of itself may be why
         if isinstance(error, Stale) and record.revision:  # deleted through another gateway
-            life.error = _ended(record)
+            instance.error = _ended(record)
         elif isinstance(error, AEnvError | Stale):
-            life.error = error
+            instance.error = error
         elif isinstance(error, OSError) and (short := shortage(error.errno)):
             logger.error("the %s engine had no more %s: %s", self._engine.name, short, error)
-            error = life.error = Unavailable(f"the host has no more {short} for another instance", retry_after=5)
+            error = instance.error = Unavailable(
+                f"the host has no more {short} for another instance", retry_after=5
+            )
         else:
             logger.error("the %s engine failed", self._engine.name, exc_info=error)
-            life.error = StartFailed(f"the {self._engine.name} engine failed; the gateway's log says why")
+            instance.error = StartFailed(f"the {self._engine.name} engine failed; the gateway's log says why")
         # Refused before anything was made; or to be repeated, and then nothing of this attempt may be in the way.
-        life.abandoned = record.revision == 0 or isinstance(error, Unavailable)
+        instance.abandoned = record.revision == 0 or isinstance(error, Unavailable)
         record.become(EnvStatus.FAILED, str(getattr(error, "message", "the engine failed")))
         if record.revision or isinstance(error, Unavailable):  # which may have been written all the same
             logger.info("instance of %s failed to start", record.environment)
-            await self._lives.settle(life)
-        self._lives.gone(life)
+            await self._supervisor.settle(instance)
+        self._supervisor.gone(instance)
 
-    def _undo_if_cancelled(self, life: Life, admitted: _Admitted, creation: asyncio.Task[None]) -> None:
+    def _undo_if_cancelled(self, instance: Supervised, admitted: _Admitted, creation: asyncio.Task[None]) -> None:
         if creation.cancelled():
-            self._lives.start(life, self._undo(life, admitted))
+            self._supervisor.start(instance, self._undo(instance, admitted))
 
-    async def _undo(self, life: Life, admitted: _Admitted) -> None:
+    async def _undo(self, instance: Supervised, admitted: _Admitted) -> None:
         """A creation was cancelled: as if it had never been asked for."""
         admitted.cancel()
         await asyncio.wait({admitted})
-        record = life.record
+        record = instance.record
         if record.status is EnvStatus.RUNNING:
-            await self._lives.destroy_quietly(record.id)
-        life.abandoned = True
+            await self._supervisor.destroy_quietly(record.id)
+        instance.abandoned = True
         record.become(EnvStatus.TERMINATED, "it was deleted while it started")
-        await self._lives.settle(life)
-        self._lives.gone(life)
+        await self._supervisor.settle(instance)
+        self._supervisor.gone(instance)
 
-    async def _delivered(self, life: Life) -> Record:
+    async def _delivered(self, instance: Supervised) -> Record:
         """Wait for a creation. The last who stops waiting takes it along, if nobody has been told of it."""
-        life.waiting += 1
+        instance.waiting += 1
         try:
-            if life.creation:  # there is none where it was taken over
-                await asyncio.wait({life.creation})
+            if instance.creation:  # there is none where it was taken over
+                await asyncio.wait({instance.creation})
         except asyncio.CancelledError:
-            if life.waiting == 1 and not life.delivered:
-                self._lives.abandon(life)
+            if instance.waiting == 1 and not instance.delivered:
+                self._supervisor.abandon(instance)
             raise
         finally:
-            life.waiting -= 1
-        if life.error:
-            raise life.error
-        if life.abandoned or not life.is_live:
-            raise _ended(life.record)
-        life.told += 1
-        return life.record
+            instance.waiting -= 1
+        if instance.error:
+            raise instance.error
+        if instance.abandoned or not instance.is_live:
+            raise _ended(instance.record)
+        instance.told += 1
+        return instance.record
 
     def not_delivered(self, records: Iterable[Record]) -> None:
         """The client that asked for them has gone without the answer: what no other client knows of is ended."""
         for record in records:
-            life = self._lives.by_id.get(record.id)
-            if life and life.record.requested_at == record.requested_at:
-                life.lost += 1
-                if not (life.delivered or life.waiting):
-                    self._lives.abandon(life)
+            instance = self._supervisor.by_id.get(record.id)
+            if instance and instance.record.requested_at == record.requested_at:
+                instance.lost += 1
+                if not (instance.delivered or instance.waiting):
+                    self._supervisor.abandon(instance)
 
     async def _made_elsewhere(self, asked: Record) -> Record | None:
         """The instance that another gateway makes, or made, for the same request; None when that was undone."""
-        await self._lives.save_rest()  # what could not be written down is not to be waited for
+        await self._supervisor.save_rest()  # what could not be written down is not to be waited for
         while True:
             id = await self._ledger.find_key(asked.owner, asked.key) if asked.key else asked.id
             record = await self._ledger.find(id) if id else None
@@ -420,6 +415,6 @@ def _taken(id: str) -> Conflict:
     return Conflict(f"the instance id {id!r} is taken; choose another, or leave 'ids' out")
 
 
-def _tell(lives: list[Life], step: doing.Step) -> None:
-    for life in lives:
-        life.doing = step
+def _tell(instances: list[Supervised], step: doing.Step) -> None:
+    for instance in instances:
+        instance.doing = step
