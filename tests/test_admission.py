@@ -302,12 +302,11 @@ async def test_replies_say_what_is_not_enforced_also_after_a_restart(tmp_path: P
 def test_a_record_keeps_what_its_engine_said() -> None:
     record = Record(id="a", node="n", gateway="g", fingerprint="f", freeze_after=3.0, reclaim=True)
     own = Address(Origin("localhost"), 1, root="an image", not_enforced=("cpu: no",), isolation=("gVisor",))
-    record.run(own, ["namespaces"])
+    record = record.started(own, ["namespaces"])
     kept = Record.load(json.loads(json.dumps(record.dump())), 1)
     assert (kept.isolation, kept.not_enforced, kept.root) == (["gVisor"], ["cpu: no"], "an image")
     assert (kept.freeze_after, kept.reclaim) == (3.0, True)
-    record.run(Address(Origin("localhost"), 1), ["namespaces"])
-    assert record.isolation == ["namespaces"]
+    assert record.started(Address(Origin("localhost"), 1), ["namespaces"]).isolation == ["namespaces"]
 
 
 async def test_the_process_engine_refuses_an_isolation_that_it_has_not(tmp_path: Path) -> None:

@@ -201,14 +201,14 @@ async def test_a_call_under_way_keeps_its_instance_running(frost: Frost, tmp_pat
     hanging = asyncio.create_task(
         frost.gateway.ask("POST", target, {"pipe": str(pipe)}, origin=frost.gateway.data)
     )
-    while not frost.made.supervisor.by_id[frost.id].calls:
+    while not frost.made.supervisor[frost.id].calls:
         await asyncio.sleep(0)
     frost.pass_by(1000)
     frost.pass_by(1000)
     assert (frost.engine.did, frost.is_stopped) == ([], False)
     hanging.cancel()  # the client goes, and with it the call
     await opened(pipe)
-    while frost.made.supervisor.by_id[frost.id].calls:
+    while frost.made.supervisor[frost.id].calls:
         await asyncio.sleep(0.001)  # nobody tells when the gateway has noticed
     frost.pass_by(59)
     assert frost.engine.did == []
@@ -239,7 +239,7 @@ async def test_a_call_that_comes_while_the_engine_freezes_is_answered(frost: Fro
         frost.pass_by(60)
         await freezing.reached.wait()
         calls = [asyncio.create_task(frost.call(text)) for text in "ab"]
-        while frost.made.supervisor.by_id[frost.id].calls < 2:
+        while frost.made.supervisor[frost.id].calls < 2:
             await asyncio.sleep(0.001)  # nobody tells when the gateway has them
         assert "thaw" not in frost.engine.did  # it would have come first, and changed nothing
         freezing.go.set()
@@ -271,7 +271,7 @@ async def test_a_client_that_goes_while_its_instance_thaws_leaves_it_running(fro
         await asyncio.wait({calling})
         thawing.go.set()
     assert await frost.call() == "hello"
-    assert frost.made.supervisor.by_id[frost.id].calls == 0
+    assert frost.made.supervisor[frost.id].calls == 0
     await frost.engine.until("thaw")
 
 

@@ -91,11 +91,11 @@ async def shown(made: Parts, id: str) -> tuple[str, str | None]:
 
 
 async def check_nothing_is_left(made: Parts, home: Path) -> None:
-    """No process, no folder, no life, and neither quotas nor metrics count anything."""
+    """No process, no folder, no instance, and neither quotas nor metrics count anything."""
     async with asyncio.timeout(4):
-        await asyncio.gather(*(life.ended.wait() for life in list(made.supervisor.by_id.values())))
+        await asyncio.gather(*(instance.ended.wait() for instance in list(made.supervisor.values())))
     assert leftovers(home) == []
-    assert made.supervisor.by_id == {}
+    assert made.supervisor == {}
     assert await made.shared.store.totals("instances", "label=experiment=a") == [0, 0]
     assert b'envName="echo",experiment="a"} 1.0' not in made.shared.metrics.text()
 
@@ -143,11 +143,11 @@ async def test_an_instance_that_is_renewed_at_the_moment_of_its_expiry_lives_on(
             await looking.reached.wait()
             await made.instances.renew(record.id, 3600)
         assert await shown(made, record.id) == ("Running", None)  # the store answers in order: it has been seen
-        assert made.supervisor.by_id[record.id].is_live
+        assert made.supervisor[record.id].is_live
         now += 3601
-        life = made.supervisor.by_id[record.id]
+        instance = made.supervisor[record.id]
         made.supervisor.check(record.id)
-        await life.ended.wait()
+        await instance.ended.wait()
         assert await shown(made, record.id) == ("Terminated", "its time to live of 3600 s was over")
 
 
@@ -236,9 +236,7 @@ async def test_many_are_deleted_although_one_of_them_vanishes_meanwhile(made: Pa
             await listing.reached.wait()
             creating.cancel()  # undone, as if it had never been asked for
             await asyncio.wait({creating})
-            await asyncio.gather(
-                *(life.ended.wait() for life in list(made.supervisor.by_id.values()) if life.abandoned)
-            )
+            await asyncio.gather(*(one.ended.wait() for one in list(made.supervisor.values()) if not one.is_live))
         assert await deleting == 3
     await check_nothing_is_left(made, home)
 
@@ -279,9 +277,9 @@ async def half_ready(made: Parts, pipe: Path) -> asyncio.Task[Any]:
     """A batch of which one instance is ready and the other starts."""
     creating = asyncio.create_task(made.creator.create_many(ASKED, LOCAL, [f"echo-{c * 26}" for c in "ab"]))
     await opened(pipe)
-    creations = [life.creation for life in made.supervisor.by_id.values() if life.creation]
-    await asyncio.wait(creations, return_when=asyncio.FIRST_COMPLETED)
-    for _ in range(5):  # turns, in which whoever waits for the ready one is told
+    while all(instance.creation for instance in made.supervisor.values()):
+        await asyncio.sleep(0)
+    for _ in range(5):  # turns, in which those who wait for the ready one are told
         await asyncio.sleep(0)
     return creating
 
@@ -299,9 +297,7 @@ async def test_a_batch_of_which_one_is_deleted_while_it_starts_is_not_made(
 ) -> None:
     async with composed(home, one_ready_one_not(tmp_path, pipe)) as made:
         creating = await half_ready(made, pipe)
-        starting = next(
-            id for id, life in made.supervisor.by_id.items() if life.creation and not life.creation.done()
-        )
+        starting = next(id for id, instance in made.supervisor.items() if instance.creation)
         await made.instances.delete(starting)
         with pytest.raises(Conflict, match="has ended"):
             await creating
@@ -386,11 +382,11 @@ async def test_an_end_that_could_not_be_recorded_is_recorded_later_whoever_stops
             with pytest.raises(Unavailable, match="has ended, but the store does not answer"):
                 await made.instances.delete(record.id)
     with held(made.shared.store, "write") as writing:
-        saving = asyncio.create_task(made.supervisor.save_rest())
+        saving = asyncio.create_task(made.transitions.save_rest())
         await writing.reached.wait()
         saving.cancel()
         await asyncio.wait({saving})
-    await made.supervisor.save_rest()
+    await made.transitions.save_rest()
     assert [await shown(made, record.id) for record in records] == [("Terminated", "deleted")] * 2
 
 
@@ -412,7 +408,7 @@ async def test_an_instance_that_was_taken_over_is_the_same_for_who_asks_again(ho
         first = await made.creator.create(ASKED, LOCAL, id=id)
         keyed = await made.creator.create(ASKED, LOCAL, key="k")
     async with ended(made), composed(home, project) as made:
-        assert set(made.supervisor.by_id) == {id, keyed.id}
+        assert set(made.supervisor) == {id, keyed.id}
         assert (await made.creator.create(ASKED, LOCAL, id=id)).address == first.address
         assert (await made.creator.create(ASKED, LOCAL, key="k")).id == keyed.id
     assert leftovers(home) == []
@@ -434,11 +430,11 @@ async def test_a_start_that_the_store_interrupts_takes_each_instance_over_once(h
             writing.go.set()
             with pytest.raises(Unavailable):
                 await made.upkeep.take_over_all(running, set())
-        begun = dict(made.supervisor.by_id)
+        begun = dict(made.supervisor)
         assert set(begun) == {records[0].id}
         await made.upkeep.take_over_all(running, set())
-        assert set(made.supervisor.by_id) == {record.id for record in records}
-        assert made.supervisor.by_id.items() >= begun.items()
+        assert set(made.supervisor) == {record.id for record in records}
+        assert made.supervisor.items() >= begun.items()
 
 
 async def test_an_engine_that_cannot_tell_when_an_instance_ends_does_not_end_the_gateway(made: Parts) -> None:

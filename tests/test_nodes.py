@@ -70,10 +70,10 @@ async def test_instances_of_a_silent_node_have_failed_and_take_no_room_and_it_en
         await two.instances.delete(lost.id)
         mine = await two.creator.create(ASKED, LOCAL)
 
-        life = one.supervisor.by_id[lost.id]
+        instance = one.supervisor[lost.id]
         assert len(instance_processes(tmp_path / "one")) == 1
         await one.upkeep.tend()
-        await life.ended.wait()
+        await instance.ended.wait()
         assert instance_processes(tmp_path / "one") == []
         assert (await one.instances.get(mine.id)).is_live
         assert (await two.instances.get(lost.id)).status == "Failed"

@@ -218,7 +218,7 @@ async def test_deleted_at_both_at_once_it_is_gone_and_was_deleted(
         assert leftovers(home) == []
         ended = await one.instances.get(record.id)
         assert (ended.status, ended.reason) == ("Terminated", "deleted")
-        assert one.supervisor.by_id == two.supervisor.by_id == {}
+        assert one.supervisor == two.supervisor == {}
 
 
 # Deadlines
@@ -228,17 +228,17 @@ async def test_a_renewal_through_the_other_counts(home: Path, project: Path, ser
     now = 1000.0
     async with pair(home, project, server=server, clock=lambda: now) as (one, two):
         record = await one.creator.create(CreateInstance(env_name="echo", ttl="10m"), LOCAL)
-        life = one.supervisor.by_id[record.id]
+        instance = one.supervisor[record.id]
         await two.instances.renew(record.id, 7200)
         now += 601
         one.supervisor.check(record.id)
         await two.instances.get(record.id)  # behind the look that the check takes
-        assert life.is_live
+        assert instance.is_live
         await two.instances.renew(record.id, 0.001)  # to end it earlier
         await one.upkeep.tend()
         now += 1
         one.supervisor.check(record.id)
-        await life.ended.wait()
+        await instance.ended.wait()
         assert (await two.instances.get(record.id)).reason == "its time to live of 0.001 s was over"
 
 
@@ -249,17 +249,17 @@ async def test_calls_through_the_other_keep_an_instance_from_being_idle(
     async with pair(home, project, server=server, clock=lambda: now) as (one, two):
         asked = CreateInstance(env_name="echo", idle_timeout="5m")
         used, unused = await one.creator.create(asked, LOCAL), await one.creator.create(asked, LOCAL)
-        lives = one.supervisor.by_id[used.id], one.supervisor.by_id[unused.id]
+        instances = one.supervisor[used.id], one.supervisor[unused.id]
         await two.instances.address(used.id)  # as every call does
         now += 301
         for record in (used, unused):
             one.supervisor.check(record.id)
-        await lives[1].ended.wait()
-        assert lives[0].is_live
+        await instances[1].ended.wait()
+        assert instances[0].is_live
         server.command("DEL", f"{{aenv}}:lease:use {used.id}")  # five minutes later, by the clock of Redis
         now += 301
         one.supervisor.check(used.id)
-        await lives[0].ended.wait()
+        await instances[0].ended.wait()
         assert (await two.instances.get(used.id)).reason == "it was not used for 300 s"
 
 
@@ -314,31 +314,31 @@ async def test_a_gateway_takes_over_what_a_killed_one_left(
             return str(record.status), record.reason
 
         await other.upkeep.tend()
-        assert other.supervisor.by_id == {}  # the lease of the dead one is not over yet
+        assert other.supervisor == {}  # the lease of the dead one is not over yet
         address = await other.instances.address(lasting["id"])  # and all the time it can be called
         lapse(server, (await other.instances.get(lasting["id"])).gateway, other.home.node)
         await other.upkeep.tend()
         # The gateway may just be late; but what is over is over.
-        assert lasting["id"] not in other.supervisor.by_id
-        if late := other.supervisor.by_id.get(expiring["id"]):
+        assert lasting["id"] not in other.supervisor
+        if late := other.supervisor.get(expiring["id"]):
             await late.ended.wait()
         repeated = asyncio.create_task(other.creator.create(CreateInstance(env_name="slow"), LOCAL, id=half_made))
         for begun in (True, False):  # it tries, and then waits for the one that was killed
-            while (half_made in other.supervisor.by_id) is not begun:
+            while (half_made in other.supervisor) is not begun:
                 await asyncio.sleep(0)
         await other.upkeep.tend()
         assert await other.instances.address(lasting["id"]) == address
-        life = other.supervisor.by_id[lasting["id"]]
+        instance = other.supervisor[lasting["id"]]
         assert await shown(expiring["id"]) == ("Terminated", "its time to live of 0.001 s was over")
         assert await shown(crashing["id"]) == ("Failed", "it ended while no gateway looked after it")
         await opened(pipe)  # it begins again, and is not asked for any more
-        again = other.supervisor.by_id[half_made]
+        again = other.supervisor[half_made]
         repeated.cancel()
         await asyncio.wait({repeated})
         await again.ended.wait()
         (process,) = instance_processes(home)
         process.kill()  # it is looked after again: its end is noticed
-        await life.ended.wait()
+        await instance.ended.wait()
         assert (await shown(lasting["id"]))[0] == "Failed"
         assert await other.shared.store.totals("instances") == [0]
         assert leftovers(home) == []
@@ -353,7 +353,7 @@ async def test_a_gateway_whose_lease_has_only_lapsed_keeps_its_instances(
         await two.upkeep.tend()
         await one.upkeep.tend()
         await two.upkeep.tend()
-        assert (record.id in one.supervisor.by_id, two.supervisor.by_id) == (True, {})
+        assert (record.id in one.supervisor, two.supervisor) == (True, {})
 
 
 async def test_records_that_are_over_are_forgotten_by_the_leader_alone(

@@ -147,7 +147,7 @@ class TestLives:
         with pytest.raises(StartFailed, match="says of its tools cannot be recorded"):
             await made.creator.create(ASKED, LOCAL)
         made.engine.create = create  # type: ignore[method-assign]
-        assert [*made.supervisor.by_id] == [neighbour.id]
+        assert [*made.supervisor] == [neighbour.id]
         assert [*await made.engine.running()] == [neighbour.id]
         assert await made.shared.store.totals("instances") == [1]
         await still_serves(made)
@@ -156,11 +156,11 @@ class TestLives:
         neighbour = await made.creator.create(ASKED, LOCAL)
         with (
             failing(made.shared.store, "write", when=records("Running")),
-            failing(made.supervisor, "settle"),
+            failing(made.transitions, "settle"),
             pytest.raises(StartFailed),
         ):
             await made.creator.create(ASKED, LOCAL)
-        assert [*made.supervisor.by_id] == [neighbour.id]
+        assert [*made.supervisor] == [neighbour.id]
         assert [*await made.engine.running()] == [neighbour.id]
         await still_serves(made)
 
@@ -180,10 +180,10 @@ class TestLives:
     @pytest.mark.parametrize("method", ["_expire", "_end_idle", "_notice_end"])
     async def test_a_task_of_one_life_that_fails_ends_this_life_as_failed(self, made: Parts, method: str) -> None:
         record, neighbour = [await made.creator.create(ASKED, LOCAL) for _ in range(2)]
-        life = made.supervisor.by_id[record.id]
+        instance = made.supervisor[record.id]
         with failing(made.supervisor, method):
-            made.supervisor.start(life, getattr(made.supervisor, method)(life))
-            await life.ended.wait()
+            made.supervisor.start(instance, getattr(made.supervisor, method)(instance))
+            await instance.ended.wait()
         shown = await made.instances.get(record.id)
         assert shown.status is EnvStatus.FAILED
         assert "the gateway failed to look after it" in str(shown.reason)
@@ -194,10 +194,10 @@ class TestLives:
         self, made: Parts
     ) -> None:
         record = await made.creator.create(ASKED, LOCAL)
-        life = made.supervisor.by_id[record.id]
+        instance = made.supervisor[record.id]
         with failing(made.freezing, "_freeze") as failed:
             done = asyncio.Event()
-            made.freezing._tasks.create_task(made.freezing._freeze(life), lambda _: done.set())
+            made.freezing._tasks.create_task(made.freezing._freeze(instance), lambda _: done.set())
             await done.wait()
         assert failed
         assert (await made.instances.get(record.id)).status is EnvStatus.RUNNING

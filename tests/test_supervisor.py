@@ -167,9 +167,9 @@ async def test_a_renewed_instance_lives_from_then_on(home: Path, tmp_path: Path)
         made.supervisor.check(record.id)
         assert (await made.instances.get(record.id)).status == "Running"
         now += 3
-        life = made.supervisor.by_id[record.id]
+        instance = made.supervisor[record.id]
         made.supervisor.check(record.id)
-        await life.ended.wait()
+        await instance.ended.wait()
         ended = await made.instances.get(record.id)
         assert (ended.status, ended.reason) == ("Terminated", "its time to live of 600 s was over")
         with pytest.raises(Conflict, match="terminated; only one that runs can be renewed"):
@@ -186,13 +186,13 @@ async def test_an_instance_that_is_not_used_ends_after_its_idle_timeout(home: Pa
         now += 200
         await made.instances.address(used.id)  # as every call does
         now += 101
-        life = made.supervisor.by_id[unused.id]
+        instance = made.supervisor[unused.id]
         for record in (used, unused, patient):
             made.supervisor.check(record.id)
-        await life.ended.wait()
+        await instance.ended.wait()
         ended = await made.instances.get(unused.id)
         assert (ended.status, ended.reason) == ("Terminated", "it was not used for 300 s")
-        assert set(made.supervisor.by_id) == {used.id, patient.id}
+        assert set(made.supervisor) == {used.id, patient.id}
 
 
 async def test_the_route_to_renew_checks_what_it_is_given(gateway: Gateway) -> None:

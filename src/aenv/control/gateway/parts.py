@@ -29,7 +29,8 @@ from ..hub.checkouts import Checkouts
 from ..hub.routes import Hub
 from ..instances.admission import Rules
 from ..instances.catalog import Catalog
-from ..instances.creation import Creator
+from ..instances.creation import CreationMeans
+from ..instances.creator import Creator
 from ..instances.freezing import Freezing
 from ..instances.instance_access import InstanceAccess
 from ..instances.ledger import Ledger, Quotas
@@ -37,6 +38,7 @@ from ..instances.reclaim import Reclaim
 from ..instances.supervisor import Supervisor
 from ..instances.sweeper import Clock, Sweeper
 from ..instances.this_gateway import ThisGateway
+from ..instances.transitions import Transitions
 from ..instances.upkeep import Upkeep
 from ..instances.warmth import Warmth
 from ..services.routes import ServiceRoutes
@@ -154,6 +156,7 @@ class Parts:
     shared: Shared
     engine: Engine
     home: Home
+    transitions: Transitions
     supervisor: Supervisor
     instances: InstanceAccess
     creator: Creator
@@ -266,11 +269,9 @@ async def parts(
 ) -> AsyncIterator[Parts]:
     """The parts, wired; nothing runs yet. `engine` and `clock` are for who composes a gateway of their own."""
     folder = settings.home.expanduser()
-    rules = Rules(
-        settings.allow_network, settings.data_roots, folder, settings.data_folders, self_check=settings.self_check
-    )
-    here = ThisGateway(home.node, secrets.token_hex(8), settings.start_timeout, settings.keep_history, rules)
+    here = _this_gateway(settings, home)
     ledger, sweeper, tokens = Ledger(base.store, _quotas(settings)), Sweeper(clock), Tokens()
+    transitions, metrics = Transitions(ledger), base.metrics
     catalog = Catalog(base.folders, base.hub, base.checkouts, folder, base.built_in)
     data_rules = DataRules(
         settings.max_body_bytes, origins.is_loopback(settings.host), allowed=settings.allow_origins
@@ -280,49 +281,47 @@ async def parts(
         Pool() as pool,
         Queue() as queue,
         Freezing(engine, ledger, settings.freeze_after, clock) as freezing,
-        Supervisor(engine, ledger, sweeper, freezing, queue, base.metrics, here.name) as supervisor,
+        Supervisor(engine, ledger, transitions, sweeper, freezing, queue, metrics, here.name) as supervisor,
         Services(
             engine,
             catalog,
             base.store,
-            base.metrics,
+            metrics,
             base.secrets,
             node=home.node,
             home=folder,
             start_timeout=settings.start_timeout,
             quotas=_quotas(settings),
-            rules=rules,
+            rules=here.rules,
         ) as services,
         contextlib.AsyncExitStack() as exits,
     ):
         reclaim = Reclaim(freezing, supervisor, _or_part(settings.reclaim_below, 20))
         warmth = Warmth(engine, catalog, here, _or_part(settings.warm_memory, 10), clock)
         instances = InstanceAccess(
-            engine, ledger, supervisor, freezing, home.node, demand_tokens=settings.require_data_token
+            engine, ledger, transitions, supervisor, freezing, home.node, demand_tokens=settings.require_data_token
         )
-
-        creator = Creator(
-            engine, catalog, ledger, supervisor, queue, base.metrics, here, reclaim, warmth, base.secrets
+        means = CreationMeans(
+            engine, catalog, ledger, transitions, supervisor, queue, metrics, reclaim, warmth, base.secrets, here
         )
-        checks = await exits.enter_async_context(SelfChecks(instances, creator, catalog, base.store, pool, rules))
-
-        async def check_ready() -> None:
-            if supervisor.refusal:
-                raise Unavailable(supervisor.refusal)
-            await base.check_ready()
-
-        proxy = Proxy(
-            instances, services, base.accounts, tokens, pool, base.metrics, data_rules, checks, check_ready
+        creator = Creator(means)
+        checks = await exits.enter_async_context(
+            SelfChecks(instances, creator, catalog, base.store, pool, here.rules)
         )
+        check_ready = partial(_check_ready, supervisor, base)
+        proxy = Proxy(instances, services, base.accounts, tokens, pool, metrics, data_rules, checks, check_ready)
         yield Parts(
             shared=base,
             engine=engine,
             home=home,
+            transitions=transitions,
             supervisor=supervisor,
             instances=instances,
             creator=creator,
             services=services,
-            upkeep=Upkeep(engine, catalog, ledger, supervisor, base.store, node=home.node, gateway=here.name),
+            upkeep=Upkeep(
+                engine, catalog, ledger, transitions, supervisor, base.store, node=home.node, gateway=here.name
+            ),
             sweeper=sweeper,
             freezing=freezing,
             reclaim=reclaim,
@@ -336,6 +335,17 @@ async def parts(
         )
 
 
+def _this_gateway(settings: GatewaySettings, home: Home) -> ThisGateway:
+    rules = Rules(
+        settings.allow_network,
+        settings.data_roots,
+        settings.home.expanduser(),
+        settings.data_folders,
+        self_check=settings.self_check,
+    )
+    return ThisGateway(home.node, secrets.token_hex(8), settings.start_timeout, settings.keep_history, rules)
+
+
 def _quotas(settings: GatewaySettings) -> Quotas:
     return Quotas(
         instances=settings.max_instances,
@@ -343,6 +353,12 @@ def _quotas(settings: GatewaySettings) -> Quotas:
         memory_bytes=settings.capacity_memory_bytes,
         by_label=settings.max_instances_by_label,
     )
+
+
+async def _check_ready(supervisor: Supervisor, base: Shared) -> None:
+    if supervisor.refusal:
+        raise Unavailable(supervisor.refusal)
+    await base.check_ready()
 
 
 async def _ready(check: Check, call: Call) -> Response:

@@ -13,7 +13,7 @@ from ...base.http1 import Pool
 from ...base.models import CreateInstance, CreateInstances, EnvInstance, Renew
 from ...base.wire import EnvStatus
 from ..instances import admission, selection
-from ..instances.creation import Creator
+from ..instances.creator import Creator
 from ..instances.instance_access import InstanceAccess
 from ..instances.records import Record, describe
 from ..serving import envelope

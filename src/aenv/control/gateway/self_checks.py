@@ -24,7 +24,7 @@ from ...base.supervision import Tasks
 from ...base.wire import SELF_CHECK_HEADER, SELF_CHECK_REASON_HEADER, timestamp
 from ..instances import admission
 from ..instances.catalog import Catalog
-from ..instances.creation import Creator
+from ..instances.creator import Creator
 from ..instances.instance_access import InstanceAccess
 from ..instances.supervised import Supervised
 from ..serving.accounts import Caller

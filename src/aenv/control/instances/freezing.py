@@ -1,7 +1,7 @@
-"""Freezing: an instance that nobody calls gets no CPU until its next call, which thaws it first.
+"""Freezing: an instance without calls gets no CPU until its next call, which thaws it first.
 
 Why no call ever waits for a frozen instance: a call counts itself before it looks whether the instance is frozen;
-who freezes looks at that count and marks the instance in one step, with nothing awaited between. So either the
+the freezer looks at that count and marks the instance in one step, with nothing awaited between. So either the
 freezer sees the call, or the call sees the mark. A call that sees it waits for the lock, which the freezer holds
 until the engine has answered, and only then thaws. Gateways that share a node do the same through a lease in the
 store: one takes the lease, then thaws; the other freezes, then looks for the lease.
@@ -51,7 +51,7 @@ class Freezing:
         await self._sweeper.run(self.check)
 
     def watch(self, instance: Supervised) -> None:
-        """From now on it is frozen when nobody calls it for long enough."""
+        """From now on it is frozen when it gets no call for long enough."""
         if self._engine and self._patience(instance):
             self._watched[instance.record.id] = instance
             self._look_later(instance)
@@ -76,20 +76,20 @@ class Freezing:
         """Return when it runs; so it will, until the calls that are counted have ended. The caller's must be."""
         if instance.frozen_at is None or not instance.is_live:
             return
-        # Not the caller's to cancel half-way: then nobody would know whether it runs.
+        # Not the caller's to cancel half-way: then it would not be known whether it runs.
         await asyncio.shield(self._tasks.create_task(self._thaw(instance)))
         if instance.frozen_at is not None and instance.is_live:
             raise Unavailable(f"instance {instance.record.id!r} was frozen, and could not be thawed")
 
     async def wake(self, id: str) -> None:
-        """Thaw what somebody else may have frozen, whatever they know of it; fine when nobody has."""
+        """Thaw what another gateway may have frozen; fine when none has."""
         if self._engine is None:
             return
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self._engine.thaw(id)
         except NotFound:
-            return  # it has just ended, as whoever calls it will learn
+            return  # it has just ended, as the caller will learn
         except Exception as error:  # boundary: the engine
             logger.exception("an instance could not be thawed")
             raise Unavailable(f"instance {id!r} may be frozen, and could not be thawed") from error
@@ -163,7 +163,7 @@ class Freezing:
         try:
             return await self._ledger.is_kept_awake(instance.record.id)
         except Unavailable:
-            return True  # who cannot ask does not freeze what others may be calling
+            return True  # what others may be calling is not frozen unasked
 
 
 def _note(instance: Supervised, what: str) -> None:

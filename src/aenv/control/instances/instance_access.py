@@ -19,8 +19,10 @@ from .freezing import Freezing
 from .ledger import Ledger
 from .records import Record
 from .selection import Selection
+from .states import State, Stored
 from .supervised import Supervised
 from .supervisor import Supervisor
+from .transitions import Transitions
 
 _ADDRESS_KNOWN = 10.0  # seconds for which the address of another gateway's instance is believed
 _PORT_KNOWN = 1.0  # seconds for which a port is believed to be the instance's: looking it up takes milliseconds
@@ -79,6 +81,7 @@ class InstanceAccess:
         self,
         engine: Engine,
         ledger: Ledger,
+        transitions: Transitions,
         supervisor: Supervisor,
         freezing: Freezing,
         node: str,
@@ -89,6 +92,7 @@ class InstanceAccess:
         self.engine = engine
         self._demand_tokens = demand_tokens
         self._ledger = ledger
+        self._transitions = transitions
         self._supervisor = supervisor
         self._freezing = freezing
         self._node = node
@@ -98,18 +102,17 @@ class InstanceAccess:
         """Those of other gateways' instances; they never change."""
 
     async def get(self, id: str, caller: Caller = LOCAL) -> Record:
-        """NotFound also for one that is somebody else's: its id says nothing to strangers."""
+        """NotFound also for one of another owner: its id says nothing to strangers."""
         record = await self._ledger.find(id)
-        instance = self._supervisor.by_id.get(id)
-        if instance and (
-            record is None or (record.revision == instance.record.revision and not _begins(instance))
-        ):
-            # The store does not know yet that it begins, that it ends, or that it was frozen. As a copy: whoever
-            # asked may change it, and fail to save it.
+        instance = self._supervisor.get(id)
+        if instance and (record is None or record.revision == instance.record.revision):
+            # The store does not know yet that it begins, that it ends, or that it was frozen. As a copy: a
+            # caller may change it, and fail to save it.
             record = replace(instance.record)
         if record is None or not caller.owns(record.owner):
             raise NotFound(f"instance {id!r} not found")
-        if instance and record.status in (EnvStatus.PENDING, EnvStatus.CREATING) and (step := instance.step()):
+        creation = instance.creation if instance else None
+        if record.status is EnvStatus.CREATING and creation and (step := creation.step()):
             record = replace(record, reason=step)
         return record
 
@@ -129,7 +132,7 @@ class InstanceAccess:
 
     def is_frozen(self, id: str) -> bool:
         """Whether it waits for its next call, as far as this gateway knows."""
-        instance = self._supervisor.by_id.get(id)
+        instance = self._supervisor.get(id)
         return instance is not None and instance.frozen_at is not None
 
     async def used(self, records: Iterable[Record]) -> Mapping[str, Used]:
@@ -146,7 +149,7 @@ class InstanceAccess:
 
     async def use(self, id: str) -> Use:
         """A call that begins: `with await use(id) as address`."""
-        instance = self._supervisor.by_id.get(id)
+        instance = self._supervisor.get(id)
         use = Use(self._supervisor, instance)
         try:
             if instance:
@@ -160,7 +163,7 @@ class InstanceAccess:
 
     async def guard(self, id: str) -> Guard:
         """What opens its data path. It is not woken for that."""
-        if instance := self._supervisor.by_id.get(id):
+        if instance := self._supervisor.get(id):
             return Guard(instance.record.owner, self._demand_tokens or instance.record.demands_token)
         if id not in self._guards:
             record = await self._ledger.get(id)
@@ -173,7 +176,7 @@ class InstanceAccess:
         id = instance.record.id
         self._supervisor.used(instance)
         await self._freezing.awake(instance)
-        if instance.record.status is EnvStatus.CREATING:
+        if instance.state is State.CREATING:
             raise Unavailable(f"instance {id!r} is still starting")
         if instance.record.address is None or not instance.is_live:
             raise _has_ended(instance.record)
@@ -212,7 +215,7 @@ class InstanceAccess:
             except Stale:
                 await self._recover(id)
                 continue
-            instance = self._supervisor.by_id.get(id)
+            instance = self._supervisor.get(id)
             if instance and not instance.is_being_created:
                 _check_renewable(instance.record)  # its end may have begun meanwhile
                 self._supervisor.update(instance, record)
@@ -221,13 +224,13 @@ class InstanceAccess:
 
     async def _recover(self, id: str) -> None:
         """A write did not meet the record that it was made for. Where that is lost, it is written again."""
-        instance = self._supervisor.by_id.get(id)
-        if instance and instance.is_live and not instance.is_being_created and await self._ledger.find(id) is None:
+        instance = self._supervisor.get(id)
+        if instance and instance.state is State.RUNNING and await self._ledger.find(id) is None:
             await self._supervisor.write_again(instance)
 
     async def delete(self, id: str, caller: Caller = LOCAL) -> None:
         """Return once the instance is gone; fine when it has ended before."""
-        while (instance := self._supervisor.by_id.get(id)) is None:
+        while (instance := self._supervisor.get(id)) is None:
             record = await self.get(id, caller)
             if not record.is_live:
                 return
@@ -236,12 +239,10 @@ class InstanceAccess:
         if not caller.owns(instance.record.owner):
             raise NotFound(f"instance {id!r} not found")
         await self._supervisor.end(instance, "deleted")
-        if (
-            not instance.record.revision
-        ):  # it was not in the store yet, where another gateway's of the same id may be
+        if instance.stored is not Stored.YES:  # the store may have another gateway's instance of the same id
             with contextlib.suppress(NotFound):
                 await self.delete(id, caller)
-        if self._supervisor.is_unsaved(instance):
+        if self._transitions.is_unsaved(instance):
             raise Unavailable("the instance has ended, but the store does not answer, so it is still listed")
 
     async def delete_all(self, selection: Selection, caller: Caller = LOCAL) -> int:
@@ -289,11 +290,6 @@ class InstanceAccess:
             raise Unavailable(
                 f"instance {record.id!r} runs on another node; ask a gateway of node {record.node!r}"
             )
-
-
-def _begins(instance: Supervised) -> bool:
-    """Whether it runs, and this is just being recorded: nobody is told before."""
-    return instance.is_live and instance.is_being_created
 
 
 def _own(selection: Selection, caller: Caller) -> Selection:

@@ -15,7 +15,7 @@ from .supervisor import Supervisor
 
 logger = logging.getLogger("aenv.control.instances.reclaim")
 
-_LOOK_AGAIN = 5.0  # seconds; memory may run short before anybody has to wait for it
+_LOOK_AGAIN = 5.0  # seconds; memory may run short before a request has to wait for it
 
 
 class Reclaim:

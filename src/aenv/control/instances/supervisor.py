@@ -1,6 +1,6 @@
-"""Supervisor: the instances that this gateway looks after, from the first request until nothing of them is left.
+"""The supervisor: looks after the instances of this gateway, from the first request until nothing of them is left.
 
-It made them, or took them over. What other gateways must know too is in the ledger.
+This gateway made them, or took them over. What other gateways must know too is in the ledger.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -24,56 +24,73 @@ from ..stores.base import Stale
 from .freezing import Freezing
 from .ledger import Ledger
 from .records import Record
+from .states import State
 from .supervised import Supervised
 from .sweeper import Sweeper
+from .transitions import Transitions
 
 logger = logging.getLogger("aenv.control.instances.supervisor")
 
 
-class Supervisor:
-    """The lives by id. Leaving the `async with` ends them all, unless they were let go."""
+class Supervisor(Mapping[str, Supervised]):
+    """The supervised instances by id. Leaving the `async with` ends them all, unless they were released."""
 
     def __init__(
         self,
         engine: Engine,
         ledger: Ledger,
+        transitions: Transitions,
         sweeper: Sweeper,
         freezing: Freezing,
         queue: Queue,
         metrics: Metrics,
         gateway: str,
     ) -> None:
-        self.by_id: dict[str, Supervised] = {}
-        self.by_key: dict[tuple[str | None, str], Supervised] = {}
-        """By owner and Idempotency-Key."""
         self.refusal: str | None = "the gateway is starting; its store has not answered yet"
         """Why no instance can be created now."""
-        self.tasks = Tasks()
+        self._by_id: dict[str, Supervised] = {}
+        self._by_key: dict[tuple[str | None, str], Supervised] = {}
+        """By owner and Idempotency-Key."""
+        self._tasks = Tasks()
         self._engine = engine
         self._ledger = ledger
+        self._transitions = transitions
         self._sweeper = sweeper
         self._freezing = freezing
         self._queue = queue
         self._metrics = metrics
         self._gateway = gateway
-        self._unsaved: dict[str, Supervised] = {}
         self._changed = asyncio.Event()
 
     async def __aenter__(self) -> Supervisor:
-        await self.tasks.__aenter__()
+        await self._tasks.__aenter__()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
-        await self.tasks.__aexit__(None, None, None)
+        await self._tasks.__aexit__(None, None, None)
+
+    def __getitem__(self, id: str) -> Supervised:
+        return self._by_id[id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_id)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def of_key(self, owner: str | None, key: str) -> Supervised | None:
+        """The instance that a request of `owner` with this Idempotency-Key began."""
+        return self._by_key.get((owner, key))
 
     async def close(self, *, keep: bool = False) -> None:
         """End every instance and refuse new ones; with `keep`, leave those that run to the next gateway."""
         self.refusal = "the gateway is stopping"
         ending: list[Awaitable[None]] = []
-        for instance in list(self.by_id.values()):
-            if keep and instance.record.status is EnvStatus.RUNNING and not instance.is_being_created:
-                self.gone(instance)
+        for instance in list(self.values()):
+            if keep and instance.state is State.RUNNING:
+                self._transitions.release(instance)
+                self._drop(instance)
             elif instance.is_live:
                 ending.append(self.end(instance, "the gateway stopped"))
         for error in await asyncio.gather(*ending, return_exceptions=True):
@@ -85,18 +102,19 @@ class Supervisor:
         while True:
             self._changed.clear()
             try:
-                async with asyncio.timeout(None if self.by_id else seconds):
+                async with asyncio.timeout(None if self._by_id else seconds):
                     await self._changed.wait()
             except TimeoutError:
                 return
 
     def start(self, instance: Supervised, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something for one instance, in a task. An error ends this instance as failed, and no other."""
-        return self.tasks.create_task(work, partial(self._broke, instance))
+        return self._tasks.create_task(work, partial(self._broke, instance))
 
     def _broke(self, instance: Supervised, error: Exception) -> None:
         reason = "the gateway failed to look after it; the gateway's log says why"
-        instance.error = instance.error or StartFailed(reason)
+        if instance.creation:
+            instance.creation.close(StartFailed(reason))
         if instance.is_live:
             self.start_ending(instance, reason, EnvStatus.FAILED)
         elif not instance.ended.is_set():  # its end itself went wrong
@@ -105,34 +123,31 @@ class Supervisor:
     def add(self, instance: Supervised) -> None:
         """From now on this gateway is asked about it."""
         record = instance.record
-        self.by_id[record.id] = instance
+        self._by_id[record.id] = instance
         if record.key:
-            self.by_key[record.owner, record.key] = instance
+            self._by_key[record.owner, record.key] = instance
         self._changed.set()
 
     # Looking after those that run
 
-    async def take_over(self, record: Record, address: Address | None) -> Supervised | None:
-        """Look after an instance that another gateway made; None when somebody has just changed its record.
+    async def take_over(self, record: Record, address: Address | None) -> None:
+        """Supervise an instance that another gateway made, unless another gateway has just changed its record.
 
         Recorded first: its own gateway, should it live, then leaves the record to us.
         """
         if record.status is EnvStatus.RUNNING:
             with contextlib.suppress(Unavailable):
-                await self._freezing.wake(record.id)  # its last gateway may have frozen it, and told nobody
+                await self._freezing.wake(record.id)  # its last gateway may have frozen it, and told no other
         record.address = address
-        record.gateway = self._gateway
-        try:
-            await self._ledger.save(record)
-        except Stale:
-            return None
-        instance = Supervised(record, told=1)
+        instance = await self._transitions.adopt(record, self._gateway)
+        if instance is None:
+            return
         self.add(instance)
-        if record.status is EnvStatus.RUNNING:
+        if instance.state is State.RUNNING:
             self.look_after(instance)
-        return instance
 
     def look_after(self, instance: Supervised) -> None:
+        """It runs: notice when it ends by itself, expires, or is not used."""
         self._count(instance)
         instance.watcher = self.start(instance, self._notice_end(instance))
         instance.used_at = self._sweeper.now()
@@ -140,7 +155,7 @@ class Supervisor:
         self._freezing.watch(instance)
 
     def used(self, instance: Supervised) -> None:
-        """Somebody calls it."""
+        """A client calls it."""
         instance.used_at = self._sweeper.now()
 
     def _count(self, instance: Supervised) -> None:
@@ -157,7 +172,7 @@ class Supervisor:
     async def write_again(self, instance: Supervised) -> None:
         """The store has lost its record, and it runs: then it is recorded, and counted, again."""
         logger.warning("the store had lost the record of instance %s; it was written again", instance.record.id)
-        with contextlib.suppress(Stale):  # somebody was faster
+        with contextlib.suppress(Stale):  # another task was faster
             await self._ledger.restore(instance.record)
 
     def set_due(self, instance: Supervised) -> None:
@@ -184,7 +199,7 @@ class Supervisor:
 
     def check(self, id: str) -> None:
         """For the sweeper: end what has expired, or was not used for too long."""
-        instance = self.by_id.get(id)
+        instance = self.get(id)
         now = self._sweeper.now()
         if instance is None or not instance.is_live:
             return
@@ -215,7 +230,7 @@ class Supervisor:
             if await self._ledger.is_used_elsewhere(instance.record.id):
                 self.used(instance)
         except Unavailable:
-            self.used(instance)  # who cannot ask does not end what others may be using
+            self.used(instance)  # what others may be using is not ended unasked
         if instance.calls or instance.used_at != since:
             self.check(instance.record.id)
         elif instance.is_live:
@@ -224,14 +239,16 @@ class Supervisor:
     # Ending
 
     def abandon(self, instance: Supervised) -> None:
-        """Undo a creation that nobody was told about, or that somebody deleted before it was complete."""
-        if instance.abandoned or not instance.is_live:
-            return
-        instance.abandoned = True
-        if instance.creation is None or not instance.creation.cancel():
-            self.start_ending(instance, "nobody waited for it")
+        """Undo an instance that no client was told of, or that was deleted before it was complete."""
+        if instance.is_being_created:
+            assert instance.creation
+            instance.creation.cancel()
+        elif instance.is_live:
+            self._transitions.undo(instance, EnvStatus.TERMINATED, "no client waited for it")
+            self.start(instance, self._destroy(instance))
 
     async def end(self, instance: Supervised, reason: str) -> None:
+        """Return when nothing of it is left."""
         if instance.is_being_created:
             self.abandon(instance)
         elif instance.is_live:
@@ -239,7 +256,8 @@ class Supervisor:
         await instance.ended.wait()
 
     def start_ending(self, instance: Supervised, reason: str, status: EnvStatus = EnvStatus.TERMINATED) -> None:
-        instance.record.become(status, reason)  # first, so that no request is sent there any more
+        """End one that lives; `ended` is set when nothing of it is left."""
+        self._transitions.end(instance, status, reason)
         self.start(instance, self._destroy(instance))
 
     async def _destroy(self, instance: Supervised) -> None:
@@ -247,64 +265,34 @@ class Supervisor:
         logs.instance_id.set(record.id)
         async with instance.frost:
             await self.destroy_quietly(record.id)
-        await self.settle(instance)
+        await self._transitions.settle(instance)
         self._metrics.did("delete", record.name)
         self.gone(instance)
         logger.info("instance ended: %s", record.reason)
 
     async def destroy_quietly(self, id: str) -> None:
+        """Have the engine destroy it. Errors are logged: what is left is reaped when a gateway starts."""
         try:
             await self._engine.destroy(id)
-        except Exception:  # boundary: the engine; what it leaves is reaped when a gateway starts
+        except Exception:  # boundary: the engine
             logger.exception("the %s engine could not end an instance", self._engine.name)
             self._metrics.swept(ended=False)
 
-    async def settle(self, instance: Supervised) -> None:
-        """Tell the store of its end, or that it never was; while the store does not answer, `save_rest` will."""
-        self._unsaved[instance.record.id] = instance
-        try:
-            await (self._ledger.forget(instance.record) if instance.abandoned else self._save_end(instance.record))
-        except Unavailable:
-            return
-        except Exception:  # boundary: the store; what it refuses once it refuses again, and others wait behind it
-            logger.exception("the store refused the end of an instance; upkeep ends the record")
-        self._unsaved.pop(instance.record.id, None)
-
-    async def _save_end(self, record: Record) -> None:
-        while True:
-            try:
-                await self._ledger.save(record)
-                return
-            except Stale:
-                stored = await self._ledger.find(record.id)
-            if stored is None or not stored.is_live:
-                return  # another gateway has ended it too
-            if stored.gateway != record.gateway and record.status is EnvStatus.FAILED:
-                return  # another gateway took it over to end it, and all that we did was to notice
-            record.revision = stored.revision
-
-    async def save_rest(self) -> None:
-        """Write down what ended while the store did not answer."""
-        for instance in list(self._unsaved.values()):
-            await self.settle(instance)
-            if self.is_unsaved(instance):
-                return
-
-    def is_unsaved(self, instance: Supervised) -> bool:
-        """Whether the store could not be told of its end."""
-        return instance.record.id in self._unsaved
-
     def gone(self, instance: Supervised) -> None:
-        """Nothing of it is left, or it is no longer ours to look after."""
+        """Nothing of it is left."""
+        self._transitions.finish(instance)
+        self._drop(instance)
+
+    def _drop(self, instance: Supervised) -> None:
         self._freezing.forget(instance)
         self._sweeper.forget(instance.record.id)
         if instance.watcher:
             instance.watcher.cancel()
         if instance.counted:
             self._count(instance)
-        self.by_id.pop(instance.record.id, None)
+        self._by_id.pop(instance.record.id, None)
         if instance.record.key:
-            self.by_key.pop((instance.record.owner, instance.record.key), None)
+            self._by_key.pop((instance.record.owner, instance.record.key), None)
         instance.ended.set()
         self._changed.set()
         self._queue.freed()
