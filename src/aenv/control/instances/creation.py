@@ -176,11 +176,7 @@ class Creation:
         began = time.perf_counter()
         try:
             project, spec = await self._admittance.admitted()
-            if self._instance.stored is Stored.YES:
-                address = await self._start(project, spec)
-            else:
-                address = await self._start_and_record(project, spec)
-            await self._record_running(address)
+            await self._record_running(await self._start_and_record(project, spec))
         except asyncio.CancelledError:
             if self._instance.is_live:  # not through `cancel`: the engine has given it up
                 self.cancel()
@@ -194,11 +190,12 @@ class Creation:
         logger.info("instance of %s ready in %.0f ms", record.environment, 1e3 * (time.perf_counter() - began))
 
     async def _start_and_record(self, project: Project, spec: InstanceSpec) -> Address:
-        """Both at once; one that was made ahead runs before it is recorded, and is written once."""
+        """Both at once, unless it is recorded. One that was made ahead runs by then, and is written only once."""
         starting = asyncio.get_running_loop().create_task(self._start(project, spec))
         try:
             await asyncio.sleep(0)  # it has asked for what it needs when the store is written to
-            if not starting.done() or starting.exception():
+            is_ready = starting.done() and not starting.cancelled() and starting.exception() is None
+            if not is_ready and self._instance.stored is not Stored.YES:
                 began = time.perf_counter()
                 await self._means.transitions.record(self._instance, limits={})
                 self._means.metrics.took("admit", time.perf_counter() - began)

@@ -29,8 +29,8 @@ class Transitions:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._unsaved: dict[str, Callable[[], Awaitable[None]]] = {}
-        """By instance: what the store could not be told yet."""
+        self._unsaved: dict[Supervised, Callable[[], Awaitable[None]]] = {}
+        """What the store could not be told yet. Not by id: several attempts at one may have ended meanwhile."""
 
     # Beginning
 
@@ -76,9 +76,9 @@ class Transitions:
         """Tell the store of the end, or let it forget; while the store does not answer, `save_rest` will."""
         record = instance.record
         if instance.state is State.ENDING:
-            await self._tell(record.id, partial(self._save_end, record))
+            await self._tell(instance, partial(self._save_end, record))
         elif instance.stored is not Stored.NO:
-            await self._tell(record.id, partial(self._ledger.forget, record))
+            await self._tell(instance, partial(self._ledger.forget, record))
 
     def finish(self, instance: Supervised) -> None:
         """Nothing of it runs any more."""
@@ -98,24 +98,24 @@ class Transitions:
 
     async def save_rest(self) -> None:
         """Write down what ended while the store did not answer."""
-        for id, work in list(self._unsaved.items()):
-            await self._tell(id, work)
-            if id in self._unsaved:
+        for instance, work in list(self._unsaved.items()):
+            await self._tell(instance, work)
+            if instance in self._unsaved:
                 return
 
     def is_unsaved(self, instance: Supervised) -> bool:
         """Whether the store could not be told of its end."""
-        return instance.record.id in self._unsaved
+        return instance in self._unsaved
 
-    async def _tell(self, id: str, work: Callable[[], Awaitable[None]]) -> None:
-        self._unsaved[id] = work  # before it is tried: it may be cancelled half-way
+    async def _tell(self, instance: Supervised, work: Callable[[], Awaitable[None]]) -> None:
+        self._unsaved[instance] = work  # before it is tried: it may be cancelled half-way
         try:
             await work()
         except Unavailable:
             return
         except Exception:  # boundary: the store; what it refuses once it refuses again, and others wait behind it
             logger.exception("the store refused the end of an instance; upkeep ends the record")
-        self._unsaved.pop(id, None)
+        self._unsaved.pop(instance, None)
 
     async def _save_end(self, record: Record) -> None:
         while True:
@@ -124,8 +124,8 @@ class Transitions:
                 return
             except Stale:
                 stored = await self._ledger.find(record.id)
-            if stored is None or not stored.is_live:
-                return  # another gateway has ended it too
+            if stored is None or not stored.is_live or stored.requested_at != record.requested_at:
+                return  # another gateway has ended it too, and the id may have been used again
             if stored.gateway != record.gateway and record.status is EnvStatus.FAILED:
                 return  # another gateway took it over to end it, and all that we did was to notice
             record.revision = stored.revision
