@@ -363,7 +363,7 @@ async def test_replies_say_what_is_not_enforced_also_after_a_restart(tmp_path: P
         return instance["isolation"], instance["not_enforced"], instance["root"]
 
     async with composed(home, project, keep_instances=True) as made:
-        record = await made.creations.create(CreateInstance(env_name="echo"), LOCAL)
+        record = await made.creator.create(CreateInstance(env_name="echo"), LOCAL)
     async with ended(made), running_gateway(home, project) as gateway:
         assert told((await gateway.ask("GET", f"/env-instance/{record.id}"))[1]["data"]) == said
         assert told(await gateway.create()) == said
@@ -372,12 +372,11 @@ async def test_replies_say_what_is_not_enforced_also_after_a_restart(tmp_path: P
 def test_a_record_keeps_what_its_engine_said() -> None:
     record = Record(id="a", node="n", gateway="g", fingerprint="f", freeze_after=3.0, reclaim=True)
     own = Address(Origin("localhost"), 1, root="an image", not_enforced=("cpu: no",), isolation=("gVisor",))
-    record.run(own, ["namespaces"])
+    record = record.started(own, ["namespaces"])
     kept = Record.load(json.loads(json.dumps(record.dump())), 1)
     assert (kept.isolation, kept.not_enforced, kept.root) == (["gVisor"], ["cpu: no"], "an image")
     assert (kept.freeze_after, kept.reclaim) == (3.0, True)
-    record.run(Address(Origin("localhost"), 1), ["namespaces"])
-    assert record.isolation == ["namespaces"]
+    assert record.started(Address(Origin("localhost"), 1), ["namespaces"]).isolation == ["namespaces"]
 
 
 async def test_the_process_engine_refuses_an_isolation_that_it_has_not(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aenv.control.gateway.parts import Parts
-from aenv.control.instances.life import Life
+from aenv.control.instances.supervised import Supervised
 from tests.gateways import Gateway, composed, leftovers, listening, make_project, new_id
 
 
@@ -33,10 +33,10 @@ async def asked(gateway: Gateway, method: str, target: str, **body: object) -> s
     return client
 
 
-async def begun(made: Parts, count: int = 1) -> list[Life]:
-    while len(made.lives.by_id) < count:
+async def begun(made: Parts, count: int = 1) -> list[Supervised]:
+    while len(made.supervisor) < count:
         await asyncio.sleep(0)
-    return list(made.lives.by_id.values())
+    return list(made.supervisor.values())
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,10 @@ async def test_what_was_never_delivered_is_ended(
     gateway, made = served
     id = new_id()
     client = await asked(gateway, method, target.replace("ID", f"/env-instance/{id}"), **body)
-    lives = await begun(made, body.get("count", 1))
+    instances = await begun(made, body.get("count", 1))
     client.close()
     async with asyncio.timeout(20):
-        await asyncio.gather(*(life.ended.wait() for life in lives))
+        await asyncio.gather(*(instance.ended.wait() for instance in instances))
     assert leftovers(gateway.home) == []
     assert await made.shared.store.totals("instances") == [0]
     if method == "PUT":  # and can be asked for again
@@ -68,19 +68,19 @@ async def test_a_client_that_only_closes_its_own_side_is_answered_and_keeps_its_
         await begun(made)
         client.shutdown(socket.SHUT_WR)
         assert b" 200 " in await asyncio.get_running_loop().sock_recv(client, 1 << 16)
-    (life,) = made.lives.by_id.values()
-    assert await gateway.call(life.record.id, "echo", text="here") == "here"
+    (instance,) = made.supervisor.values()
+    assert await gateway.call(instance.record.id, "echo", text="here") == "here"
 
 
 async def test_an_instance_that_another_client_was_told_of_lives_on(served: tuple[Gateway, Parts]) -> None:
     gateway, made = served
     id = new_id()
     client = await asked(gateway, "PUT", f"/env-instance/{id}")
-    (life,) = await begun(made)
+    (instance,) = await begun(made)
     waiting = asyncio.create_task(gateway.create("echo", id=id))
-    while life.waiting < 2:
+    while instance.waiting < 2:
         await asyncio.sleep(0)
     client.close()
     assert (await waiting)["status"] == "Running"
-    assert life.told > life.lost
+    assert instance.told > instance.lost
     assert await gateway.call(id, "echo", text="here") == "here"

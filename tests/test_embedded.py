@@ -139,7 +139,7 @@ async def test_a_gateway_ends_after_its_time_without_instances(tmp_path):
 async def test_a_gateway_is_not_idle_while_it_has_an_instance(tmp_path):
     project = make_project(tmp_path, "my-env", code=CODE)
     async with gateway(gateway_settings(tmp_path / "h", project)) as (_, made):
-        record = await made.creations.create(CreateInstance(env_name="my-env"), LOCAL)
+        record = await made.creator.create(CreateInstance(env_name="my-env"), LOCAL)
         idle = asyncio.ensure_future(made.idle(0))
         await asyncio.wait({idle}, timeout=0)
         assert not idle.done()

@@ -99,7 +99,7 @@ async def frost_in(tmp_path: Path, create: bool = True, **deploy: Any) -> AsyncI
     async with composed(home, project, engine=engine, clock=clock) as made, listening(made) as gateway:
         frost = Frost(made, gateway, engine, clock)
         if create:
-            frost.id = (await made.creations.create(CreateInstance(env_name="echo"), LOCAL)).id
+            frost.id = (await made.creator.create(CreateInstance(env_name="echo"), LOCAL)).id
         yield frost
 
 
@@ -170,7 +170,7 @@ async def test_the_sweeper_freezes_by_itself(tmp_path: Path) -> None:
     engine = FrostEngine(home)
     project = make_project(tmp_path)
     async with composed(home, project, engine=engine, freeze_after=0.01) as made:
-        await made.creations.create(CreateInstance(env_name="echo"), LOCAL)
+        await made.creator.create(CreateInstance(env_name="echo"), LOCAL)
         await engine.until("freeze")
 
 
@@ -201,14 +201,14 @@ async def test_a_call_under_way_keeps_its_instance_running(frost: Frost, tmp_pat
     hanging = asyncio.create_task(
         frost.gateway.ask("POST", target, {"pipe": str(pipe)}, origin=frost.gateway.data)
     )
-    while not frost.made.lives.by_id[frost.id].calls:
+    while not frost.made.supervisor[frost.id].calls:
         await asyncio.sleep(0)
     frost.pass_by(1000)
     frost.pass_by(1000)
     assert (frost.engine.did, frost.is_stopped) == ([], False)
     hanging.cancel()  # the client goes, and with it the call
     await opened(pipe)
-    while frost.made.lives.by_id[frost.id].calls:
+    while frost.made.supervisor[frost.id].calls:
         await asyncio.sleep(0.001)  # nobody tells when the gateway has noticed
     frost.pass_by(59)
     assert frost.engine.did == []
@@ -239,7 +239,7 @@ async def test_a_call_that_comes_while_the_engine_freezes_is_answered(frost: Fro
         frost.pass_by(60)
         await freezing.reached.wait()
         calls = [asyncio.create_task(frost.call(text)) for text in "ab"]
-        while frost.made.lives.by_id[frost.id].calls < 2:
+        while frost.made.supervisor[frost.id].calls < 2:
             await asyncio.sleep(0.001)  # nobody tells when the gateway has them
         assert "thaw" not in frost.engine.did  # it would have come first, and changed nothing
         freezing.go.set()
@@ -271,7 +271,7 @@ async def test_a_client_that_goes_while_its_instance_thaws_leaves_it_running(fro
         await asyncio.wait({calling})
         thawing.go.set()
     assert await frost.call() == "hello"
-    assert frost.made.lives.by_id[frost.id].calls == 0
+    assert frost.made.supervisor[frost.id].calls == 0
     await frost.engine.until("thaw")
 
 
@@ -394,7 +394,7 @@ async def test_the_next_gateway_thaws_what_it_takes_over(tmp_path: Path) -> None
     home.mkdir()
     engine, project = FrostEngine(home), make_project(tmp_path)
     async with composed(home, project, engine=engine, clock=clock, keep_instances=True) as made:
-        id = (await made.creations.create(CreateInstance(env_name="echo"), LOCAL)).id
+        id = (await made.creator.create(CreateInstance(env_name="echo"), LOCAL)).id
         clock.now += 60
         made.freezing.check(id)
         await engine.until("freeze")

@@ -137,7 +137,7 @@ async def test_while_redis_is_away_instances_answer_and_all_that_must_be_recorde
 ) -> None:
     async with served(home, make_project(tmp_path), store=server.url) as (gateway, made):
         lasting, crashing = await gateway.create(), await gateway.create(labels={"experiment": "a"})
-        life = made.lives.by_id[crashing["id"]]
+        instance = made.supervisor[crashing["id"]]
         await asyncio.to_thread(server.kill)
         at = f"/env-instance/{lasting['id']}"
         for method, target, body in (
@@ -157,7 +157,7 @@ async def test_while_redis_is_away_instances_answer_and_all_that_must_be_recorde
         by_token = [("authorization", f"Bearer {lasting['token']}")]
         assert (await gateway.ask("GET", "/health", headers=by_token, origin=gateway.data))[0] == 200
         await gateway.ask("POST", f"/instances/{crashing['id']}/tools/die", {}, origin=gateway.data)
-        await life.ended.wait()
+        await instance.ended.wait()
         assert len(instance_processes(home)) == 1
         await asyncio.to_thread(server.start)
         await made.upkeep.tend()
@@ -219,7 +219,7 @@ async def test_a_record_whose_confirmation_is_lost_is_taken_back(
         assert leftovers(home) == []
         assert await store.totals("instances") == [0]
         assert (await store.page("instances", "live", limit=1)).total == 0
-        assert made.lives.by_id == {}
+        assert made.supervisor == {}
 
 
 async def test_deleted_while_redis_goes_away_an_instance_is_gone_and_said_to_be_listed_still(
@@ -234,7 +234,7 @@ async def test_deleted_while_redis_goes_away_an_instance_is_gone_and_said_to_be_
         assert await deleting > 0
         assert leftovers(home) == []
         await asyncio.to_thread(server.start)
-        await made.lives.save_rest()
+        await made.transitions.save_rest()
         shown = (await gateway.ask("GET", f"/env-instance/{instance['id']}"))[1]["data"]
         assert (shown["status"], shown["reason"]) == ("Terminated", "deleted")
 
@@ -283,11 +283,11 @@ async def test_without_redis_an_instance_answers_through_another_gateway_that_kn
         composed(home, project, store=server.url) as one,
         composed(home, project, store=server.url) as two,
     ):
-        record = await one.creations.create(CreateInstance(env_name="echo"), LOCAL)
+        record = await one.creator.create(CreateInstance(env_name="echo"), LOCAL)
         assert await two.instances.address(record.id) == record.address
         await asyncio.to_thread(server.kill)
         now = time.monotonic()
-        monkeypatch.setattr("aenv.control.instances.instances.time.monotonic", lambda: now + 60)
+        monkeypatch.setattr("aenv.control.instances.instance_access.time.monotonic", lambda: now + 60)
         assert await two.instances.address(record.id) == record.address
 
 
@@ -313,7 +313,7 @@ async def test_while_the_disk_is_full_instances_answer_and_then_all_is_well(
 ) -> None:
     async with served(home, make_project(tmp_path), store=f"sqlite:///{disk / 'aenv.db'}") as (gateway, made):
         lasting, crashing = await gateway.create(), await gateway.create()
-        life = made.lives.by_id[crashing["id"]]
+        instance = made.supervisor[crashing["id"]]
         fill(disk / "ballast")
         at = f"/env-instance/{lasting['id']}"
         for method, target, body in (
@@ -325,7 +325,7 @@ async def test_while_the_disk_is_full_instances_answer_and_then_all_is_well(
         assert await gateway.call(lasting["id"], "echo", text="still here") == "still here"
         assert (await gateway.ask("GET", at))[1]["data"]["ttl"] == "30m"
         await gateway.ask("POST", f"/instances/{crashing['id']}/tools/die", {}, origin=gateway.data)
-        await life.ended.wait()
+        await instance.ended.wait()
         status, reply = await gateway.ask("DELETE", at)
         assert (status, "has ended, but the store does not answer" in reply["message"]) == (503, True)
         assert leftovers(home) == []
@@ -361,18 +361,18 @@ async def test_a_jump_of_the_clock_ends_no_instance_and_lengthens_no_life(
         composed(home, project, clock=lambda: now) as one,
         composed(home, project, clock=lambda: now) as two,
     ):
-        record = await one.creations.create(CreateInstance(env_name="echo", ttl="10m"), LOCAL)
-        life = one.lives.by_id[record.id]
+        record = await one.creator.create(CreateInstance(env_name="echo", ttl="10m"), LOCAL)
+        instance = one.supervisor[record.id]
         later = time.time() + jump
         monkeypatch.setattr(time, "time", lambda: later)
         now += 599
-        one.lives.check(record.id)
+        one.supervisor.check(record.id)
         for made in (two, one, two, two):  # whoever looks first
             await made.upkeep.tend()
-        assert (life.is_live, one.lives.by_id, two.lives.by_id) == (True, {record.id: life}, {})
+        assert (instance.is_live, one.supervisor, two.supervisor) == (True, {record.id: instance}, {})
         now += 2
-        one.lives.check(record.id)
-        await life.ended.wait()
+        one.supervisor.check(record.id)
+        await instance.ended.wait()
         assert (await two.instances.get(record.id)).reason == "its time to live of 600 s was over"
 
 
@@ -381,12 +381,12 @@ async def test_a_renewal_after_a_jump_of_the_clock_counts_from_now(
 ) -> None:
     now = 1000.0
     async with composed(home, make_project(tmp_path), clock=lambda: now) as made:
-        record = await made.creations.create(CreateInstance(env_name="echo", ttl="10m"), LOCAL)
+        record = await made.creator.create(CreateInstance(env_name="echo", ttl="10m"), LOCAL)
         for jump in (DAY, -DAY):
             later = time.time() + jump
             monkeypatch.setattr(time, "time", lambda later=later: later)
             await made.instances.renew(record.id, 60)
-            assert made.lives.by_id[record.id].due == pytest.approx(now + 60)
+            assert made.supervisor[record.id].due == pytest.approx(now + 60)
 
 
 async def test_an_accounts_token_ends_by_the_clock_on_the_wall_and_its_instances_go_on(

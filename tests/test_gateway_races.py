@@ -91,11 +91,11 @@ async def shown(made: Parts, id: str) -> tuple[str, str | None]:
 
 
 async def check_nothing_is_left(made: Parts, home: Path) -> None:
-    """No process, no folder, no life, and neither quotas nor metrics count anything."""
+    """No process, no folder, no instance, and neither quotas nor metrics count anything."""
     async with asyncio.timeout(4):
-        await asyncio.gather(*(life.ended.wait() for life in list(made.lives.by_id.values())))
+        await asyncio.gather(*(instance.ended.wait() for instance in list(made.supervisor.values())))
     assert leftovers(home) == []
-    assert made.lives.by_id == {}
+    assert made.supervisor == {}
     assert await made.shared.store.totals("instances", "label=experiment=a") == [0, 0]
     assert b'envName="echo",experiment="a"} 1.0' not in made.shared.metrics.text()
 
@@ -104,7 +104,7 @@ async def check_nothing_is_left(made: Parts, home: Path) -> None:
 
 
 async def test_an_instance_that_is_being_deleted_is_not_renewed(made: Parts, home: Path) -> None:
-    record = await made.creations.create(ASKED, LOCAL)
+    record = await made.creator.create(ASKED, LOCAL)
     with held(made.engine, "destroy") as destroying:
         deleting = asyncio.create_task(made.instances.delete(record.id))
         await destroying.reached.wait()
@@ -116,7 +116,7 @@ async def test_an_instance_that_is_being_deleted_is_not_renewed(made: Parts, hom
 
 
 async def test_a_renewal_does_not_bring_back_what_is_deleted_while_it_is_written(made: Parts, home: Path) -> None:
-    record = await made.creations.create(ASKED, LOCAL)
+    record = await made.creator.create(ASKED, LOCAL)
     with held(made.shared.store, "write", after=True) as writing, held(made.engine, "destroy") as destroying:
         renewing = asyncio.create_task(made.instances.renew(record.id, 3600))
         await writing.reached.wait()
@@ -136,18 +136,18 @@ async def test_an_instance_that_is_renewed_at_the_moment_of_its_expiry_lives_on(
 ) -> None:
     now = 1000.0
     async with composed(home, make_project(tmp_path), clock=lambda: now) as made:
-        record = await made.creations.create(ASKED, LOCAL)
+        record = await made.creator.create(ASKED, LOCAL)
         now += record.ttl + 1
         with held(made.shared.store, "get", after=seen == "before") as looking:
-            made.lives.check(record.id)
+            made.supervisor.check(record.id)
             await looking.reached.wait()
             await made.instances.renew(record.id, 3600)
         assert await shown(made, record.id) == ("Running", None)  # the store answers in order: it has been seen
-        assert made.lives.by_id[record.id].is_live
+        assert made.supervisor[record.id].is_live
         now += 3601
-        life = made.lives.by_id[record.id]
-        made.lives.check(record.id)
-        await life.ended.wait()
+        instance = made.supervisor[record.id]
+        made.supervisor.check(record.id)
+        await instance.ended.wait()
         assert await shown(made, record.id) == ("Terminated", "its time to live of 3600 s was over")
 
 
@@ -156,11 +156,11 @@ async def test_an_instance_that_is_deleted_at_the_moment_of_its_expiry_is_not_br
 ) -> None:
     now, project = 1000.0, make_project(tmp_path)
     async with composed(home, project, clock=lambda: now) as made, composed(home, project) as other:
-        record = await made.creations.create(ASKED, LOCAL)
+        record = await made.creator.create(ASKED, LOCAL)
         await other.instances.renew(record.id, 7200)
         now += record.ttl + 1
         with held(made.shared.store, "get", after=True) as looking, held(made.engine, "destroy") as destroying:
-            made.lives.check(record.id)
+            made.supervisor.check(record.id)
             await looking.reached.wait()
             deleting = asyncio.create_task(made.instances.delete(record.id))
             await destroying.reached.wait()
@@ -182,7 +182,7 @@ async def test_an_instance_that_is_deleted_while_it_is_recorded_as_running_is_go
 ) -> None:
     id = new_id()
     with held(made.shared.store, "write", when=writes("Running"), after=written) as saving:
-        creating = asyncio.create_task(made.creations.create(ASKED, LOCAL, id=id))
+        creating = asyncio.create_task(made.creator.create(ASKED, LOCAL, id=id))
         await saving.reached.wait()
         await made.instances.delete(id)
     with pytest.raises(Conflict, match="has ended"):
@@ -190,12 +190,12 @@ async def test_an_instance_that_is_deleted_while_it_is_recorded_as_running_is_go
     await check_nothing_is_left(made, home)
     with pytest.raises(NotFound):
         await made.instances.get(id)
-    assert (await made.creations.create(ASKED, LOCAL, id=id)).id == id
+    assert (await made.creator.create(ASKED, LOCAL, id=id)).id == id
 
 
 async def test_a_client_that_leaves_while_its_instance_is_recorded_leaves_nothing(made: Parts, home: Path) -> None:
     with held(made.shared.store, "write", when=writes("Running"), after=True) as saving:
-        creating = asyncio.create_task(made.creations.create(ASKED, LOCAL))
+        creating = asyncio.create_task(made.creator.create(ASKED, LOCAL))
         await saving.reached.wait()
         creating.cancel()
         await asyncio.wait({creating})
@@ -203,7 +203,7 @@ async def test_a_client_that_leaves_while_its_instance_is_recorded_leaves_nothin
 
 
 async def test_many_deletions_at_once_all_answer_when_it_is_gone(made: Parts, home: Path) -> None:
-    record = await made.creations.create(ASKED, LOCAL)
+    record = await made.creator.create(ASKED, LOCAL)
     await asyncio.gather(*(made.instances.delete(record.id) for _ in range(5)))
     await check_nothing_is_left(made, home)
     assert await shown(made, record.id) == ("Terminated", "deleted")
@@ -216,9 +216,9 @@ async def test_many_are_deleted_although_one_of_them_is_beyond_reach(home: Path,
         composed(home, project, store=store) as made,
         composed(tmp_path / "other", project, store=store) as other,
     ):
-        away = await other.creations.create(ASKED, LOCAL)
+        away = await other.creator.create(ASKED, LOCAL)
         for _ in range(3):
-            await made.creations.create(ASKED, LOCAL)
+            await made.creator.create(ASKED, LOCAL)
         with pytest.raises(Unavailable, match="runs on another node"):
             await made.instances.delete_all(Selection(label=("experiment", "a")))
         assert leftovers(home) == []  # when it answers, all that it can end are gone
@@ -227,18 +227,16 @@ async def test_many_are_deleted_although_one_of_them_is_beyond_reach(home: Path,
 
 async def test_many_are_deleted_although_one_of_them_vanishes_meanwhile(made: Parts, home: Path) -> None:
     for _ in range(2):
-        await made.creations.create(ASKED, LOCAL)
+        await made.creator.create(ASKED, LOCAL)
     with held(made.shared.store, "write", when=writes("Running")) as saving:
-        creating = asyncio.create_task(made.creations.create(ASKED, LOCAL))
+        creating = asyncio.create_task(made.creator.create(ASKED, LOCAL))
         await saving.reached.wait()
         with held(made.shared.store, "page", after=True) as listing:
             deleting = asyncio.create_task(made.instances.delete_all(Selection(label=("experiment", "a"))))
             await listing.reached.wait()
             creating.cancel()  # undone, as if it had never been asked for
             await asyncio.wait({creating})
-            await asyncio.gather(
-                *(life.ended.wait() for life in list(made.lives.by_id.values()) if life.abandoned)
-            )
+            await asyncio.gather(*(one.ended.wait() for one in list(made.supervisor.values()) if not one.is_live))
         assert await deleting == 3
     await check_nothing_is_left(made, home)
 
@@ -246,11 +244,11 @@ async def test_many_are_deleted_although_one_of_them_vanishes_meanwhile(made: Pa
 async def test_a_gateway_that_stops_and_keeps_instances_does_not_keep_one_that_nobody_was_told_of(
     made: Parts, home: Path
 ) -> None:
-    kept = await made.creations.create(ASKED, LOCAL)
+    kept = await made.creator.create(ASKED, LOCAL)
     with held(made.shared.store, "write", when=writes("Running"), after=True) as saving:
-        creating = asyncio.create_task(made.creations.create(ASKED, LOCAL))
+        creating = asyncio.create_task(made.creator.create(ASKED, LOCAL))
         await saving.reached.wait()
-        await made.lives.close(keep=True)
+        await made.supervisor.close(keep=True)
     with pytest.raises(Conflict, match="has ended"):
         await creating
     assert [process.environ()["AENV_INSTANCE_ID"] for process in instance_processes(home)] == [kept.id]
@@ -277,11 +275,11 @@ def one_ready_one_not(tmp_path: Path, pipe: Path) -> Path:
 
 async def half_ready(made: Parts, pipe: Path) -> asyncio.Task[Any]:
     """A batch of which one instance is ready and the other starts."""
-    creating = asyncio.create_task(made.creations.create_many(ASKED, LOCAL, [f"echo-{c * 26}" for c in "ab"]))
+    creating = asyncio.create_task(made.creator.create_many(ASKED, LOCAL, [f"echo-{c * 26}" for c in "ab"]))
     await opened(pipe)
-    creations = [life.creation for life in made.lives.by_id.values() if life.creation]
-    await asyncio.wait(creations, return_when=asyncio.FIRST_COMPLETED)
-    for _ in range(5):  # turns, in which whoever waits for the ready one is told
+    while all(instance.creation for instance in made.supervisor.values()):
+        await asyncio.sleep(0)
+    for _ in range(5):  # turns, in which those who wait for the ready one are told
         await asyncio.sleep(0)
     return creating
 
@@ -299,7 +297,7 @@ async def test_a_batch_of_which_one_is_deleted_while_it_starts_is_not_made(
 ) -> None:
     async with composed(home, one_ready_one_not(tmp_path, pipe)) as made:
         creating = await half_ready(made, pipe)
-        starting = next(id for id, life in made.lives.by_id.items() if life.creation and not life.creation.done())
+        starting = next(id for id, instance in made.supervisor.items() if instance.creation)
         await made.instances.delete(starting)
         with pytest.raises(Conflict, match="has ended"):
             await creating
@@ -309,13 +307,13 @@ async def test_a_batch_of_which_one_is_deleted_while_it_starts_is_not_made(
 async def test_what_can_never_fit_does_not_wait_and_holds_up_nobody(home: Path, tmp_path: Path) -> None:
     big = make_project(tmp_path, "big", memory="4Gi")
     async with composed(home, make_project(tmp_path), big, max_instances=3, capacity_memory_bytes=1 << 30) as made:
-        await made.creations.create(ASKED, LOCAL)
+        await made.creator.create(ASKED, LOCAL)
         patient = ASKED.model_copy(update={"wait": "1h"})
         with pytest.raises(TooManyRequests, match="asks for 4 of instances, limited to 3"):
-            await made.creations.create_many(patient, LOCAL, [f"echo-{c * 26}" for c in "abcd"])
+            await made.creator.create_many(patient, LOCAL, [f"echo-{c * 26}" for c in "abcd"])
         with pytest.raises(TooManyRequests, match="of memory, limited to"):
-            await made.creations.create(patient.model_copy(update={"env_name": "big"}), LOCAL)
-        assert (await made.creations.create(ASKED, LOCAL)).status == "Running"
+            await made.creator.create(patient.model_copy(update={"env_name": "big"}), LOCAL)
+        assert (await made.creator.create(ASKED, LOCAL)).status == "Running"
 
 
 # A store that does not answer, or not in time
@@ -334,10 +332,10 @@ async def test_a_create_that_could_not_be_recorded_leaves_nothing_and_may_be_rep
     with held(made.shared.store, "write", when=writes(status), after=written, error=BROKEN) as writing:
         writing.go.set()
         with pytest.raises(Unavailable):
-            await made.creations.create(ASKED, LOCAL, id=id)
+            await made.creator.create(ASKED, LOCAL, id=id)
     await check_nothing_is_left(made, home)
     async with asyncio.timeout(4):
-        assert (await made.creations.create(ASKED, LOCAL, id=id)).id == id
+        assert (await made.creator.create(ASKED, LOCAL, id=id)).id == id
 
 
 @pytest.mark.parametrize("by", ["id", "key"])
@@ -354,10 +352,10 @@ async def test_a_create_may_be_repeated_before_the_failed_one_could_be_forgotten
         writing.go.set()
         forgetting.go.set()
         with pytest.raises(Unavailable):
-            await made.creations.create(ASKED, LOCAL, **what)
+            await made.creator.create(ASKED, LOCAL, **what)
     assert leftovers(home) == []
     async with asyncio.timeout(4):
-        record = await made.creations.create(ASKED, LOCAL, **what)
+        record = await made.creator.create(ASKED, LOCAL, **what)
     assert record.address
     assert [process.pid for process in instance_processes(home)] == [record.address.pid]
     assert await made.shared.store.totals("instances") == [1]
@@ -367,28 +365,28 @@ async def test_what_could_not_be_recorded_does_not_touch_the_instance_of_another
     made: Parts, home: Path, tmp_path: Path
 ) -> None:
     async with composed(home, make_project(tmp_path, version="2.0.0")) as other:
-        theirs = await other.creations.create(ASKED.model_copy(update={"owner": "bob"}), LOCAL)
+        theirs = await other.creator.create(ASKED.model_copy(update={"owner": "bob"}), LOCAL)
         with held(made.shared.store, "write", error=BROKEN) as writing:
             writing.go.set()
             with pytest.raises(Unavailable):
-                await made.creations.create(ASKED, LOCAL, id=theirs.id)
+                await made.creator.create(ASKED, LOCAL, id=theirs.id)
         assert await shown(made, theirs.id) == ("Running", None)
         assert len(instance_processes(home)) == 1
 
 
 async def test_an_end_that_could_not_be_recorded_is_recorded_later_whoever_stops_waiting(made: Parts) -> None:
-    records = [await made.creations.create(ASKED, LOCAL) for _ in range(2)]
+    records = [await made.creator.create(ASKED, LOCAL) for _ in range(2)]
     for record in records:
         with held(made.shared.store, "write", error=BROKEN) as writing:
             writing.go.set()
             with pytest.raises(Unavailable, match="has ended, but the store does not answer"):
                 await made.instances.delete(record.id)
     with held(made.shared.store, "write") as writing:
-        saving = asyncio.create_task(made.lives.save_rest())
+        saving = asyncio.create_task(made.transitions.save_rest())
         await writing.reached.wait()
         saving.cancel()
         await asyncio.wait({saving})
-    await made.lives.save_rest()
+    await made.transitions.save_rest()
     assert [await shown(made, record.id) for record in records] == [("Terminated", "deleted")] * 2
 
 
@@ -407,19 +405,19 @@ async def ended(made: Parts) -> AsyncIterator[None]:
 async def test_an_instance_that_was_taken_over_is_the_same_for_who_asks_again(home: Path, tmp_path: Path) -> None:
     project, id = make_project(tmp_path), new_id()
     async with composed(home, project, keep_instances=True) as made:
-        first = await made.creations.create(ASKED, LOCAL, id=id)
-        keyed = await made.creations.create(ASKED, LOCAL, key="k")
+        first = await made.creator.create(ASKED, LOCAL, id=id)
+        keyed = await made.creator.create(ASKED, LOCAL, key="k")
     async with ended(made), composed(home, project) as made:
-        assert set(made.lives.by_id) == {id, keyed.id}
-        assert (await made.creations.create(ASKED, LOCAL, id=id)).address == first.address
-        assert (await made.creations.create(ASKED, LOCAL, key="k")).id == keyed.id
+        assert set(made.supervisor) == {id, keyed.id}
+        assert (await made.creator.create(ASKED, LOCAL, id=id)).address == first.address
+        assert (await made.creator.create(ASKED, LOCAL, key="k")).id == keyed.id
     assert leftovers(home) == []
 
 
 async def test_a_start_that_the_store_interrupts_takes_each_instance_over_once(home: Path, tmp_path: Path) -> None:
     project = make_project(tmp_path)
     async with composed(home, project, keep_instances=True) as made:
-        records = [await made.creations.create(ASKED, LOCAL) for _ in range(3)]
+        records = [await made.creator.create(ASKED, LOCAL) for _ in range(3)]
     settings = gateway_settings(home, project)
     async with (
         ended(made),
@@ -432,19 +430,19 @@ async def test_a_start_that_the_store_interrupts_takes_each_instance_over_once(h
             writing.go.set()
             with pytest.raises(Unavailable):
                 await made.upkeep.take_over_all(running, set())
-        begun = dict(made.lives.by_id)
+        begun = dict(made.supervisor)
         assert set(begun) == {records[0].id}
         await made.upkeep.take_over_all(running, set())
-        assert set(made.lives.by_id) == {record.id for record in records}
-        assert made.lives.by_id.items() >= begun.items()
+        assert set(made.supervisor) == {record.id for record in records}
+        assert made.supervisor.items() >= begun.items()
 
 
 async def test_an_engine_that_cannot_tell_when_an_instance_ends_does_not_end_the_gateway(made: Parts) -> None:
     with held(made.engine, "ended", error=OSError("too many open files")) as watching:
         watching.go.set()
-        record = await made.creations.create(ASKED, LOCAL)
+        record = await made.creator.create(ASKED, LOCAL)
         await watching.reached.wait()
-    assert (await made.creations.create(ASKED, LOCAL)).status == "Running"
+    assert (await made.creator.create(ASKED, LOCAL)).status == "Running"
     assert await shown(made, record.id) == ("Running", None)
     await made.instances.delete(record.id)
     assert await shown(made, record.id) == ("Terminated", "deleted")
@@ -473,10 +471,10 @@ async def test_an_instance_is_renewed_while_another_gateway_is_asked_for_the_sam
     made: Parts, home: Path, tmp_path: Path
 ) -> None:
     id = new_id()
-    record = await made.creations.create(ASKED, LOCAL, id=id)
+    record = await made.creator.create(ASKED, LOCAL, id=id)
     async with composed(home, tmp_path / "echo-1.0.0") as other:
         with held(other.shared.store, "write") as asking:
-            repeated = asyncio.create_task(other.creations.create(ASKED, LOCAL, id=id))
+            repeated = asyncio.create_task(other.creator.create(ASKED, LOCAL, id=id))
             await asking.reached.wait()
             await other.instances.renew(id, 7200)
         assert (await repeated).address == record.address
@@ -486,10 +484,10 @@ async def test_an_instance_is_renewed_while_another_gateway_is_asked_for_the_sam
 async def test_an_instance_is_deleted_while_another_gateway_is_asked_for_the_same_one(
     made: Parts, home: Path, tmp_path: Path
 ) -> None:
-    record = await made.creations.create(ASKED, LOCAL)
+    record = await made.creator.create(ASKED, LOCAL)
     async with composed(home, tmp_path / "echo-1.0.0") as other:
         with held(other.shared.store, "write") as asking:
-            repeated = asyncio.create_task(other.creations.create(ASKED, LOCAL, id=record.id))
+            repeated = asyncio.create_task(other.creator.create(ASKED, LOCAL, id=record.id))
             await asking.reached.wait()
             deleting = asyncio.create_task(other.instances.delete(record.id))
             await asyncio.sleep(0)

@@ -23,14 +23,14 @@ ASKED = CreateInstance(env_name="echo")
 
 async def test_an_instance_whose_record_the_store_lost_is_renewed_and_recorded_again(tmp_path: Path) -> None:
     async with composed(tmp_path / "home", make_project(tmp_path)) as made:
-        id = (await made.creations.create(ASKED, LOCAL, key="once")).id
+        id = (await made.creator.create(ASKED, LOCAL, key="once")).id
         store = made.shared.store
         await store.write(Delete("instances", id))
         assert await store.totals("instances") == [0]
         async with asyncio.timeout(5):  # it used to try for ever
             assert (await made.instances.renew(id, 7200)).ttl == 7200
         assert await store.totals("instances") == [1]
-        assert (await made.creations.create(ASKED, LOCAL, key="once")).id == id
+        assert (await made.creator.create(ASKED, LOCAL, key="once")).id == id
         await made.instances.delete(id)
         assert await store.totals("instances") == [0]
         assert (await made.instances.get(id)).reason == "deleted"
@@ -39,7 +39,7 @@ async def test_an_instance_whose_record_the_store_lost_is_renewed_and_recorded_a
 async def test_upkeep_records_again_what_runs_and_is_not_in_the_store(tmp_path: Path) -> None:
     home = tmp_path / "home"
     async with composed(home, make_project(tmp_path)) as made:
-        id = (await made.creations.create(ASKED, LOCAL)).id
+        id = (await made.creator.create(ASKED, LOCAL)).id
         store = made.shared.store
         await store.write(Delete("instances", id))
         await made.upkeep.tend()
@@ -51,11 +51,11 @@ async def test_upkeep_records_again_what_runs_and_is_not_in_the_store(tmp_path: 
 async def test_a_key_whose_instance_the_store_lost_can_be_used_again(tmp_path: Path) -> None:
     home = tmp_path / "home"
     async with composed(home, make_project(tmp_path)) as made:
-        first = await made.creations.create(ASKED, LOCAL, key="once")
+        first = await made.creator.create(ASKED, LOCAL, key="once")
         await made.instances.delete(first.id)
         await made.shared.store.write(Delete("instances", first.id))
         async with asyncio.timeout(5):
-            assert (await made.creations.create(ASKED, LOCAL, key="once")).id != first.id
+            assert (await made.creator.create(ASKED, LOCAL, key="once")).id != first.id
 
 
 @pytest.mark.parametrize("by_key", [False, True])

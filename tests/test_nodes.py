@@ -53,11 +53,11 @@ async def test_instances_of_a_silent_node_have_failed_and_take_no_room_and_it_en
     tmp_path: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two_nodes(tmp_path, server, monkeypatch) as (one, two):
-        lost = await one.creations.create(ASKED, LOCAL)
+        lost = await one.creator.create(ASKED, LOCAL)
         with pytest.raises(Unavailable, match="another node"):
             await two.instances.delete(lost.id)
         with pytest.raises(TooManyRequests):
-            await two.creations.create(ASKED, LOCAL)
+            await two.creator.create(ASKED, LOCAL)
         be_silent(server, one)
         await two.upkeep.tend()
         assert (await two.instances.get(lost.id)).is_live  # it may just be late
@@ -68,12 +68,12 @@ async def test_instances_of_a_silent_node_have_failed_and_take_no_room_and_it_en
             f"its node {one.home.node!r} gave no sign of life for 30 s",
         )
         await two.instances.delete(lost.id)
-        mine = await two.creations.create(ASKED, LOCAL)
+        mine = await two.creator.create(ASKED, LOCAL)
 
-        life = one.lives.by_id[lost.id]
+        instance = one.supervisor[lost.id]
         assert len(instance_processes(tmp_path / "one")) == 1
         await one.upkeep.tend()
-        await life.ended.wait()
+        await instance.ended.wait()
         assert instance_processes(tmp_path / "one") == []
         assert (await one.instances.get(mine.id)).is_live
         assert (await two.instances.get(lost.id)).status == "Failed"
@@ -83,7 +83,7 @@ async def test_a_node_that_was_late_once_keeps_its_instances(
     tmp_path: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two_nodes(tmp_path, server, monkeypatch) as (one, two):
-        record = await one.creations.create(ASKED, LOCAL)
+        record = await one.creator.create(ASKED, LOCAL)
         be_silent(server, one)
         await two.upkeep.tend()
         await one.upkeep.tend()

@@ -65,7 +65,7 @@ async def proxied(
         Pool() as clients,
         composed(tmp_path / "home", make_project(tmp_path), engine=upstream, max_body_bytes=limit) as made,
     ):
-        record = await made.creations.create(CreateInstance(env_name="echo"), LOCAL)
+        record = await made.creator.create(CreateInstance(env_name="echo"), LOCAL)
         upstream.tokens = made.tokens
         listener = bind_tcp("127.0.0.1", 0)
         async with serving(made.proxy, [listener]):

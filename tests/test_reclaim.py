@@ -46,7 +46,7 @@ async def short(tmp_path: Path) -> AsyncIterator[tuple[Parts, Short, list[str]]]
         host = Short(engine)
         made.reclaim._available = host.available
         names = ("echo", "echo", "keeps", "echo")
-        ids = [(await made.creations.create(CreateInstance(env_name=name), LOCAL)).id for name in names]
+        ids = [(await made.creator.create(CreateInstance(env_name=name), LOCAL)).id for name in names]
         now += 60
         for id in reversed(ids):
             made.freezing.check(id)
@@ -58,7 +58,7 @@ async def test_the_longest_frozen_are_ended_and_no_more_than_needed(tmp_path: Pa
     async with short(tmp_path) as (made, host, ids):
         host.missing = 2
         await made.reclaim.relieve()
-        assert set(made.lives.by_id) == {ids[0], ids[2]}
+        assert set(made.supervisor) == {ids[0], ids[2]}
         ended = await made.instances.get(ids[3])
         assert ended.status == "Terminated"
         assert ended.reason
@@ -69,22 +69,22 @@ async def test_only_those_are_ended_whose_environment_allows_it(tmp_path: Path) 
     async with short(tmp_path) as (made, host, ids):
         host.missing = 100
         await made.reclaim.relieve()
-        assert set(made.lives.by_id) == {ids[2]}
+        assert set(made.supervisor) == {ids[2]}
 
 
 async def test_nobody_is_ended_while_there_is_memory(tmp_path: Path) -> None:
     async with short(tmp_path) as (made, _, ids):
         await made.reclaim.relieve()
-        assert set(made.lives.by_id) == set(ids)
+        assert set(made.supervisor) == set(ids)
 
 
 async def test_a_create_makes_room_first(tmp_path: Path) -> None:
     async with short(tmp_path) as (made, host, ids):
         host.missing = 1
         with held(host.engine, "create") as creating:
-            making = asyncio.create_task(made.creations.create(CreateInstance(env_name="keeps"), LOCAL))
+            making = asyncio.create_task(made.creator.create(CreateInstance(env_name="keeps"), LOCAL))
             await creating.reached.wait()
-            assert ids[3] not in made.lives.by_id
+            assert ids[3] not in made.supervisor
             creating.go.set()
             await making
 
@@ -96,7 +96,7 @@ async def test_one_that_is_being_thawed_for_a_call_is_spared(tmp_path: Path) -> 
             calling = asyncio.create_task(made.instances.use(ids[3]))
             await thawing.reached.wait()
             await made.reclaim.relieve()
-            assert set(made.lives.by_id) == {ids[0], ids[2], ids[3]}
+            assert set(made.supervisor) == {ids[0], ids[2], ids[3]}
             thawing.go.set()
             (await calling).end()
 
@@ -104,9 +104,9 @@ async def test_one_that_is_being_thawed_for_a_call_is_spared(tmp_path: Path) -> 
 async def test_it_is_looked_after_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aenv.control.instances.reclaim._LOOK_AGAIN", 0.01)  # seconds
     async with short(tmp_path) as (made, host, ids):
-        life = made.lives.by_id[ids[3]]
+        instance = made.supervisor[ids[3]]
         host.missing = 1
-        await life.ended.wait()
+        await instance.ended.wait()
 
 
 def test_the_hosts_memory_is_what_the_kernel_says() -> None:

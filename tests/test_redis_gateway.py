@@ -169,9 +169,9 @@ async def test_a_create_is_repeated_at_the_other_while_the_first_attempt_is_undo
     async with pair(home, project, server=server) as (one, two):
         for asked in ({"id": new_id()}, {"key": "k"}):
             again.unlink(missing_ok=True)
-            first = asyncio.create_task(one.creations.create(ASKED, LOCAL, **asked))
+            first = asyncio.create_task(one.creator.create(ASKED, LOCAL, **asked))
             await opened(pipe)
-            repeated = asyncio.create_task(two.creations.create(ASKED, LOCAL, **asked))
+            repeated = asyncio.create_task(two.creator.create(ASKED, LOCAL, **asked))
             again.touch()
             first.cancel()
             record = await repeated
@@ -185,7 +185,7 @@ async def test_an_instance_is_deleted_through_the_other_while_it_starts(
     slow = make_project(tmp_path, "slow", code=NEVER_READY.format(pipe=str(pipe)))
     async with pair(home, slow, server=server) as (one, two):
         id = new_id()
-        creating = asyncio.create_task(one.creations.create(CreateInstance(env_name="slow"), LOCAL, id=id))
+        creating = asyncio.create_task(one.creator.create(CreateInstance(env_name="slow"), LOCAL, id=id))
         await opened(pipe)
         await asyncio.gather(two.instances.delete(id), two.instances.delete(id))
         with pytest.raises((Conflict, StartFailed)):
@@ -200,9 +200,7 @@ async def test_a_batch_of_which_one_is_deleted_through_the_other_before_it_is_re
 ) -> None:
     async with pair(home, project, server=server) as (one, two):
         with held(one.shared.store, "write", when=writes("Running")) as saving:
-            creating = asyncio.create_task(
-                one.creations.create_many(ASKED, LOCAL, [f"echo-{c * 26}" for c in "ab"])
-            )
+            creating = asyncio.create_task(one.creator.create_many(ASKED, LOCAL, [f"echo-{c * 26}" for c in "ab"]))
             await saving.reached.wait()
             await two.instances.delete(saving.arguments[0].key)
         with pytest.raises(Conflict, match="has ended"):
@@ -215,12 +213,12 @@ async def test_deleted_at_both_at_once_it_is_gone_and_was_deleted(
     home: Path, project: Path, server: RedisServer
 ) -> None:
     async with pair(home, project, server=server) as (one, two):
-        record = await one.creations.create(ASKED, LOCAL)
+        record = await one.creator.create(ASKED, LOCAL)
         await asyncio.gather(*(each.instances.delete(record.id) for each in (one, two) * 3))
         assert leftovers(home) == []
         ended = await one.instances.get(record.id)
         assert (ended.status, ended.reason) == ("Terminated", "deleted")
-        assert one.lives.by_id == two.lives.by_id == {}
+        assert one.supervisor == two.supervisor == {}
 
 
 # Deadlines
@@ -229,18 +227,18 @@ async def test_deleted_at_both_at_once_it_is_gone_and_was_deleted(
 async def test_a_renewal_through_the_other_counts(home: Path, project: Path, server: RedisServer) -> None:
     now = 1000.0
     async with pair(home, project, server=server, clock=lambda: now) as (one, two):
-        record = await one.creations.create(CreateInstance(env_name="echo", ttl="10m"), LOCAL)
-        life = one.lives.by_id[record.id]
+        record = await one.creator.create(CreateInstance(env_name="echo", ttl="10m"), LOCAL)
+        instance = one.supervisor[record.id]
         await two.instances.renew(record.id, 7200)
         now += 601
-        one.lives.check(record.id)
+        one.supervisor.check(record.id)
         await two.instances.get(record.id)  # behind the look that the check takes
-        assert life.is_live
+        assert instance.is_live
         await two.instances.renew(record.id, 0.001)  # to end it earlier
         await one.upkeep.tend()
         now += 1
-        one.lives.check(record.id)
-        await life.ended.wait()
+        one.supervisor.check(record.id)
+        await instance.ended.wait()
         assert (await two.instances.get(record.id)).reason == "its time to live of 0.001 s was over"
 
 
@@ -250,18 +248,18 @@ async def test_calls_through_the_other_keep_an_instance_from_being_idle(
     now = 1000.0
     async with pair(home, project, server=server, clock=lambda: now) as (one, two):
         asked = CreateInstance(env_name="echo", idle_timeout="5m")
-        used, unused = await one.creations.create(asked, LOCAL), await one.creations.create(asked, LOCAL)
-        lives = one.lives.by_id[used.id], one.lives.by_id[unused.id]
+        used, unused = await one.creator.create(asked, LOCAL), await one.creator.create(asked, LOCAL)
+        instances = one.supervisor[used.id], one.supervisor[unused.id]
         await two.instances.address(used.id)  # as every call does
         now += 301
         for record in (used, unused):
-            one.lives.check(record.id)
-        await lives[1].ended.wait()
-        assert lives[0].is_live
+            one.supervisor.check(record.id)
+        await instances[1].ended.wait()
+        assert instances[0].is_live
         server.command("DEL", f"{{aenv}}:lease:use {used.id}")  # five minutes later, by the clock of Redis
         now += 301
-        one.lives.check(used.id)
-        await lives[0].ended.wait()
+        one.supervisor.check(used.id)
+        await instances[0].ended.wait()
         assert (await two.instances.get(used.id)).reason == "it was not used for 300 s"
 
 
@@ -278,7 +276,7 @@ async def test_exactly_one_of_the_gateways_leads_and_the_other_follows_when_it_s
 ) -> None:
     async with composed(home, project, store=server.url) as two:
         async with composed(home, project, store=server.url) as one:
-            record = await one.creations.create(ASKED, LOCAL)
+            record = await one.creator.create(ASKED, LOCAL)
             await asyncio.gather(one.upkeep.tend(), two.upkeep.tend())
             node = one.home.node
             assert two.home.node == node
@@ -316,33 +314,31 @@ async def test_a_gateway_takes_over_what_a_killed_one_left(
             return str(record.status), record.reason
 
         await other.upkeep.tend()
-        assert other.lives.by_id == {}  # the lease of the dead one is not over yet
+        assert other.supervisor == {}  # the lease of the dead one is not over yet
         address = await other.instances.address(lasting["id"])  # and all the time it can be called
         lapse(server, (await other.instances.get(lasting["id"])).gateway, other.home.node)
         await other.upkeep.tend()
         # The gateway may just be late; but what is over is over.
-        assert lasting["id"] not in other.lives.by_id
-        if late := other.lives.by_id.get(expiring["id"]):
+        assert lasting["id"] not in other.supervisor
+        if late := other.supervisor.get(expiring["id"]):
             await late.ended.wait()
-        repeated = asyncio.create_task(
-            other.creations.create(CreateInstance(env_name="slow"), LOCAL, id=half_made)
-        )
+        repeated = asyncio.create_task(other.creator.create(CreateInstance(env_name="slow"), LOCAL, id=half_made))
         for begun in (True, False):  # it tries, and then waits for the one that was killed
-            while (half_made in other.lives.by_id) is not begun:
+            while (half_made in other.supervisor) is not begun:
                 await asyncio.sleep(0)
         await other.upkeep.tend()
         assert await other.instances.address(lasting["id"]) == address
-        life = other.lives.by_id[lasting["id"]]
+        instance = other.supervisor[lasting["id"]]
         assert await shown(expiring["id"]) == ("Terminated", "its time to live of 0.001 s was over")
         assert await shown(crashing["id"]) == ("Failed", "it ended while no gateway looked after it")
         await opened(pipe)  # it begins again, and is not asked for any more
-        again = other.lives.by_id[half_made]
+        again = other.supervisor[half_made]
         repeated.cancel()
         await asyncio.wait({repeated})
         await again.ended.wait()
         (process,) = instance_processes(home)
         process.kill()  # it is looked after again: its end is noticed
-        await life.ended.wait()
+        await instance.ended.wait()
         assert (await shown(lasting["id"]))[0] == "Failed"
         assert await other.shared.store.totals("instances") == [0]
         assert leftovers(home) == []
@@ -352,19 +348,19 @@ async def test_a_gateway_whose_lease_has_only_lapsed_keeps_its_instances(
     home: Path, project: Path, server: RedisServer
 ) -> None:
     async with pair(home, project, server=server) as (one, two):
-        record = await one.creations.create(ASKED, LOCAL)
+        record = await one.creator.create(ASKED, LOCAL)
         await one.upkeep.resign()  # as when Redis was away for longer than leases last
         await two.upkeep.tend()
         await one.upkeep.tend()
         await two.upkeep.tend()
-        assert (record.id in one.lives.by_id, two.lives.by_id) == (True, {})
+        assert (record.id in one.supervisor, two.supervisor) == (True, {})
 
 
 async def test_records_that_are_over_are_forgotten_by_the_leader_alone(
     home: Path, project: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with pair(home, project, server=server) as (one, two):
-        record = await one.creations.create(ASKED, LOCAL)
+        record = await one.creator.create(ASKED, LOCAL)
         await one.instances.delete(record.id)
         leader, other = (one, two) if await leads(server, one) else (two, one)
         later = time.time() + 3700
@@ -380,6 +376,6 @@ async def leads(server: RedisServer, made: Parts) -> bool:
     """Whether it holds the lease, which it takes when nobody does."""
     await made.upkeep.tend()
     holder = server.command("GET", f"{{aenv}}:lease:upkeep {made.home.node}").decode()
-    record = await made.creations.create(ASKED, LOCAL)
+    record = await made.creator.create(ASKED, LOCAL)
     await made.instances.delete(record.id)
     return bool(holder == record.gateway)

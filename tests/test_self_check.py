@@ -297,7 +297,7 @@ async def test_an_instance_of_an_earlier_gateway_cannot_be_checked_and_says_so(t
     folder, home = project(tmp_path, "sums", MARKED), tmp_path / "home"
     request = CreateInstance(envName="sums", environment_variables=TWO)
     async with composed(home, folder, keep_instances=True) as made:
-        first = await made.creations.create(request, LOCAL)
+        first = await made.creator.create(request, LOCAL)
         children = dict(made.engine._children)  # type: ignore[attr-defined]  # of the process engine
     async with composed(home, folder) as made, listening(made) as gateway:
         target = f"/instances/{first.id}/task/reward"

@@ -51,7 +51,7 @@ def records(status: str) -> Any:
 
 
 async def still_serves(made: Parts) -> None:
-    record = await made.creations.create(ASKED, LOCAL)
+    record = await made.creator.create(ASKED, LOCAL)
     await made.instances.delete(record.id)
 
 
@@ -133,7 +133,7 @@ class TestLives:
     async def test_tools_that_the_store_refuses_fail_their_own_create_and_nothing_else(
         self, made: Parts, value: Any
     ) -> None:
-        neighbour = await made.creations.create(ASKED, LOCAL)
+        neighbour = await made.creator.create(ASKED, LOCAL)
         if value == "deep":
             value = []
             for _ in range(100_000):
@@ -145,29 +145,29 @@ class TestLives:
 
         made.engine.create = forged  # type: ignore[method-assign]
         with pytest.raises(StartFailed, match="says of its tools cannot be recorded"):
-            await made.creations.create(ASKED, LOCAL)
+            await made.creator.create(ASKED, LOCAL)
         made.engine.create = create  # type: ignore[method-assign]
-        assert [*made.lives.by_id] == [neighbour.id]
+        assert [*made.supervisor] == [neighbour.id]
         assert [*await made.engine.running()] == [neighbour.id]
         assert await made.shared.store.totals("instances") == [1]
         await still_serves(made)
 
     async def test_a_creation_whose_failure_cannot_be_recorded_either_leaves_nothing(self, made: Parts) -> None:
-        neighbour = await made.creations.create(ASKED, LOCAL)
+        neighbour = await made.creator.create(ASKED, LOCAL)
         with (
             failing(made.shared.store, "write", when=records("Running")),
-            failing(made.lives, "settle"),
+            failing(made.transitions, "settle"),
             pytest.raises(StartFailed),
         ):
-            await made.creations.create(ASKED, LOCAL)
-        assert [*made.lives.by_id] == [neighbour.id]
+            await made.creator.create(ASKED, LOCAL)
+        assert [*made.supervisor] == [neighbour.id]
         assert [*await made.engine.running()] == [neighbour.id]
         await still_serves(made)
 
     async def test_an_end_that_cannot_be_recorded_ends_the_instance_and_upkeep_corrects_the_record(
         self, made: Parts
     ) -> None:
-        record, neighbour = [await made.creations.create(ASKED, LOCAL) for _ in range(2)]
+        record, neighbour = [await made.creator.create(ASKED, LOCAL) for _ in range(2)]
         with failing(made.shared.store, "write", when=records("Terminated")) as refused:
             await made.instances.delete(record.id)
         assert refused
@@ -179,11 +179,11 @@ class TestLives:
 
     @pytest.mark.parametrize("method", ["_expire", "_end_idle", "_notice_end"])
     async def test_a_task_of_one_life_that_fails_ends_this_life_as_failed(self, made: Parts, method: str) -> None:
-        record, neighbour = [await made.creations.create(ASKED, LOCAL) for _ in range(2)]
-        life = made.lives.by_id[record.id]
-        with failing(made.lives, method):
-            made.lives.start(life, getattr(made.lives, method)(life))
-            await life.ended.wait()
+        record, neighbour = [await made.creator.create(ASKED, LOCAL) for _ in range(2)]
+        instance = made.supervisor[record.id]
+        with failing(made.supervisor, method):
+            made.supervisor.start(instance, getattr(made.supervisor, method)(instance))
+            await instance.ended.wait()
         shown = await made.instances.get(record.id)
         assert shown.status is EnvStatus.FAILED
         assert "the gateway failed to look after it" in str(shown.reason)
@@ -193,11 +193,11 @@ class TestLives:
     async def test_an_instance_that_fails_to_freeze_in_an_unexpected_way_stays_and_others_do(
         self, made: Parts
     ) -> None:
-        record = await made.creations.create(ASKED, LOCAL)
-        life = made.lives.by_id[record.id]
+        record = await made.creator.create(ASKED, LOCAL)
+        instance = made.supervisor[record.id]
         with failing(made.freezing, "_freeze") as failed:
             done = asyncio.Event()
-            made.freezing._tasks.create_task(made.freezing._freeze(life), lambda _: done.set())
+            made.freezing._tasks.create_task(made.freezing._freeze(instance), lambda _: done.set())
             await done.wait()
         assert failed
         assert (await made.instances.get(record.id)).status is EnvStatus.RUNNING
@@ -244,7 +244,7 @@ class TestLives:
             put = made.instances._ledger._put(stored, {})
             await made.shared.store.write(replace(put, value={"status": "Running"}, revision=1))
         async with composed(home, project) as made:
-            record = await made.creations.create(ASKED, LOCAL)
+            record = await made.creator.create(ASKED, LOCAL)
             await made.upkeep.tend()
             assert [one.id for one in await made.instances.list(Selection())] == [record.id]
 

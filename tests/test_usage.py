@@ -40,7 +40,7 @@ class Served:
         self.engine = engine
 
     async def create(self, **asked: Any) -> str:
-        return (await self.made.creations.create(CreateInstance(env_name="echo", **asked), LOCAL)).id
+        return (await self.made.creator.create(CreateInstance(env_name="echo", **asked), LOCAL)).id
 
     async def usage(self, query: str = "", token: str = "") -> Any:
         headers = [("authorization", f"Bearer {token}")] if token else []
@@ -111,7 +111,7 @@ async def test_everybody_sees_their_own_and_administrators_what_is_warm(served: 
 
 async def test_an_engine_that_measures_nothing_gives_no_numbers(tmp_path: Path) -> None:
     async with composed(tmp_path / "home", make_project(tmp_path)) as made, listening(made) as gateway:
-        await made.creations.create(CreateInstance(env_name="echo"), LOCAL)
+        await made.creator.create(CreateInstance(env_name="echo"), LOCAL)
         status, reply = await gateway.ask("GET", "/env-instances/usage")
         (row,) = reply["data"]["instances"]
         assert (status, row["cpu_seconds"], row["memory_bytes"], row["processes"]) == (200, None, None, None)

@@ -138,9 +138,9 @@ async def test_creates_count(tmp_path: Path) -> None:
     async with warm_in(tmp_path / "home", project) as warm:
         plain = CreateInstance(env_name="echo", environment_variables={"A": "b"}, arguments=["x"])
         narrowed = CreateInstance(env_name="echo", resources={"cpu": "1"})
-        await asyncio.gather(*(warm.made.creations.create(plain, LOCAL) for _ in range(3)))
+        await asyncio.gather(*(warm.made.creator.create(plain, LOCAL) for _ in range(3)))
         await warm.engine.until(echo=3)
-        await asyncio.gather(*(warm.made.creations.create(narrowed, LOCAL) for _ in range(3)))
+        await asyncio.gather(*(warm.made.creator.create(narrowed, LOCAL) for _ in range(3)))
         await warm.later(0)
         assert warm.engine.warm() == {"echo@1.0.0": 3}  # no spare one is like those
 

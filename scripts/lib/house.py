@@ -51,6 +51,17 @@ RULES = (
     ),
     Rule(re.compile(r"\bshell=True\b|\bos\.system\("), "start programs by argument list"),
 )
+# Names that were given up, and what the thing is called now; ADRs and the changelog may tell of them.
+OLD_NAMES = {
+    re.compile(r"\bsecond[ _-]?parts?\b|second_part|SecondPart|secondPart"): "sidecar",
+    re.compile(r"\bblank instances?\b|\b[Bb]lanks\.py\b"): "spare instance",
+    re.compile(r"\b(Lives|Creations)\b|\blives\.py\b|\bcreations\.py\b"): "supervisor, creation",
+    re.compile(r"\b[Rr]ooting\b|\brooting\.py\b|\broots\.py\b"): "rootfs cache, rootfs resolver",
+    re.compile(r"\blayer_(for|of)\b|\bspec\.layer\b|--layer\b|<home>/layers"): "requirements",
+}
+MAY_USE_OLD_NAMES = ("src/aenv/__init__.py", "scripts/lib/house.py", "tests/test_public_names.py")
+VAGUE_PEOPLE = re.compile(r"\b(nobody|whoever|somebody)\b", re.IGNORECASE)
+LINES_FOR_EACH = 1_000  # of the core, for one of them: name the caller, the owner, the process
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "managers"}
 
 
@@ -67,9 +78,35 @@ def violations(root: Path) -> Iterator[str]:
                 applies = applies and not (rule.not_inside and inside.startswith(rule.not_inside))
                 if applies and rule.pattern.search(line):
                     yield f"{path.relative_to(root)}:{number}: {line.strip()}: {rule.why}"
+    yield from _old_names(root)
+    yield from _vague_people(source)
     for path in sorted(p for folder in ("scripts", ".ci") for p in (root / folder).rglob("*") if p.is_file()):
         if path.read_bytes().startswith(b"#!") != os.access(path, os.X_OK):
             yield f"{path.relative_to(root)}: executable if, and only if, it begins with '#!'"
+
+
+def _old_names(root: Path) -> Iterator[str]:
+    texts = [path for folder in ("src", "tests", "docs") for path in sorted((root / folder).rglob("*"))]
+    for path in [*texts, *sorted(root.glob("*.md"))]:
+        name = path.relative_to(root).as_posix()
+        is_history = name.startswith("docs/adr/") or name == "CHANGELOG.md"
+        if path.suffix not in (".py", ".md", ".json") or is_history or name in MAY_USE_OLD_NAMES:
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for old, new in OLD_NAMES.items():
+                if "old name" not in line and old.search(line):
+                    yield f"{name}:{number}: {line.strip()[:100]}: it is called {new}"
+
+
+def _vague_people(source: Path) -> Iterator[str]:
+    found, lines = 0, 0
+    for path in source.rglob("*.py"):
+        if not path.is_relative_to(source / "envs"):
+            text = path.read_text()
+            found += len(VAGUE_PEOPLE.findall(text))
+            lines += text.count("\n")
+    if found * LINES_FOR_EACH > lines:
+        yield f"src/aenv: nobody, whoever or somebody {found} times in {lines} lines; name the caller or owner"
 
 
 if __name__ == "__main__":

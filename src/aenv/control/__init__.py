@@ -1,1 +1,1 @@
-"""The control plane: stores, hub, the lives of instances and services, and the gateway in front of them."""
+"""The control plane: stores, hub, instances and services, and the gateway in front of them."""

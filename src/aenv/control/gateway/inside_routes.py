@@ -24,7 +24,7 @@ from ...base.models import PresignUrl, RunCommand
 from ...base.wire import timestamp
 from ...engines.base import MAX_ENTRIES, CommandOutput, Exec, FileEntry, Files, Logs
 from ..instances import histories
-from ..instances.instances import Instances, Use
+from ..instances.instance_access import InstanceAccess, Use
 from ..serving import envelope
 from ..serving.accounts import Role
 from ..serving.named_secrets import Secrets, owner_key
@@ -74,7 +74,7 @@ class InsideRoutes:
 
     def __init__(
         self,
-        instances: Instances,
+        instances: InstanceAccess,
         tokens: Tokens,
         pool: Pool,
         secrets: Secrets,

@@ -13,8 +13,8 @@ from ...base.http1 import Pool
 from ...base.models import CreateInstance, CreateInstances, EnvInstance, Renew
 from ...base.wire import EnvStatus
 from ..instances import admission, selection
-from ..instances.creations import Creations
-from ..instances.instances import Instances
+from ..instances.creator import Creator
+from ..instances.instance_access import InstanceAccess
 from ..instances.records import Record, describe
 from ..serving import envelope
 from ..serving.accounts import Role
@@ -39,11 +39,11 @@ class InstanceRoutes:
     """The handlers; `routes()` is the table."""
 
     def __init__(
-        self, instances: Instances, creations: Creations, tokens: Tokens, pool: Pool, *, data_port: int | None
+        self, instances: InstanceAccess, creator: Creator, tokens: Tokens, pool: Pool, *, data_port: int | None
     ) -> None:
         """`pool` is that of the data path."""
         self._instances = instances
-        self._creations = creations
+        self._creator = creator
         self._tokens = tokens
         self._pool = pool
         self._data_port = data_port
@@ -125,7 +125,7 @@ class InstanceRoutes:
 
     async def _create(self, call: RouteCall, *, id: str | None = None, key: str | None = None) -> Response:
         request = _with_wait(call, admission.parse(await call.body(_MAX_BODY_BYTES)))
-        record = await self._creations.create(request, call.caller, id=id, key=key)
+        record = await self._creator.create(request, call.caller, id=id, key=key)
         if record.address:  # its first call is on its way as soon as the client has read this reply
             connecting = asyncio.create_task(self._pool.open(record.address.origin))
             self._connecting.add(connecting)
@@ -134,7 +134,7 @@ class InstanceRoutes:
 
     async def _post_many(self, call: RouteCall) -> Response:
         request, ids = admission.parse_many(await call.body(_MAX_BODY_BYTES))
-        records = await self._creations.create_many(_with_wait(call, request), call.caller, ids)
+        records = await self._creator.create_many(_with_wait(call, request), call.caller, ids)
         shown = envelope.success([self._show(call, record) for record in records])
         return self._delivering(call, records, shown)
 
@@ -144,7 +144,7 @@ class InstanceRoutes:
 
         async def confirm() -> None:
             if not await delivery.arrived():
-                self._creations.not_delivered(records)
+                self._creator.not_delivered(records)
 
         response.background = BackgroundTask(confirm)
         return response

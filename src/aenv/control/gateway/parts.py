@@ -29,13 +29,16 @@ from ..hub.checkouts import Checkouts
 from ..hub.hub_routes import HubRoutes
 from ..instances.admission import Rules
 from ..instances.catalog import Catalog
-from ..instances.creations import Creations, Place
+from ..instances.creation import CreationMeans
+from ..instances.creator import Creator
 from ..instances.freezing import Freezing
-from ..instances.instances import Instances
+from ..instances.instance_access import InstanceAccess
 from ..instances.ledger import Ledger, Quotas
-from ..instances.lives import Lives
 from ..instances.reclaim import Reclaim
+from ..instances.supervisor import Supervisor
 from ..instances.sweeper import Clock, Sweeper
+from ..instances.this_gateway import ThisGateway
+from ..instances.transitions import Transitions
 from ..instances.upkeep import Upkeep
 from ..instances.warmth import Warmth
 from ..services.service_routes import ServiceRoutes
@@ -153,9 +156,10 @@ class Parts:
     shared: Shared
     engine: Engine
     home: Home
-    lives: Lives
-    instances: Instances
-    creations: Creations
+    transitions: Transitions
+    supervisor: Supervisor
+    instances: InstanceAccess
+    creator: Creator
     services: ServiceSupervisor
     upkeep: Upkeep
     sweeper: Sweeper
@@ -173,7 +177,7 @@ class Parts:
 
     def routes(self, data_port: int | None) -> list[Route]:
         return [
-            *InstanceRoutes(self.instances, self.creations, self.tokens, self.pool, data_port=data_port).routes(),
+            *InstanceRoutes(self.instances, self.creator, self.tokens, self.pool, data_port=data_port).routes(),
             *InsideRoutes(
                 self.instances,
                 self.tokens,
@@ -199,10 +203,10 @@ class Parts:
                 logger.warning("instances cannot be created yet: %s", error)
                 self._tried.set()
                 await asyncio.sleep(error.retry_after)
-        self.lives.refusal = self.services.refusal = None
+        self.supervisor.refusal = self.services.refusal = None
         self._tried.set()
         async with Tasks() as tasks:
-            tasks.keep("the sweeper", lambda: self.sweeper.run(self.lives.check))
+            tasks.keep("the sweeper", lambda: self.sweeper.run(self.supervisor.check))
             tasks.keep("freezing", self.freezing.run)
             tasks.keep("reclaim", self.reclaim.run)
             tasks.keep("warmth", self.warmth.run)
@@ -217,7 +221,7 @@ class Parts:
     async def idle(self, seconds: float) -> None:
         """Return when there has been no instance for so long, and there is no service."""
         while True:
-            await self.lives.idle(seconds)
+            await self.supervisor.idle(seconds)
             if not self.services.any:
                 return
             await asyncio.sleep(max(seconds, 1.0))
@@ -250,7 +254,7 @@ class Parts:
         """End what runs, unless the settings keep it for the next gateway."""
         keep = self.settings.keep_instances
         await self.warmth.close()
-        await asyncio.gather(self.lives.close(keep=keep), self.services.close(keep=keep))
+        await asyncio.gather(self.supervisor.close(keep=keep), self.services.close(keep=keep))
         await self.upkeep.resign()
 
 
@@ -265,11 +269,9 @@ async def parts(
 ) -> AsyncIterator[Parts]:
     """The parts, wired; nothing runs yet. `engine` and `clock` are for who composes a gateway of their own."""
     folder = settings.home.expanduser()
-    rules = Rules(
-        settings.allow_network, settings.data_roots, folder, settings.data_folders, self_check=settings.self_check
-    )
-    place = Place(home.node, secrets.token_hex(8), settings.start_timeout, settings.keep_history, rules)
+    here = _this_gateway(settings, home)
     ledger, sweeper, tokens = Ledger(base.store, _quotas(settings)), Sweeper(clock), Tokens()
+    transitions, metrics = Transitions(ledger), base.metrics
     catalog = Catalog(base.folders, base.hub, base.checkouts, folder, base.built_in)
     data_rules = DataRules(
         settings.max_body_bytes, origins.is_loopback(settings.host), allowed=settings.allow_origins
@@ -279,51 +281,47 @@ async def parts(
         Pool() as pool,
         Queue() as queue,
         Freezing(engine, ledger, settings.freeze_after, clock) as freezing,
-        Lives(engine, ledger, sweeper, freezing, queue, base.metrics, place.gateway) as lives,
+        Supervisor(engine, ledger, transitions, sweeper, freezing, queue, metrics, here.name) as supervisor,
         ServiceSupervisor(
             engine,
             catalog,
             base.store,
-            base.metrics,
+            metrics,
             base.secrets,
             node=home.node,
             home=folder,
             start_timeout=settings.start_timeout,
             quotas=_quotas(settings),
-            rules=rules,
+            rules=here.rules,
         ) as services,
         contextlib.AsyncExitStack() as exits,
     ):
-        reclaim = Reclaim(freezing, lives, _or_part(settings.reclaim_below, 20))
-        warmth = Warmth(engine, catalog, place, _or_part(settings.warm_memory, 10), clock)
-        instances = Instances(
-            engine, ledger, lives, freezing, home.node, demand_tokens=settings.require_data_token
+        reclaim = Reclaim(freezing, supervisor, _or_part(settings.reclaim_below, 20))
+        warmth = Warmth(engine, catalog, here, _or_part(settings.warm_memory, 10), clock)
+        instances = InstanceAccess(
+            engine, ledger, transitions, supervisor, freezing, home.node, demand_tokens=settings.require_data_token
         )
-
-        creations = Creations(
-            engine, catalog, ledger, lives, queue, base.metrics, place, reclaim, warmth, base.secrets
+        means = CreationMeans(
+            engine, catalog, ledger, transitions, supervisor, queue, metrics, reclaim, warmth, base.secrets, here
         )
+        creator = Creator(means)
         checks = await exits.enter_async_context(
-            SelfChecks(instances, creations, catalog, base.store, pool, rules)
+            SelfChecks(instances, creator, catalog, base.store, pool, here.rules)
         )
-
-        async def check_ready() -> None:
-            if lives.refusal:
-                raise Unavailable(lives.refusal)
-            await base.check_ready()
-
-        proxy = Proxy(
-            instances, services, base.accounts, tokens, pool, base.metrics, data_rules, checks, check_ready
-        )
+        check_ready = partial(_check_ready, supervisor, base)
+        proxy = Proxy(instances, services, base.accounts, tokens, pool, metrics, data_rules, checks, check_ready)
         yield Parts(
             shared=base,
             engine=engine,
             home=home,
-            lives=lives,
+            transitions=transitions,
+            supervisor=supervisor,
             instances=instances,
-            creations=creations,
+            creator=creator,
             services=services,
-            upkeep=Upkeep(engine, catalog, ledger, lives, base.store, node=home.node, gateway=place.gateway),
+            upkeep=Upkeep(
+                engine, catalog, ledger, transitions, supervisor, base.store, node=home.node, gateway=here.name
+            ),
             sweeper=sweeper,
             freezing=freezing,
             reclaim=reclaim,
@@ -337,6 +335,17 @@ async def parts(
         )
 
 
+def _this_gateway(settings: GatewaySettings, home: Home) -> ThisGateway:
+    rules = Rules(
+        settings.allow_network,
+        settings.data_roots,
+        settings.home.expanduser(),
+        settings.data_folders,
+        self_check=settings.self_check,
+    )
+    return ThisGateway(home.node, secrets.token_hex(8), settings.start_timeout, settings.keep_history, rules)
+
+
 def _quotas(settings: GatewaySettings) -> Quotas:
     return Quotas(
         instances=settings.max_instances,
@@ -344,6 +353,12 @@ def _quotas(settings: GatewaySettings) -> Quotas:
         memory_bytes=settings.capacity_memory_bytes,
         by_label=settings.max_instances_by_label,
     )
+
+
+async def _check_ready(supervisor: Supervisor, base: Shared) -> None:
+    if supervisor.refusal:
+        raise Unavailable(supervisor.refusal)
+    await base.check_ready()
 
 
 async def _ready(check: Check, call: RouteCall) -> Response:

@@ -32,7 +32,7 @@ from ...base.errors import (
 from ...base.http1 import Pool, RawHeaders, Response
 from ...base.origins import Allowed
 from ...base.wire import SELF_CHECK_HEADER, SELF_CHECK_ONLY, TOKEN_HEADER
-from ..instances.instances import Instances, Use
+from ..instances.instance_access import InstanceAccess, Use
 from ..services.service_supervisor import ServiceSupervisor
 from ..serving import envelope
 from ..serving.accounts import Accounts, Role
@@ -69,7 +69,7 @@ class Proxy:
 
     def __init__(
         self,
-        instances: Instances,
+        instances: InstanceAccess,
         services: ServiceSupervisor,
         accounts: Accounts,
         tokens: Tokens,
@@ -217,7 +217,7 @@ class Proxy:
             return None, ASKED_OTHERWISE.headers
         query = target.partition("?")[2]
         try:
-            checked = await self._checks.of(use.life, query and f"?{query}")
+            checked = await self._checks.of(use.instance, query and f"?{query}")
         except NotJudged as error:
             return refusal_of(error), []
         return checked.refusal, checked.headers

@@ -24,9 +24,9 @@ from ...base.supervision import Tasks
 from ...base.wire import SELF_CHECK_HEADER, SELF_CHECK_REASON_HEADER, timestamp
 from ..instances import admission
 from ..instances.catalog import Catalog
-from ..instances.creations import Creations
-from ..instances.instances import Instances
-from ..instances.life import Life
+from ..instances.creator import Creator
+from ..instances.instance_access import InstanceAccess
+from ..instances.supervised import Supervised
 from ..serving.accounts import Caller
 from ..stores.base import Put, Store
 from .check_keys import VALIDATION, CheckKeys
@@ -83,15 +83,15 @@ class SelfChecks:
 
     def __init__(
         self,
-        instances: Instances,
-        creations: Creations,
+        instances: InstanceAccess,
+        creator: Creator,
         catalog: Catalog,
         store: Store,
         pool: Pool,
         rules: admission.Rules,
     ) -> None:
         self._instances = instances
-        self._creations = creations
+        self._creator = creator
         self._catalog = catalog
         self._store = store
         self._pool = pool
@@ -111,18 +111,18 @@ class SelfChecks:
             task.cancel()
         await self._tasks.__aexit__(None)
 
-    async def of(self, life: Life | None, query: str) -> Checked:
+    async def of(self, instance: Supervised | None, query: str) -> Checked:
         """The check of an instance's task; made first where it is missing, which goes on when the caller leaves.
 
         `query` is that of the request for a reward. NotJudged when the environment is not ready to be checked,
         Unavailable when the check could not be made; neither is remembered.
         """
-        if life is None or life.asked is None:
+        if instance is None or instance.asked is None:
             raise Unavailable(
                 "the self-check of this instance's task needs the gateway that created the instance, "
                 "which is another one or was started again; create the instance again"
             )
-        request, caller = life.asked
+        request, caller = instance.asked
         project = await self._catalog.find(refs.parse(request.env_name), caller)
         checked = admission.check_request(request, project, self._rules)
         python = (await self._catalog.python(project)).python
@@ -188,7 +188,7 @@ class SelfChecks:
                 "wait": None,
             }
         )
-        made = await self._creations.create(request, check.caller, checks=True)
+        made = await self._creator.create(request, check.caller, checks=True)
         try:
             yield made.id
         finally:

@@ -12,7 +12,7 @@ from ..hub.environment_routes import any_ref
 from ..hub.hub_routes import HubRoutes
 from ..instances import selection
 from ..instances.catalog import Catalog
-from ..instances.instances import Instances
+from ..instances.instance_access import InstanceAccess
 from ..instances.records import Record
 from ..instances.warmth import Warmth
 from ..services.service_supervisor import ServiceSupervisor
@@ -26,7 +26,12 @@ class UsageRoutes:
     """The handlers; `routes()` is the table."""
 
     def __init__(
-        self, instances: Instances, services: ServiceSupervisor, warmth: Warmth, catalog: Catalog, hub: HubRoutes
+        self,
+        instances: InstanceAccess,
+        services: ServiceSupervisor,
+        warmth: Warmth,
+        catalog: Catalog,
+        hub: HubRoutes,
     ) -> None:
         self._instances = instances
         self._services = services

@@ -1,7 +1,7 @@
-"""Freezing: an instance that nobody calls gets no CPU until its next call, which thaws it first.
+"""Freezing: an instance without calls gets no CPU until its next call, which thaws it first.
 
 Why no call ever waits for a frozen instance: a call counts itself before it looks whether the instance is frozen;
-who freezes looks at that count and marks the instance in one step, with nothing awaited between. So either the
+the freezer looks at that count and marks the instance in one step, with nothing awaited between. So either the
 freezer sees the call, or the call sees the mark. A call that sees it waits for the lock, which the freezer holds
 until the engine has answered, and only then thaws. Gateways that share a node do the same through a lease in the
 store: one takes the lease, then thaws; the other freezes, then looks for the lease.
@@ -17,7 +17,7 @@ from ...base.errors import NotFound, Unavailable
 from ...base.supervision import Tasks
 from ...engines.base import Engine, Freeze
 from .ledger import Ledger
-from .life import Life
+from .supervised import Supervised
 from .sweeper import Clock, Sweeper
 
 logger = logging.getLogger("aenv.control.instances.freezing")
@@ -30,13 +30,13 @@ class Freezing:
     """`async with`: watches instances inside. Where the engine cannot freeze, it does nothing."""
 
     def __init__(self, engine: Engine, ledger: Ledger, after: float, clock: Clock = time.monotonic) -> None:
-        self.frozen: dict[str, Life] = {}
+        self.frozen: dict[str, Supervised] = {}
         """Those that are, the longest first."""
         self._engine = engine if isinstance(engine, Freeze) else None
         self._ledger = ledger
         self._after = after
         self._sweeper = Sweeper(clock)
-        self._watched: dict[str, Life] = {}
+        self._watched: dict[str, Supervised] = {}
         self._tasks = Tasks()
 
     async def __aenter__(self) -> Freezing:
@@ -50,46 +50,46 @@ class Freezing:
         """Until cancelled."""
         await self._sweeper.run(self.check)
 
-    def watch(self, life: Life) -> None:
-        """From now on it is frozen when nobody calls it for long enough."""
-        if self._engine and self._patience(life):
-            self._watched[life.record.id] = life
-            self._look_later(life)
+    def watch(self, instance: Supervised) -> None:
+        """From now on it is frozen when it gets no call for long enough."""
+        if self._engine and self._patience(instance):
+            self._watched[instance.record.id] = instance
+            self._look_later(instance)
 
-    def forget(self, life: Life) -> None:
+    def forget(self, instance: Supervised) -> None:
         """It has ended, or is no longer ours."""
-        self._watched.pop(life.record.id, None)
-        self.frozen.pop(life.record.id, None)
-        self._sweeper.forget(life.record.id)
+        self._watched.pop(instance.record.id, None)
+        self.frozen.pop(instance.record.id, None)
+        self._sweeper.forget(instance.record.id)
 
     def check(self, id: str) -> None:
         """For the sweeper. One that is awake always has one look ahead of it, or the task that freezes it."""
-        life = self._watched.get(id)
-        if life is None or life.frozen_at is not None:
+        instance = self._watched.get(id)
+        if instance is None or instance.frozen_at is not None:
             return
-        if self._is_idle(life):
-            self._tasks.create_task(self._freeze(life), lambda _: self._look_later(life))
+        if self._is_idle(instance):
+            self._tasks.create_task(self._freeze(instance), lambda _: self._look_later(instance))
         else:
-            self._look_later(life)
+            self._look_later(instance)
 
-    async def awake(self, life: Life) -> None:
+    async def awake(self, instance: Supervised) -> None:
         """Return when it runs; so it will, until the calls that are counted have ended. The caller's must be."""
-        if life.frozen_at is None or not life.is_live:
+        if instance.frozen_at is None or not instance.is_live:
             return
-        # Not the caller's to cancel half-way: then nobody would know whether it runs.
-        await asyncio.shield(self._tasks.create_task(self._thaw(life)))
-        if life.frozen_at is not None and life.is_live:
-            raise Unavailable(f"instance {life.record.id!r} was frozen, and could not be thawed")
+        # Not the caller's to cancel half-way: then it would not be known whether it runs.
+        await asyncio.shield(self._tasks.create_task(self._thaw(instance)))
+        if instance.frozen_at is not None and instance.is_live:
+            raise Unavailable(f"instance {instance.record.id!r} was frozen, and could not be thawed")
 
     async def wake(self, id: str) -> None:
-        """Thaw what somebody else may have frozen, whatever they know of it; fine when nobody has."""
+        """Thaw what another gateway may have frozen; fine when none has."""
         if self._engine is None:
             return
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self._engine.thaw(id)
         except NotFound:
-            return  # it has just ended, as whoever calls it will learn
+            return  # it has just ended, as the caller will learn
         except Exception as error:  # boundary: the engine
             logger.exception("an instance could not be thawed")
             raise Unavailable(f"instance {id!r} may be frozen, and could not be thawed") from error
@@ -102,72 +102,72 @@ class Freezing:
 
     # When
 
-    def _patience(self, life: Life) -> float:
-        own = life.record.freeze_after
+    def _patience(self, instance: Supervised) -> float:
+        own = instance.record.freeze_after
         return self._after if own is None else own
 
-    def _is_idle(self, life: Life) -> bool:
-        quiet_since = life.used_at + self._patience(life)
-        return life.is_live and not life.calls and quiet_since <= self._sweeper.now()
+    def _is_idle(self, instance: Supervised) -> bool:
+        quiet_since = instance.used_at + self._patience(instance)
+        return instance.is_live and not instance.calls and quiet_since <= self._sweeper.now()
 
-    def _look_later(self, life: Life) -> None:
-        since = self._sweeper.now() if life.calls else life.used_at
-        self._sweeper.add(since + self._patience(life), life.record.id)
+    def _look_later(self, instance: Supervised) -> None:
+        since = self._sweeper.now() if instance.calls else instance.used_at
+        self._sweeper.add(since + self._patience(instance), instance.record.id)
 
     # How
 
-    async def _freeze(self, life: Life) -> None:
-        async with life.frost:
-            if await self._is_used_elsewhere(life):
-                life.used_at = self._sweeper.now()
-            if self._is_idle(life):
-                life.frozen_at = time.time()  # before the engine is asked: see above
-                await self._ask_to_freeze(life)
+    async def _freeze(self, instance: Supervised) -> None:
+        async with instance.frost:
+            if await self._is_used_elsewhere(instance):
+                instance.used_at = self._sweeper.now()
+            if self._is_idle(instance):
+                instance.frozen_at = time.time()  # before the engine is asked: see above
+                await self._ask_to_freeze(instance)
             else:
-                self._look_later(life)
+                self._look_later(instance)
 
-    async def _ask_to_freeze(self, life: Life) -> None:
+    async def _ask_to_freeze(self, instance: Supervised) -> None:
         assert self._engine
-        self.frozen[life.record.id] = life
+        self.frozen[instance.record.id] = instance
         try:
             async with asyncio.timeout(_PATIENCE):
-                await self._engine.freeze(life.record.id)
+                await self._engine.freeze(instance.record.id)
         except Exception:  # boundary: the engine
-            if life.is_live:
+            if instance.is_live:
                 logger.exception("an instance could not be frozen, and will not be")
-            self._watched.pop(life.record.id, None)
-            await self._ask_to_thaw(life)
+            self._watched.pop(instance.record.id, None)
+            await self._ask_to_thaw(instance)
             return
-        _note(life, "frozen")
-        if await self._is_used_elsewhere(life):
-            await self._ask_to_thaw(life)
+        _note(instance, "frozen")
+        if await self._is_used_elsewhere(instance):
+            await self._ask_to_thaw(instance)
 
-    async def _thaw(self, life: Life) -> None:
-        async with life.frost:
-            if life.frozen_at is not None and life.is_live:
-                await self._ask_to_thaw(life)
+    async def _thaw(self, instance: Supervised) -> None:
+        async with instance.frost:
+            if instance.frozen_at is not None and instance.is_live:
+                await self._ask_to_thaw(instance)
 
-    async def _ask_to_thaw(self, life: Life) -> None:
+    async def _ask_to_thaw(self, instance: Supervised) -> None:
         try:
-            await self.wake(life.record.id)
+            await self.wake(instance.record.id)
         except Unavailable:
             return  # it counts as frozen: the next call tries again
-        self.frozen.pop(life.record.id, None)
-        life.frozen_at = None
-        life.used_at = self._sweeper.now()
-        _note(life, "thawed")
-        if life.record.id in self._watched:
-            self._look_later(life)
+        self.frozen.pop(instance.record.id, None)
+        instance.frozen_at = None
+        instance.used_at = self._sweeper.now()
+        _note(instance, "thawed")
+        if instance.record.id in self._watched:
+            self._look_later(instance)
 
-    async def _is_used_elsewhere(self, life: Life) -> bool:
+    async def _is_used_elsewhere(self, instance: Supervised) -> bool:
         try:
-            return await self._ledger.is_kept_awake(life.record.id)
+            return await self._ledger.is_kept_awake(instance.record.id)
         except Unavailable:
-            return True  # who cannot ask does not freeze what others may be calling
+            return True  # what others may be calling is not frozen unasked
 
 
-def _note(life: Life, what: str) -> None:
-    events = life.record.events
+def _note(instance: Supervised, what: str) -> None:
+    events = instance.record.events
     if what == "frozen" and [event["what"] for event in events[-2:]] == ["frozen", "thawed"]:
-        life.record.events = events[:-2]  # the last time is enough: a rollout has one after each of its steps
-    life.record.note(what)
+        instance.record.events = events[:-2]  # the last time is enough: a rollout has one after each of its steps
+    instance.record.note(what)

@@ -81,7 +81,7 @@ class Ledger:
             record.revision = 1
 
     async def save(self, record: Record) -> None:
-        """Write a record that has changed. Stale when somebody else has changed it meanwhile."""
+        """Write a record that has changed. Stale when another writer has changed it meanwhile."""
         await self._store.write(self._put(record, {}), durable=False)
         record.revision += 1
 
@@ -223,7 +223,7 @@ class Ledger:
 
 
 def check_fits(records: Iterable[Record], limits: Mapping[str, int]) -> None:
-    """Refuse what could never be begun: it would wait for nothing, and hold up all who wait behind it."""
+    """Refuse what could never be begun: it would wait for nothing, and hold up all requests behind it."""
     asked = Counter[str]()
     for record in records:
         asked.update(_counts(record))

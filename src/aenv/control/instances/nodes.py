@@ -1,16 +1,16 @@
 """Nodes: every machine with an engine says that it lives; what ran on one that says nothing has failed.
 
-Each gateway keeps a lease for its node. One gateway of all looks for leases that nobody keeps.
+Each gateway keeps a lease for its node. One gateway of all looks for leases that are over.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 
 from ...base.wire import EnvStatus
-from ..stores.base import Coordination, Stale
+from ..stores.base import Coordination
 from .ledger import Ledger
+from .transitions import Transitions
 
 logger = logging.getLogger("aenv.control.instances.nodes")
 
@@ -21,8 +21,11 @@ _LEASE = 20.0  # seconds; with two looks in a row, ten seconds apart, that makes
 class Nodes:
     """All nodes on one store, as the gateway of one of them sees them."""
 
-    def __init__(self, ledger: Ledger, coordination: Coordination, node: str, gateway: str) -> None:
+    def __init__(
+        self, ledger: Ledger, transitions: Transitions, coordination: Coordination, node: str, gateway: str
+    ) -> None:
         self._ledger = ledger
+        self._transitions = transitions
         self._coordination = coordination
         self._node = node
         self._gateway = gateway
@@ -54,7 +57,7 @@ class Nodes:
         await self._coordination.lease("upkeep of nodes", self._gateway, 0)
 
     async def _is_silent(self, node: str) -> bool:
-        # Whoever can take a node's own lease knows that it does not keep it.
+        # A gateway that can take a node's own lease knows that the node does not keep it.
         if not await self._coordination.lease(f"node {node}", self._gateway, 1.0):
             return False
         await self._coordination.lease(f"node {node}", self._gateway, 0)
@@ -64,10 +67,9 @@ class Nodes:
         lost = await self._ledger.living_on(node)
         for record in lost:
             record.begins_again = record.status is EnvStatus.CREATING
-            record.become(EnvStatus.FAILED, f"its node {node!r} gave no sign of life for {SILENCE} s")
             record.node = self._node  # which forgets the record in time; nothing of the instance is here
-            with contextlib.suppress(Stale):  # its node has just returned
-                await self._ledger.save(record)
+            reason = f"its node {node!r} gave no sign of life for {SILENCE} s"
+            await self._transitions.bury(record, EnvStatus.FAILED, reason)  # unless its node has just returned
         await self._ledger.remove_node(node)
         if lost:
             logger.warning("node %s gave no sign of life: its %d instances have failed", node, len(lost))

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from ...base.wire import timestamp
 from ..serving import memory
 from .freezing import Freezing
-from .life import Life
-from .lives import Lives
+from .supervised import Supervised
+from .supervisor import Supervisor
 
 logger = logging.getLogger("aenv.control.instances.reclaim")
 
-_LOOK_AGAIN = 5.0  # seconds; memory may run short before anybody has to wait for it
+_LOOK_AGAIN = 5.0  # seconds; memory may run short before a request has to wait for it
 
 
 class Reclaim:
@@ -24,12 +24,12 @@ class Reclaim:
     def __init__(
         self,
         freezing: Freezing,
-        lives: Lives,
+        supervisor: Supervisor,
         below: int,
         available: Callable[[], int] = memory.available_bytes,
     ) -> None:
         self._freezing = freezing
-        self._lives = lives
+        self._supervisor = supervisor
         self._below = below
         self._available = available
         self._ending = asyncio.Lock()
@@ -50,12 +50,12 @@ class Reclaim:
             return
         async with self._ending:
             # One by one: what an instance had is available when it is gone, and not before.
-            while (life := self._next()) and self._available() < self._below:
-                assert life.frozen_at
-                since = timestamp(life.frozen_at)
-                logger.warning("memory is short: ending instance %s, frozen since %s", life.record.id, since)
-                await self._lives.end(life, f"memory was short, and it was frozen since {since}")
+            while (instance := self._next()) and self._available() < self._below:
+                assert instance.frozen_at
+                since = timestamp(instance.frozen_at)
+                logger.warning("memory is short: ending instance %s, frozen since %s", instance.record.id, since)
+                await self._supervisor.end(instance, f"memory was short, and it was frozen since {since}")
 
-    def _next(self) -> Life | None:
+    def _next(self) -> Supervised | None:
         frozen = self._freezing.frozen.values()
         return next((one for one in frozen if one.record.reclaim and one.is_live and not one.calls), None)

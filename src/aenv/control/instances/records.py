@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -36,7 +36,7 @@ class Record:
     """name@version; empty until it is known."""
     code: str = ""
     """The name of the folder that its code is in."""
-    layer: str = ""
+    requirements: str = ""
     """The name of the folder that the packages are in which it requires."""
     runtime: str = ""
     """The name of the folder of its Python's runtime; empty when that is the gateway's own."""
@@ -94,6 +94,7 @@ class Record:
         return self.environment.partition("@")[0]
 
     def become(self, status: EnvStatus, reason: str | None = None) -> None:
+        """For `Transitions` alone: the status follows the state."""
         self.status = status
         self.reason = reason if reason is None else sayable(reason)[:_MAX_REASON]
         self.updated_at = time.time()
@@ -103,15 +104,19 @@ class Record:
         """Add to what can be asked about its life."""
         self.events = [*self.events[1 - _MAX_EVENTS :], {"at": timestamp(), "what": what, "detail": detail}]
 
-    def run(self, address: Address, isolation: Sequence[str]) -> None:
-        """Its time to live begins."""
-        self.address = address
-        self.isolation = list(address.isolation or isolation)
-        self.not_enforced = list(address.not_enforced)
-        self.root = address.root
-        self.become(EnvStatus.RUNNING)
-        self.created_at = self.updated_at
-        self.expires_at = self.created_at + self.ttl
+    def started(self, address: Address, isolation: Sequence[str]) -> Record:
+        """The record of the instance once it runs: its time to live begins. As a copy, to be written first."""
+        running = replace(
+            self,
+            address=address,
+            isolation=list(address.isolation or isolation),
+            not_enforced=list(address.not_enforced),
+            root=address.root,
+        )
+        running.become(EnvStatus.RUNNING)
+        running.created_at = running.updated_at
+        running.expires_at = running.created_at + running.ttl
+        return running
 
     def renew(self, ttl: float) -> None:
         """Its time to live is `ttl` seconds from now."""
@@ -136,9 +141,10 @@ class Record:
             origin = Origin(**address["origin"])
             said = value.get("root", ""), tuple(value.get("not_enforced", ()))
             address = Address(origin, address["pid"], address["tools"], *said)
-        known = {
-            name: value[name] for name in cls.__dataclass_fields__ if name in value
-        }  # a newer one may know more
+        if "layer" in value:  # its name in version 1.0.0
+            value = {"requirements": value["layer"], **value}
+        # A newer version may know more.
+        known = {name: value[name] for name in cls.__dataclass_fields__ if name in value}
         return cls(**{**known, "status": EnvStatus(value["status"]), "address": address, "revision": revision})
 
 

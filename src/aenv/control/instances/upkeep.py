@@ -2,7 +2,7 @@
 
 When a gateway starts alone on its home, whatever runs there is taken over or ended at once. Later, the one
 gateway of a node that holds the lease for it looks every ten seconds: after instances whose own gateway has ended,
-and after records that nobody needs any more. Every gateway compares what it looks after with what the store says.
+and after records that are needed no more. Every gateway compares what it looks after with what the store says.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from ...base.errors import Unavailable
 from ...base.wire import EnvStatus
 from ...engines.base import Address, Engine, Leftovers, Sweeps
-from ..stores.base import Coordination, Stale
+from ..stores.base import Coordination
 from .catalog import Catalog
 from .ledger import Ledger
-from .lives import Lives
 from .nodes import Nodes
 from .records import Record
+from .states import State
+from .supervisor import Supervisor
+from .transitions import Transitions
 
 logger = logging.getLogger("aenv.control.instances.upkeep")
 
@@ -38,17 +40,19 @@ class Upkeep:
         engine: Engine,
         catalog: Catalog,
         ledger: Ledger,
-        lives: Lives,
+        transitions: Transitions,
+        supervisor: Supervisor,
         coordination: Coordination,
         *,
         node: str,
         gateway: str,
     ) -> None:
-        self._nodes = Nodes(ledger, coordination, node, gateway)
+        self._nodes = Nodes(ledger, transitions, coordination, node, gateway)
         self._engine = engine
         self._catalog = catalog
         self._ledger = ledger
-        self._lives = lives
+        self._transitions = transitions
+        self._supervisor = supervisor
         self._coordination = coordination
         self._node = node
         self._gateway = gateway
@@ -59,13 +63,13 @@ class Upkeep:
     async def take_over_all(self, running: Mapping[str, Address], others: set[str]) -> None:
         """For a gateway that is alone on its node: adopt what runs, end and forget the rest.
 
-        `others` run too and are somebody else's business: the replicas of services.
+        `others` run too and are not instances: the replicas of services.
         """
         known: set[str] = set()
         living = await self._ledger.living_on(self._node)
         known.update(record.id for record in living)
         await _each(
-            [record for record in living if record.id not in self._lives.by_id],
+            [record for record in living if record.id not in self._supervisor],
             lambda record: self._take_over(record, running.get(record.id)),
         )
         present = [*running, *(await self._engine.leftovers() if isinstance(self._engine, Leftovers) else ())]
@@ -73,10 +77,10 @@ class Upkeep:
         outcomes = await asyncio.gather(*(self._engine.destroy(id) for id in strays), return_exceptions=True)
         for id, outcome in zip(strays, outcomes, strict=True):
             if outcome:  # boundary: the engine; one that resists must not keep the gateway from serving the others
-                logger.error("could not end %s, which nobody knew: %s", id, outcome)
-        adopted = len(self._lives.by_id)
+                logger.error("could not end %s, which has no record: %s", id, outcome)
+        adopted = len(self._supervisor)
         if adopted or strays:
-            logger.info("took over %d instances, and ended %d that nobody knew", adopted, len(strays))
+            logger.info("took over %d instances, and ended %d without a record", adopted, len(strays))
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -97,7 +101,7 @@ class Upkeep:
     async def tend(self) -> None:
         """One round."""
         await self.announce()
-        await self._lives.save_rest()
+        await self._transitions.save_rest()
         leads = await self._coordination.lease(f"upkeep {self._node}", self._gateway, _LEASE)
         # Read once in each round: there may be thousands.
         living = await self._ledger.living_on(self._node) if leads else []
@@ -118,23 +122,25 @@ class Upkeep:
         That is so where this node was given up while it could not reach the store. Instances in `living` need no
         look: the store has just said that they live.
         """
-        known = [id for id, life in self._lives.by_id.items() if life.is_live and not life.is_being_created]
+        known = [id for id, instance in self._supervisor.items() if instance.state is State.RUNNING]
         for id, record in (await self._ledger.all_of([id for id in known if id not in living])).items():
-            life = self._lives.by_id.get(id)
-            if life is None or not life.is_live:
+            instance = self._supervisor.get(id)
+            if instance is None or not instance.is_live:
                 continue
             if record is None:
-                await self._lives.write_again(life)
+                await self._supervisor.write_again(instance)
             elif not record.is_live:
-                self._lives.start_ending(life, record.reason or "", record.status)
+                self._supervisor.start_ending(instance, record.reason or "", record.status)
 
     async def _tend_due(self, record: Record, leads: bool) -> None:
-        life = self._lives.by_id.get(record.id)
-        if life and record.expires_at < life.record.expires_at:  # shortened through another gateway
-            self._lives.update(life, record)
-        elif leads and not life and record.status is EnvStatus.RUNNING and await self._is_missing(record.gateway):
+        instance = self._supervisor.get(record.id)
+        if instance and record.expires_at < instance.record.expires_at:  # shortened through another gateway
+            self._supervisor.update(instance, record)
+        elif instance or not leads or record.status is not EnvStatus.RUNNING:
+            return
+        elif await self._is_missing(record.gateway):
             # At once, unlike one whose time is not over: should its gateway live after all, it does the same.
-            await self._lives.take_over(record, record.address)
+            await self._supervisor.take_over(record, record.address)
 
     async def _forget(self, records: list[Record]) -> None:
         """All that are over in each round: they are forgotten as fast as instances end, however fast that is."""
@@ -148,10 +154,10 @@ class Upkeep:
 
     async def _lead(self, living: list[Record]) -> None:
         """What one gateway does for all of the node, with the records of its instances that live."""
-        await self._adopt([record for record in living if record.id not in self._lives.by_id])
+        await self._adopt([record for record in living if record.id not in self._supervisor])
         if self._collected + _COLLECT_PERIOD < time.monotonic():
             self._collected = time.monotonic()
-            folders = {name for each in living for name in (each.code, each.layer, each.runtime)}
+            folders = {name for each in living for name in (each.code, each.requirements, each.runtime)}
             await self._catalog.collect(folders)
         if isinstance(self._engine, Sweeps):
             await self._engine.sweep()
@@ -174,7 +180,7 @@ class Upkeep:
         await _each(orphans, lambda record: self._take_over(record, running.get(record.id)))
 
     async def _is_missing(self, gateway: str) -> bool:
-        # Whoever can take a gateway's own lease knows that it does not keep it.
+        # A gateway that can take the lease of another knows that the other does not keep it.
         if not await self._coordination.lease(f"gateway {gateway}", self._gateway, 1.0):
             return False
         await self._coordination.lease(f"gateway {gateway}", self._gateway, 0)
@@ -182,18 +188,17 @@ class Upkeep:
 
     async def _take_over(self, record: Record, address: Address | None) -> None:
         if address and record.status is EnvStatus.RUNNING:
-            await self._lives.take_over(record, address)
+            await self._supervisor.take_over(record, address)
             return
-        await self._lives.destroy_quietly(record.id)
+        await self._supervisor.destroy_quietly(record.id)
         if record.status is EnvStatus.CREATING:
             record.begins_again = True
-            record.become(EnvStatus.FAILED, "the gateway ended while it was starting")
+            how = EnvStatus.FAILED, "the gateway ended while it was starting"
         elif record.expires_at <= time.time():
-            record.become(EnvStatus.TERMINATED, record.expiry)
+            how = EnvStatus.TERMINATED, record.expiry
         else:
-            record.become(EnvStatus.FAILED, "it ended while no gateway looked after it")
-        with contextlib.suppress(Stale):
-            await self._ledger.save(record)
+            how = EnvStatus.FAILED, "it ended while no gateway looked after it"
+        await self._transitions.bury(record, *how)
 
 
 async def _each(records: Iterable[Record], work: Callable[[Record], Awaitable[None]]) -> None:

@@ -23,9 +23,9 @@ from ...base.models import CreateInstance
 from ...engines.base import Engine, InstanceSpec, Warm
 from . import admission
 from .catalog import Catalog
-from .creations import Place
 from .specs import Conditions, instance_spec, spare_spec
 from .sweeper import Clock
+from .this_gateway import ThisGateway
 
 logger = logging.getLogger("aenv.control.instances.warmth")
 
@@ -75,11 +75,13 @@ class _Pool:
 class Warmth:
     """`run` tells the engine; where it cannot keep instances warm, nothing happens."""
 
-    def __init__(self, engine: Engine, catalog: Catalog, place: Place, memory_bytes: int, clock: Clock) -> None:
+    def __init__(
+        self, engine: Engine, catalog: Catalog, here: ThisGateway, memory_bytes: int, clock: Clock
+    ) -> None:
         self._name = engine.name
         self._engine = engine if isinstance(engine, Warm) else None
         self._catalog = catalog
-        self._place = place
+        self._here = here
         self._most = memory_bytes // SPARE_BYTES
         self._now = clock
         self._pools: dict[tuple[str, str], _Pool] = {}
@@ -168,9 +170,9 @@ class Warmth:
         return pool
 
     async def _spec(self, project: Project) -> InstanceSpec:
-        place, ref = self._place, str(project.ref)
-        checked = admission.check_request(CreateInstance(env_name=ref), project, place.rules)
-        conditions = Conditions(place.start_timeout, place.keep_history)
+        here, ref = self._here, str(project.ref)
+        checked = admission.check_request(CreateInstance(env_name=ref), project, here.rules)
+        conditions = Conditions(here.start_timeout, here.keep_history)
         id = wire.new_instance_id(project.name)
         return instance_spec(id, checked, await self._catalog.prepare(project), conditions)
 

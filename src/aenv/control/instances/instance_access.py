@@ -17,10 +17,12 @@ from ..serving.accounts import LOCAL, Caller, Role
 from ..stores.base import Stale
 from .freezing import Freezing
 from .ledger import Ledger
-from .life import Life
-from .lives import Lives
 from .records import Record
 from .selection import Selection
+from .states import State, Stored
+from .supervised import Supervised
+from .supervisor import Supervisor
+from .transitions import Transitions
 
 _ADDRESS_KNOWN = 10.0  # seconds for which the address of another gateway's instance is believed
 _PORT_KNOWN = 1.0  # seconds for which a port is believed to be the instance's: looking it up takes milliseconds
@@ -39,15 +41,15 @@ class Guard(NamedTuple):
 class Use:
     """A call of an instance, which is not frozen inside the `with`. Count it first, then find the address."""
 
-    def __init__(self, lives: Lives, life: Life | None) -> None:
+    def __init__(self, supervisor: Supervisor, instance: Supervised | None) -> None:
         self.address: Address | None = None
-        self.life = life
+        self.instance = instance
         """None where another gateway looks after it."""
-        self.self_check: str = life.record.self_check if life else ""
-        self._lives = lives
-        self._life = life
-        if life:
-            life.calls += 1
+        self.self_check: str = instance.record.self_check if instance else ""
+        self._supervisor = supervisor
+        self._instance = instance
+        if instance:
+            instance.calls += 1
 
     def __enter__(self) -> Address:
         assert self.address
@@ -58,28 +60,29 @@ class Use:
 
     async def why_it_ended(self, timeout: float) -> str:
         """The reason, where the instance has just ended; empty when it lives, or another gateway has it."""
-        life = self.life
-        if life is None or life.watcher is None:
+        instance = self.instance
+        if instance is None or instance.watcher is None:
             return ""
-        await asyncio.wait({life.watcher}, timeout=timeout)
-        return "" if life.is_live else life.record.reason or ""
+        await asyncio.wait({instance.watcher}, timeout=timeout)
+        return "" if instance.is_live else instance.record.reason or ""
 
     def end(self) -> None:
         """What is left of it, a stream perhaps, needs no instance that runs. May be repeated."""
-        life, self._life = self._life, None
-        if life:
-            life.calls -= 1
-            self._lives.used(life)
+        instance, self._instance = self._instance, None
+        if instance:
+            instance.calls -= 1
+            self._supervisor.used(instance)
 
 
-class Instances:
+class InstanceAccess:
     """The instances of all gateways on one store."""
 
     def __init__(
         self,
         engine: Engine,
         ledger: Ledger,
-        lives: Lives,
+        transitions: Transitions,
+        supervisor: Supervisor,
         freezing: Freezing,
         node: str,
         *,
@@ -89,7 +92,8 @@ class Instances:
         self.engine = engine
         self._demand_tokens = demand_tokens
         self._ledger = ledger
-        self._lives = lives
+        self._transitions = transitions
+        self._supervisor = supervisor
         self._freezing = freezing
         self._node = node
         self._elsewhere: dict[str, tuple[float, _Elsewhere]] = {}
@@ -98,16 +102,17 @@ class Instances:
         """Those of other gateways' instances; they never change."""
 
     async def get(self, id: str, caller: Caller = LOCAL) -> Record:
-        """NotFound also for one that is somebody else's: its id says nothing to strangers."""
+        """NotFound also for one of another owner: its id says nothing to strangers."""
         record = await self._ledger.find(id)
-        life = self._lives.by_id.get(id)
-        if life and (record is None or (record.revision == life.record.revision and not _begins(life))):
-            # The store does not know yet that it begins, that it ends, or that it was frozen. As a copy: whoever
-            # asked may change it, and fail to save it.
-            record = replace(life.record)
+        instance = self._supervisor.get(id)
+        if instance and (record is None or record.revision == instance.record.revision):
+            # The store does not know yet that it begins, that it ends, or that it was frozen. As a copy: a
+            # caller may change it, and fail to save it.
+            record = replace(instance.record)
         if record is None or not caller.owns(record.owner):
             raise NotFound(f"instance {id!r} not found")
-        if life and record.status in (EnvStatus.PENDING, EnvStatus.CREATING) and (step := life.step()):
+        creation = instance.creation if instance else None
+        if record.status is EnvStatus.CREATING and creation and (step := creation.step()):
             record = replace(record, reason=step)
         return record
 
@@ -127,8 +132,8 @@ class Instances:
 
     def is_frozen(self, id: str) -> bool:
         """Whether it waits for its next call, as far as this gateway knows."""
-        life = self._lives.by_id.get(id)
-        return life is not None and life.frozen_at is not None
+        instance = self._supervisor.get(id)
+        return instance is not None and instance.frozen_at is not None
 
     async def used(self, records: Iterable[Record]) -> Mapping[str, ResourceUsage]:
         """What those use that run here, where the engine can tell."""
@@ -144,11 +149,11 @@ class Instances:
 
     async def use(self, id: str) -> Use:
         """A call that begins: `with await use(id) as address`."""
-        life = self._lives.by_id.get(id)
-        use = Use(self._lives, life)
+        instance = self._supervisor.get(id)
+        use = Use(self._supervisor, instance)
         try:
-            if life:
-                use.address = await self._address_here(life)
+            if instance:
+                use.address = await self._address_here(instance)
             else:
                 use.address, use.self_check = await self._address_elsewhere(id)
         except BaseException:
@@ -158,8 +163,8 @@ class Instances:
 
     async def guard(self, id: str) -> Guard:
         """What opens its data path. It is not woken for that."""
-        if life := self._lives.by_id.get(id):
-            return Guard(life.record.owner, self._demand_tokens or life.record.demands_token)
+        if instance := self._supervisor.get(id):
+            return Guard(instance.record.owner, self._demand_tokens or instance.record.demands_token)
         if id not in self._guards:
             record = await self._ledger.get(id)
             if len(self._guards) > _MAX_ADDRESSES:
@@ -167,15 +172,15 @@ class Instances:
             self._guards[id] = Guard(record.owner, self._demand_tokens or record.demands_token)
         return self._guards[id]
 
-    async def _address_here(self, life: Life) -> Address:
-        id = life.record.id
-        self._lives.used(life)
-        await self._freezing.awake(life)
-        if life.record.status is EnvStatus.CREATING:
+    async def _address_here(self, instance: Supervised) -> Address:
+        id = instance.record.id
+        self._supervisor.used(instance)
+        await self._freezing.awake(instance)
+        if instance.state is State.CREATING:
             raise Unavailable(f"instance {id!r} is still starting")
-        if life.record.address is None or not life.is_live:
-            raise _has_ended(life.record)
-        return life.record.address
+        if instance.record.address is None or not instance.is_live:
+            raise _has_ended(instance.record)
+        return instance.record.address
 
     async def running(self, id: str, caller: Caller = LOCAL) -> Record:
         """One of the caller's, which runs on this gateway's engine: for logs, commands and files."""
@@ -210,34 +215,34 @@ class Instances:
             except Stale:
                 await self._recover(id)
                 continue
-            life = self._lives.by_id.get(id)
-            if life and not life.is_being_created:
-                _check_renewable(life.record)  # its end may have begun meanwhile
-                self._lives.update(life, record)
+            instance = self._supervisor.get(id)
+            if instance and not instance.is_being_created:
+                _check_renewable(instance.record)  # its end may have begun meanwhile
+                self._supervisor.update(instance, record)
             return record
         raise Unavailable(f"the record of instance {id!r} changes all the time; try again")
 
     async def _recover(self, id: str) -> None:
         """A write did not meet the record that it was made for. Where that is lost, it is written again."""
-        life = self._lives.by_id.get(id)
-        if life and life.is_live and not life.is_being_created and await self._ledger.find(id) is None:
-            await self._lives.write_again(life)
+        instance = self._supervisor.get(id)
+        if instance and instance.state is State.RUNNING and await self._ledger.find(id) is None:
+            await self._supervisor.write_again(instance)
 
     async def delete(self, id: str, caller: Caller = LOCAL) -> None:
         """Return once the instance is gone; fine when it has ended before."""
-        while (life := self._lives.by_id.get(id)) is None:
+        while (instance := self._supervisor.get(id)) is None:
             record = await self.get(id, caller)
             if not record.is_live:
                 return
             self._check_here(record)
-            await self._lives.take_over(record, record.address)
-        if not caller.owns(life.record.owner):
+            await self._supervisor.take_over(record, record.address)
+        if not caller.owns(instance.record.owner):
             raise NotFound(f"instance {id!r} not found")
-        await self._lives.end(life, "deleted")
-        if not life.record.revision:  # it was not in the store yet, where another gateway's of the same id may be
+        await self._supervisor.end(instance, "deleted")
+        if instance.stored is not Stored.YES:  # the store may have another gateway's instance of the same id
             with contextlib.suppress(NotFound):
                 await self.delete(id, caller)
-        if self._lives.is_unsaved(life):
+        if self._transitions.is_unsaved(instance):
             raise Unavailable("the instance has ended, but the store does not answer, so it is still listed")
 
     async def delete_all(self, selection: Selection, caller: Caller = LOCAL) -> int:
@@ -285,11 +290,6 @@ class Instances:
             raise Unavailable(
                 f"instance {record.id!r} runs on another node; ask a gateway of node {record.node!r}"
             )
-
-
-def _begins(life: Life) -> bool:
-    """Whether it runs, and this is just being recorded: nobody is told before."""
-    return life.is_live and life.is_being_created
 
 
 def _own(selection: Selection, caller: Caller) -> Selection:

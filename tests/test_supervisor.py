@@ -159,17 +159,17 @@ async def test_the_environments_own_ttl_counts_unless_the_request_has_one(gatewa
 async def test_a_renewed_instance_lives_from_then_on(home: Path, tmp_path: Path) -> None:
     now = 1000.0
     async with composed(home, make_project(tmp_path), clock=lambda: now) as made:
-        record = await made.creations.create(CreateInstance(env_name="echo", ttl="10m"), LOCAL)
+        record = await made.creator.create(CreateInstance(env_name="echo", ttl="10m"), LOCAL)
         now += 500
         renewed = await made.instances.renew(record.id, 600)
         assert renewed.expires_at > record.expires_at
         now += 598  # the first deadline is long over
-        made.lives.check(record.id)
+        made.supervisor.check(record.id)
         assert (await made.instances.get(record.id)).status == "Running"
         now += 3
-        life = made.lives.by_id[record.id]
-        made.lives.check(record.id)
-        await life.ended.wait()
+        instance = made.supervisor[record.id]
+        made.supervisor.check(record.id)
+        await instance.ended.wait()
         ended = await made.instances.get(record.id)
         assert (ended.status, ended.reason) == ("Terminated", "its time to live of 600 s was over")
         with pytest.raises(Conflict, match="terminated; only one that runs can be renewed"):
@@ -180,19 +180,19 @@ async def test_a_renewed_instance_lives_from_then_on(home: Path, tmp_path: Path)
 async def test_an_instance_that_is_not_used_ends_after_its_idle_timeout(home: Path, tmp_path: Path) -> None:
     now = 1000.0
     async with composed(home, make_project(tmp_path, idleTimeout="5m"), clock=lambda: now) as made:
-        used = await made.creations.create(CreateInstance(env_name="echo"), LOCAL)
-        unused = await made.creations.create(CreateInstance(env_name="echo"), LOCAL)
-        patient = await made.creations.create(CreateInstance(env_name="echo", idle_timeout="20m"), LOCAL)
+        used = await made.creator.create(CreateInstance(env_name="echo"), LOCAL)
+        unused = await made.creator.create(CreateInstance(env_name="echo"), LOCAL)
+        patient = await made.creator.create(CreateInstance(env_name="echo", idle_timeout="20m"), LOCAL)
         now += 200
         await made.instances.address(used.id)  # as every call does
         now += 101
-        life = made.lives.by_id[unused.id]
+        instance = made.supervisor[unused.id]
         for record in (used, unused, patient):
-            made.lives.check(record.id)
-        await life.ended.wait()
+            made.supervisor.check(record.id)
+        await instance.ended.wait()
         ended = await made.instances.get(unused.id)
         assert (ended.status, ended.reason) == ("Terminated", "it was not used for 300 s")
-        assert set(made.lives.by_id) == {used.id, patient.id}
+        assert set(made.supervisor) == {used.id, patient.id}
 
 
 async def test_the_route_to_renew_checks_what_it_is_given(gateway: Gateway) -> None:
@@ -222,7 +222,7 @@ async def test_ended_instances_are_remembered_for_an_hour(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with composed(home, make_project(tmp_path)) as made:
-        record = await made.creations.create(CreateInstance(env_name="echo"), LOCAL)
+        record = await made.creator.create(CreateInstance(env_name="echo"), LOCAL)
         await made.instances.delete(record.id)
         assert leftovers(home) == []
         ended = time.time()
@@ -261,7 +261,7 @@ async def test_an_instance_that_has_ended_leaves_no_deadline_behind(home: Path, 
     async with composed(home, make_project(tmp_path)) as made:
         ids = []
         for _ in range(3):
-            ids.append((await made.creations.create(CreateInstance(env_name="echo", ttl="300d"), LOCAL)).id)
+            ids.append((await made.creator.create(CreateInstance(env_name="echo", ttl="300d"), LOCAL)).id)
             await made.instances.delete(ids[-1])
         assert not any(id in made.sweeper for id in ids)
 
