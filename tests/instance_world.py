@@ -18,7 +18,7 @@ from aenv.base.addresses import Origin
 from aenv.base.errors import StartFailed, Unavailable
 from aenv.control.gateway import home as homes
 from aenv.control.gateway.parts import Parts, parts, shared
-from aenv.control.instances.catalog import Prepared, read_folders
+from aenv.control.instances.catalog import PreparedProject, read_folders
 from aenv.engines.base import Address, InstanceSpec
 from tests.gateways import gateway_settings, make_project
 
@@ -184,8 +184,8 @@ async def started(world: World, folder: Path, **settings: Any) -> AsyncIterator[
         parts(known, base, own, engine=engine, clock=lambda: world.now) as made,
     ):
 
-        async def prepare(_: object) -> Prepared:
-            return Prepared(None, None)
+        async def prepare(_: object) -> PreparedProject:
+            return PreparedProject(None, None)
 
         made.catalog.prepare = prepare  # type: ignore[method-assign]  # it takes a thread: then no turn is the last
         incarnation = Incarnation(world, engine, made)

@@ -11,15 +11,6 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "aenv"
 PAGES = [ROOT / "docs" / "architecture.md", *sorted(PACKAGE.glob("*/README.md"))]
-# What the page describes before it is here; a name that has come is removed from this list.
-COMING = {
-    "control/instances/creation.py",
-    "control/instances/creator.py",
-    "control/instances/states.py",
-    "control/instances/supervised.py",
-    "control/instances/supervisor.py",
-    "control/instances/transitions.py",
-}
 _FILE = re.compile(r"`([\w./-]+\.py)`")
 _FOLDER = re.compile(r"`([\w./-]+/)`")
 
@@ -40,11 +31,7 @@ def exists(name: str, page: Path) -> bool:
 def test_every_file_that_a_map_names_exists(page: Path) -> None:
     names = named(_FILE, page)
     assert names, "a page without a file is not a map"
-    assert [name for name in names if not exists(name, page) and name not in COMING] == []
-
-
-def test_what_has_come_is_no_longer_excused() -> None:
-    assert {name for name in COMING if (PACKAGE / name).exists()} == set()
+    assert [name for name in names if not exists(name, page)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -125,7 +125,8 @@ def test_a_metrics_address_that_is_none_is_refused(value: str) -> None:
     for command in ("serve", "hub"):
         done = aenv(command, "--metrics-address", value)
         assert done.returncode == 2
-        assert f"write {value!r} as 'host:port'" in " ".join(done.stderr.split())
+        said = " ".join(done.stderr.split())
+        assert f"must be HOST:PORT, as in 127.0.0.1:9100, got {value!r}" in said
 
 
 def test_serve_says_where_metrics_are(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ class Warm:
         await self.made.warmth.settle()
 
     def creates(self, project: Path, count: int, every: float = 0.0) -> None:
-        """As `Creations` tells of them."""
+        """As `Creation` tells of them."""
         loaded = load_project(project)
         spec = InstanceSpec("an-id", str(loaded.ref), loaded.path, {"A": "b"}, ("x",))
         for _ in range(count):

@@ -59,7 +59,12 @@ OLD_NAMES = {
     re.compile(r"\b[Rr]ooting\b|\brooting\.py\b|\broots\.py\b"): "rootfs cache, rootfs resolver",
     re.compile(r"\blayer_(for|of)\b|\bspec\.layer\b|--layer\b|<home>/layers"): "requirements",
 }
-MAY_USE_OLD_NAMES = ("src/aenv/__init__.py", "scripts/lib/house.py", "tests/test_public_names.py")
+MAY_USE_OLD_NAMES = (
+    "src/aenv/__init__.py",
+    "src/aenv/base/config/deploy.py",
+    "tests/test_config.py",
+    "tests/test_public_names.py",
+)
 VAGUE_PEOPLE = re.compile(r"\b(nobody|whoever|somebody)\b", re.IGNORECASE)
 LINES_FOR_EACH = 1_000  # of the core, for one of them: name the caller, the owner, the process
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "managers"}

@@ -104,7 +104,7 @@ system.mount(os.path.dirname(secret), f"{root}/over", None, system.MS_BIND)
 def tried(*parts):
     *above, name = parts
     async def text():
-        return b"".join([piece async for piece in logfile.read(logfile.Place(root, tuple(above), name), "x")])
+        return b"".join([piece async for piece in logfile.read(logfile.LogLocation(root, tuple(above), name), "x")])
     try:
         return asyncio.run(text()).decode()
     except AEnvError as error:

@@ -1,4 +1,4 @@
-"""Creations: each makes one instance, and owns its tasks, its undo, and the answer to those who wait for it.
+"""A creation makes one instance, and owns its tasks, its undo, and the answer to those who wait for it.
 
 Not here: which requests begin a creation, and which repeat one (`creator.py`).
 """

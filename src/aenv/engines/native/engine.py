@@ -35,7 +35,7 @@ from ..folder import InstanceFolder
 from ..instance_state import InstanceState
 from . import gvisor, sidecars
 from .gvisor import Gvisor
-from .instance_access import InstanceAccess
+from .inside_access import InsideAccess
 from .instance_folders import InstanceFolders
 from .members import go_on, members, stop
 from .relays import reopen
@@ -51,7 +51,7 @@ RootOf = Callable[[InstanceSpec], Awaitable[Rootfs]]
 Ids = list[str]
 
 
-class NativeEngine(InstanceAccess):
+class NativeEngine(InsideAccess):
     """Makes isolated instances. `async with` closes what it holds besides; instances live on."""
 
     name = "native"

@@ -30,7 +30,7 @@ _OPEN_FILES = 1024  # of a command in an instance whose limit was not written do
 Entries = list[FileEntry]  # the class below has a method `list`
 
 
-class InstanceAccess:
+class InsideAccess:
     """The part of the engine that needs nothing but an instance's folder and its processes."""
 
     _gvisor: Gvisor
