@@ -1,4 +1,4 @@
-"""The lives of services: who may make, see, change and end them, and where their requests go.
+"""Services: who may make, see, change and end them, and where their requests go.
 
 Not here: keeping the replicas of one (`replicas.py`).
 """

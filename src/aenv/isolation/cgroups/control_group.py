@@ -1,4 +1,4 @@
-"""A group of processes that shares limits. Not here: making one (`cgroups.py`)."""
+"""A group of processes that shares limits. Not here: making one (`hierarchy.py`)."""
 
 from __future__ import annotations
 

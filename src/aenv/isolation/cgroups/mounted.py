@@ -1,6 +1,6 @@
 """Where groups of processes may be made: the cgroup hierarchies of this host, and our place in each.
 
-Not here: the groups themselves (`cgroups.py`).
+Not here: the groups themselves (`hierarchy.py`).
 """
 
 from __future__ import annotations
