@@ -104,7 +104,8 @@ system.mount(os.path.dirname(secret), f"{root}/over", None, system.MS_BIND)
 def tried(*parts):
     *above, name = parts
     async def text():
-        return b"".join([piece async for piece in logfile.read(logfile.LogLocation(root, tuple(above), name), "x")])
+        log = logfile.LogLocation(root, tuple(above), name)
+        return b"".join([piece async for piece in logfile.read(log, "x")])
     try:
         return asyncio.run(text()).decode()
     except AEnvError as error:
