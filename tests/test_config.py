@@ -14,7 +14,7 @@ from aenv.base.config import Amount, Deploy, Network, Project, SidecarSource, ke
 from aenv.base.config import values as kinds
 from aenv.base.config.deploy import ServiceDefaults
 from aenv.base.config.project import Build, Data, ProjectTest
-from aenv.base.config.sections import ConfigField, ConfigSection
+from aenv.base.config.sections import ConfigField, ConfigSection, ConfigText
 from aenv.base.errors import InvalidRequest
 from aenv.cli.commands import get
 
@@ -331,3 +331,19 @@ def test_the_page_is_what_the_declarations_say() -> None:
 
 def test_null_is_as_if_the_field_were_not_there(tmp_path: Path) -> None:
     assert parse_deploy({"ttl": None, "service": {"port": None}}) == parse_deploy({})
+
+
+def test_a_pushed_bundle_keeps_loading_whatever_earlier_builds_did_not_check(tmp_path: Path) -> None:
+    wrong = {
+        "buildConfig": {"dockerfile": ["a"]},
+        "testConfig": {"script": ["pytest"]},
+        "dependencies": ["numpy"],
+        "deployConfig": {"service": {"replicas": "2"}, "memory": "1Gi"},
+    }
+    folder = write(tmp_path, wrong)
+    with pytest.raises(InvalidRequest, match=r"buildConfig\.dockerfile"):
+        load_project(folder)
+    project = load_project(folder, is_published=True)
+    assert (project.build, project.test, project.dependencies) == (Build(), ProjectTest(), None)
+    assert project.deploy.service.replicas is None and project.deploy.memory
+    assert parse_deploy(wrong["deployConfig"], ConfigText(is_published=True)).service.replicas is None

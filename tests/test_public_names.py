@@ -146,6 +146,6 @@ def test_import_aenv_loads_nothing_heavy():
 
 @pytest.mark.parametrize(("old", "new"), [("SecondPart", "Sidecar"), ("SyncSecondPart", "SyncSidecar")])
 def test_environments_that_were_pushed_with_the_old_name_of_the_sidecar_still_load(old: str, new: str) -> None:
-    with pytest.warns(DeprecationWarning, match=f"aenv.{old} is now aenv.{new}"):
+    with pytest.warns(FutureWarning, match=f"aenv.{old} is now aenv.{new}"):
         assert getattr(aenv, old) is getattr(aenv, new)
     assert old not in aenv.__all__

@@ -424,3 +424,11 @@ async def test_the_folder_of_an_earlier_version_is_moved_and_its_old_path_still_
     assert await folder_for(require("tiny"), home) == packages
     assert (home / "layers" / packages.name / "tiny.py").samefile(packages / "tiny.py")
     assert [path.name for path in home.iterdir() if not path.is_symlink()] == ["requirements"]
+
+
+async def test_a_folder_of_an_earlier_version_that_is_a_link_is_used_where_it_is(require, wheels, home, tmp_path):
+    packages = await folder_for(require("tiny"), home)
+    (home / "requirements").rename(tmp_path / "larger disk")
+    (home / "layers").symlink_to(tmp_path / "larger disk")
+    assert await folder_for(require("tiny"), home) == packages
+    assert (packages / "tiny.py").samefile(tmp_path / "larger disk" / packages.name / "tiny.py")

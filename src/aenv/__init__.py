@@ -118,7 +118,7 @@ def __getattr__(name: str) -> Any:
     if name in _RENAMED:
         import warnings
 
-        warnings.warn(f"aenv.{name} is now aenv.{_RENAMED[name]}", DeprecationWarning, stacklevel=2)
+        warnings.warn(f"aenv.{name} is now aenv.{_RENAMED[name]}", FutureWarning, stacklevel=2)
         name = _RENAMED[name]
     home = _HOMES.get(name)
     if home is None:

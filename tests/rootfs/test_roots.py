@@ -282,7 +282,7 @@ async def test_the_line_of_our_template_that_installs_requirements_is_left_out_w
     assert f"RUN {INSTALL}\n" in files["Dockerfile"]
     root = await roots.root_for(project({name: files[name] for name in ("Dockerfile", "requirements.txt")}))
     assert run.commands == []
-    assert any("is left out: instances get these packages as a layer" in note for note in root.notes)
+    assert any("is left out: instances get these packages as requirements" in note for note in root.notes)
     other = "FROM python:3\nCOPY more.txt /requirements.txt\nRUN " + INSTALL
     await roots.root_for(project({"Dockerfile": other, "more.txt": "x", "requirements.txt": "y"}))
     assert run.commands == [INSTALL]  # these are not the project's

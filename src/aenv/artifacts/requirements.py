@@ -289,14 +289,18 @@ def _above(file: Path) -> Path:
 def place(home: Path) -> Path:
     """Where the requirements of a home are installed.
 
-    Version 1.0.0 called the folder "layers". It is moved; what runs from there finds it by a link.
+    Earlier builds called the folder "layers". It is moved, and what runs from there finds it by a link; one that
+    cannot be moved, being a link or a mount itself, is used where it is.
     """
     top = home.expanduser().absolute()
     found, before = top / "requirements", top / "layers"
-    if not found.exists() and before.is_dir() and not before.is_symlink():
-        with contextlib.suppress(FileNotFoundError, FileExistsError):  # another process is moving it, too
-            before.rename(found)
-            before.symlink_to(found.name)
+    if not found.exists() and before.is_dir():
+        with contextlib.suppress(OSError):  # another process is moving it, too
+            if before.is_symlink() or before.is_mount():
+                found.symlink_to(before.name)
+            else:
+                before.rename(found)
+                before.symlink_to(found.name)
     return found
 
 

@@ -29,6 +29,7 @@ KNOWN = {
     "AENV_STORAGE": "inside an instance: the folder that outlives it",
     "AENV_SECRET_NAMES": "inside an instance: the names of its variables that hold secrets",
     "AENV_SIDECAR": "inside an instance: the socket of its sidecar",
+    "AENV_SECOND_PART": "inside an instance: the old name of AENV_SIDECAR",
     "AENV_VALIDATION": "inside an instance: 1 lets it play its reference solution, for 'aenv validate'",
     "AENV_SERVICE_ID": "inside a replica of a service: the service's id",
     "AENV_TEST_SHARED": "tests only: the folder with shared test data",

@@ -40,7 +40,7 @@ def look(path: Path) -> Seen:
     """The source files at `path` as they are now."""
     seen: Seen = {}
     for file in _sources(path):
-        with contextlib.suppress(FileNotFoundError):  # an editor has just replaced it
+        with contextlib.suppress(OSError):  # an editor has just replaced it, or its links lead in a circle
             status = file.stat()
             seen[file.path] = (status.st_ino, status.st_mtime_ns, status.st_size)
     return seen
@@ -50,7 +50,7 @@ def _sources(path: Path) -> Iterator[os.DirEntry[str]]:
     is_folder = path.is_dir()
     folders = [path if is_folder else path.parent]
     while folders:
-        with contextlib.suppress(FileNotFoundError), os.scandir(folders.pop()) as entries:
+        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     if is_folder and not entry.name.startswith(".") and entry.name not in _LEFT_OUT:

@@ -1,7 +1,7 @@
 """What an engine writes down about an instance, so that an engine which starts after a crash finds it.
 
 Each line of `state.jsonl` is an `InstanceState` as JSON, with the fields that were known then. A later line adds
-to those before it. Version 1.0.0 wrote the same fields, and its instances may still run.
+to those before it. Earlier builds wrote the same fields, and their instances may still run.
 
 Not here: the file, and the folder that it is in (`folder.py`).
 """
@@ -19,7 +19,7 @@ from .proc import Process
 
 _ENCODER = json.JSONEncoder(default=vars)
 _SIDECAR_BEFORE = "second"
-"""What version 1.0.0 called the sidecar."""
+"""What earlier builds called the sidecar."""
 
 Tools = list[dict[str, Any]]
 

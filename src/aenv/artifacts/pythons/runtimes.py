@@ -26,6 +26,7 @@ _LEFT_OUT = {"__pycache__", "attacks", "envs"}  # tasks of built-in environments
 _COMPILED = (
     "",
     "base",
+    "base/config",
     "core",
     "inside",
     "inside/author",

@@ -18,6 +18,7 @@ class ServiceDefaults(ConfigSection):
     """What `aenv service create` asks for where its options do not say it."""
 
     unused = ("pvcName",)
+    once_unchecked = ("*",)
 
     replicas: int | None = entry("replicas", kinds.NUMBER, 1, otherwise="1")
     """How many replicas run."""

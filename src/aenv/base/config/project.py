@@ -19,6 +19,7 @@ class Build(ConfigSection):
     """How `aenv build` makes the environment's image."""
 
     unused = ("build_policy",)
+    once_unchecked = ("*",)
 
     dockerfile: str = entry("dockerfile", kinds.TEXT, "docker/Dockerfile", default="Dockerfile")
     """The Dockerfile of the root file system, which also says the Python that instances run on."""
@@ -33,6 +34,8 @@ class Build(ConfigSection):
 @dataclass(frozen=True)
 class ProjectTest(ConfigSection):
     """How `aenv test` tests the environment."""
+
+    once_unchecked = ("*",)
 
     script: str = entry("script", kinds.TEXT, "pytest -q tests", default="", otherwise="pytest on `tests`")
     """What the shell runs in the project's folder, beside an instance."""
@@ -64,6 +67,7 @@ class Project(ConfigSection):
     """An environment: who it is, what it is made of, and where to find it."""
 
     required = ("name", "version")
+    once_unchecked = ("dependencies",)
     unused = ("protocolVersion",)  # each client agrees with the runtime on a version of MCP
 
     path: Path
@@ -114,8 +118,8 @@ class Project(ConfigSection):
         return next(found, {}).get("content", "")
 
 
-def load_project(path: Path) -> Project:
-    """Read the config.json of the project in the folder `path`."""
+def load_project(path: Path, *, is_published: bool = False) -> Project:
+    """Read the config.json of the project in the folder `path`; with `is_published`, of a bundle of a hub."""
     file = path / FILE_NAME
     try:
         text = file.read_text(encoding="utf-8")
@@ -129,7 +133,7 @@ def load_project(path: Path) -> Project:
         raise InvalidRequest(f"{str(file)!r} is not JSON: {error}") from error
     if not isinstance(raw, dict):
         raise InvalidRequest(f"{FILE_NAME} in {str(path)!r} must hold a JSON object")
-    return _project(path, raw, ConfigText(text, str(path)))
+    return _project(path, raw, ConfigText(text, str(path), is_published))
 
 
 def _project(path: Path, raw: dict[str, Any], text: ConfigText) -> Project:

@@ -47,6 +47,9 @@ class ConfigSection:
     unused: ClassVar[tuple[str, ...]] = ()
     """Keys that published projects have, and that change nothing."""
     refuses_unknown: ClassVar[bool] = False
+    once_unchecked: ClassVar[tuple[str, ...]] = ()
+    """Keys whose values earlier builds did not check: a wrong one in a pushed bundle, which cannot change, is left
+    out. "*" stands for all."""
 
     raw: Mapping[str, Any] = field(default_factory=dict, kw_only=True, repr=False, compare=False)
     """The object as it was written: what a hub stores, and what replies show."""
@@ -100,6 +103,8 @@ class ConfigText:
     text: str = ""
     project: str = ""
     """The folder of the file: a warning that is given once is given once for each."""
+    is_published: bool = False
+    """Whether it came with a bundle of a hub."""
 
     @cached_property
     def _lines(self) -> dict[str, int]:
@@ -140,7 +145,11 @@ def read_fields(
             text.warn(name, f"is now called {new!r}; rename it")
         attribute, told = known[new]
         if value is not None and (value != "" or not told.kind.skips_empty):
-            found[attribute] = _read(told, value, name, text)
+            try:
+                found[attribute] = _read(told, value, name, text)
+            except InvalidRequest:
+                if not (text.is_published and {key, "*"} & {*section.once_unchecked}):
+                    raise
     for key in section.required:
         if not raw.get(key):
             example = json.dumps({key: known[key][1].example})[1:-1]

@@ -82,10 +82,10 @@ class RootfsCache:
         """The rootfs of an instance. When a caller gives up waiting, the work goes on for the next one."""
 
         def make(tell: OnLine) -> Awaitable[Rootfs]:
-            return self._roots.root_for(load_project(spec.project), spec.image, tell)
+            return self._roots.root_for(load_project(spec.project, is_published=True), spec.image, tell)
 
         def sources() -> tuple[Path, ...]:
-            return self._roots.sources(load_project(spec.project), spec.image)
+            return self._roots.sources(load_project(spec.project, is_published=True), spec.image)
 
         return await self._made_once((spec.project, spec.image), sources, f"root of {spec.environment}", make)
 

@@ -14,6 +14,7 @@ from ...artifacts.pythons.choosing import Choice, Pythons
 from ...artifacts.pythons.runtimes import Python
 from ...base import settings
 from ...base.config import Project, load_project, parse_deploy
+from ...base.config.sections import ConfigText
 from ...base.errors import InvalidRequest, NotFound
 from ...base.refs import Ref
 from ..hub.checkouts import Checkouts
@@ -76,7 +77,7 @@ class Catalog:
             raise NotFound(f"environment '{published.ref}' not found here: it has no code yet; use 'aenv push'")
         folder = await self._checkouts.folder(published.digest)
         self._handed_out.add(folder.name)
-        return _as_published(load_project(folder), published)
+        return _as_published(load_project(folder, is_published=True), published)
 
     async def python(self, project: Project) -> Choice:
         """The Python that a project's instances run on, made ready once."""
@@ -119,7 +120,7 @@ class Catalog:
 def _as_published(project: Project, published: EnvironmentRecord) -> Project:
     """The code of a bundle, with what its record says: that may have been changed since it was pushed."""
     try:
-        deploy = parse_deploy(published.deploy_config or {})
+        deploy = parse_deploy(published.deploy_config or {}, ConfigText(is_published=True))
     except InvalidRequest as error:
         raise InvalidRequest(f"environment '{published.ref}' cannot be started: {error.message}") from None
     return replace(

@@ -201,7 +201,7 @@ class Creation:
             return await asyncio.shield(starting)
         except BaseException:
             starting.cancel()
-            await asyncio.gather(starting, return_exceptions=True)  # the engine may have finished it all the same
+            await asyncio.wait({starting})  # the engine may have finished it all the same
             raise
 
     async def _start(self, checked: CheckedRequest, conditions: Conditions) -> Address:
@@ -243,7 +243,7 @@ class Creation:
         # Refused before anything was made; or to be repeated, and then nothing of this attempt may be in the way.
         is_repeatable = isinstance(answer, Unavailable) or isinstance(error, _Withdrawn)
         leave = transitions.undo if is_repeatable or instance.stored is not Stored.YES else transitions.end
-        leave(instance, EnvStatus.FAILED, str(getattr(error, "message", "the engine failed")))
+        leave(instance, EnvStatus.FAILED, str(getattr(answer, "message", "the engine failed")))
         if instance.stored is not Stored.NO:
             logger.info("instance of %s failed to start", instance.record.environment)
         try:

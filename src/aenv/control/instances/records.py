@@ -141,7 +141,7 @@ class Record:
             origin = Origin(**address["origin"])
             said = value.get("root", ""), tuple(value.get("not_enforced", ()))
             address = Address(origin, address["pid"], address["tools"], *said)
-        if "layer" in value:  # its name in version 1.0.0
+        if "layer" in value:  # its name in earlier builds
             value = {"requirements": value["layer"], **value}
         # A newer version may know more.
         known = {name: value[name] for name in cls.__dataclass_fields__ if name in value}

@@ -449,7 +449,8 @@ def _variables(spec: InstanceSpec, root: Rootfs) -> dict[str, str]:
     if spec.storage:
         variables["AENV_STORAGE"] = spec.storage_place
     if spec.sidecar:
-        variables["AENV_SIDECAR"] = SOCKET
+        # The second is its old name, which environments that were pushed may read.
+        variables |= {"AENV_SIDECAR": SOCKET, "AENV_SECOND_PART": SOCKET}
     return variables
 
 

@@ -1,8 +1,8 @@
 """Sidecars: a second process tree of an instance, in the rootfs of another image, where its tools run commands.
 
 It is a spare instance of its own kind, with its own user, pid, mount and network namespaces; it shares the control
-group of the first, and its end. The first has a socket that the sidecar listens on: it was made by the
-first, in its own file system, and handed over, so that the two share no folder.
+group of the main part, and its end. The main part has a socket that the sidecar listens on: it was made by the
+main part, in its own file system, and handed over, so that the two share no folder.
 
 Not here: waiting for the first use of one that is made only then (`sidecar_first_use.py`).
 """

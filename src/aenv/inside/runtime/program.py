@@ -109,7 +109,8 @@ def _parse(argv: list[str]) -> RuntimeOptions:
     parser.add_argument("--lifeline-fd", type=int, help="end when the other end of this pipe is closed")
     parser.add_argument("--control-port", type=int, help="also serve the control routes here")
     parser.add_argument("--call-timeout", type=float, help="seconds a call may take (default: 3600)")
-    parser.add_argument("--requirements", type=Path, help="a folder of Python packages for the environment")
+    packages = ("--requirements", "--layer")  # the second is its old name
+    parser.add_argument(*packages, type=Path, help="a folder of Python packages for the environment")
     parser.add_argument("--no-history", action="store_true", help="do not remember the last calls")
     parser.add_argument("--stdio", action="store_true", help="speak MCP on standard input and output")
     # What stands behind "--" is the environment's.

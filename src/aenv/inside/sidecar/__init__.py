@@ -1,1 +1,1 @@
-"""A built-in environment: what the sidecar of an instance serves to the first."""
+"""The project that a sidecar serves to the main part of its instance."""

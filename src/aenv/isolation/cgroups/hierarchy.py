@@ -1,7 +1,7 @@
 """Limits of groups of processes, by cgroups: version 1, version 2, both at once, or none.
 
 A group is a folder `aenv/<name>` in each hierarchy that enforces something. Not here: what a group does
-(`control_group.py`), where its folders may be (`mounted.py`), how moves get faster for a whole host (`cgroup_moves.py`).
+(`control_group.py`), where its folders may be (`mounted.py`), how moves get faster on a host (`cgroup_moves.py`).
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ async def build(
 ) -> Rootfs:
     """The root that a Dockerfile's last stage describes. Errors name the line that failed.
 
-    `layered`: instances in it get what the folder's requirements.txt asks for as a layer.
+    `layered`: instances in it get what the folder's requirements.txt asks for, installed once.
     """
     build = _Build(parse(text), context, steps, find_base, on_line or (lambda line: None), layered)
     state = await build.final()
@@ -109,7 +109,7 @@ class _Build:
     async def _do(self, instruction: Instruction, state: BuildState, number: int) -> None:
         match instruction.name:
             case "RUN" if instruction.text == INSTALL and self._requirements_are_given(state):
-                state.notes.append(f"RUN {INSTALL} is left out: instances get these packages as a layer")
+                state.notes.append(f"RUN {INSTALL} is left out: instances get these packages as requirements")
             case "RUN":
                 await self._steps.run(state, instruction, _command(instruction, state), self._on_line)
             case "COPY" | "ADD":

@@ -15,7 +15,7 @@ from .host_rootfs import HostEntry, write
 FOLDER = "/opt/aenv"
 """Where it is told, for PYTHONPATH."""
 INSTALL = "pip install --no-cache-dir --find-links . -r requirements.txt"
-"""The line of our own template. Instances get these packages as a layer, so on the host root it is left out."""
+"""The line of our own template. Instances get these packages as requirements, so it is left out there."""
 _NAME = "aenvironment"
 
 

@@ -1,4 +1,4 @@
-"""What the sidecar of an instance does for the first: it runs commands, and reads and writes files.
+"""What the sidecar of an instance does for the main part: it runs commands, and reads and writes files.
 
 It runs in an image that need not have Python: what it needs is loaded before it gets there.
 """
