@@ -309,7 +309,7 @@ def test_no_path_and_no_link_leads_out_of_a_data_root(tmp_path: Path, root: Path
     for spelled in (f"./{given}", f"{root}/{given}"):
         error = refused(project, rules, datasource=spelled)
         assert isinstance(error, InvalidRequest)
-        assert error.message.endswith("is no folder below a data root of this gateway")
+        assert error.message.endswith("is not a folder below a data root of this gateway")
 
 
 def test_without_a_data_root_no_folder_is_offered(tmp_path: Path) -> None:

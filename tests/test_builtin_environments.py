@@ -263,7 +263,7 @@ async def test_a_request_reaches_no_folder_by_a_variable_that_it_could_not_name_
 ) -> None:
     top, secret = data("offered"), data("secret")
     (top / "out").symlink_to(secret)
-    for roots, why in (((), "--data-root"), ((top,), "is no folder below a data root of this gateway")):
+    for roots, why in (((), "--data-root"), ((top,), "is not a folder below a data root of this gateway")):
         async with running_gateway(tmp_path / "home", data_roots=roots) as gateway:
             for named in (str(secret), "./out", "../secret", "/data"):
                 variables = {"KIT_DATA_DIR": named}

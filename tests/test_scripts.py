@@ -120,6 +120,10 @@ class TestHouse:
             ("control/services/a.py", "spec = InstanceSpec(id, ref, path)"),
             ("utils.py", "x = 1"),
             ("helpers/a.py", "x = 1"),
+            ("a.py", '"""The second part of an instance."""'),
+            ("a.py", "spares = Blanks()  # of blank instances"),
+            ("a.py", "folder = layer_for(file)"),
+            ("a.py", '"""Not here: the rest (`gone.py`)."""'),
         ],
     )
     def test_a_broken_rule_is_found(self, project: Project, name: str, line: str) -> None:
@@ -144,11 +148,37 @@ class TestHouse:
         done = run(sys.executable, LIB / "house.py", project({f"src/aenv/{name}": line}))
         assert done.returncode == 0, done.stdout
 
+    def test_too_many_vague_people_in_the_core_are_found(self, project: Project) -> None:
+        text = "# whoever asks\n" + "x = 1\n" * 998
+        assert (
+            "nobody, whoever or somebody"
+            in run(sys.executable, LIB / "house.py", project({"src/aenv/a.py": text})).stdout
+        )
+
     def test_a_script_that_cannot_be_executed_is_found(self, project: Project) -> None:
         root = project({"scripts/go": "#!/bin/sh\n"})
         done = run(sys.executable, LIB / "house.py", root)
         assert done.returncode == 1
         assert done.stdout.startswith("scripts/go: executable")
+
+
+class TestNames:
+    def test_each_name_of_this_repository_has_one_meaning(self) -> None:
+        done = run(sys.executable, LIB / "names.py", ROOT)
+        assert done.returncode == 0, done.stdout
+
+    def test_a_class_and_a_file_that_share_a_name_with_another_are_found(self, project: Project) -> None:
+        files = {"src/aenv/base/a.py": "class Place: ...", "src/aenv/control/a.py": "class Place: ..."}
+        done = run(sys.executable, LIB / "names.py", project(files))
+        assert done.returncode == 1
+        assert done.stdout.splitlines() == [
+            "a.py: base/a.py, control/a.py; name each after what it is",
+            "Place: base/a.py, control/a.py; name each after what it is",
+        ]
+
+    def test_commands_are_called_as_their_users_call_them(self, project: Project) -> None:
+        files = {"src/aenv/client/hub.py": "x = 1", "src/aenv/cli/commands/hub.py": "x = 1"}
+        assert run(sys.executable, LIB / "names.py", project(files)).returncode == 0
 
 
 class TestNeed:

@@ -64,7 +64,9 @@ MAY_USE_OLD_NAMES = (
     "src/aenv/base/config/deploy.py",
     "tests/test_config.py",
     "tests/test_public_names.py",
+    "tests/test_scripts.py",
 )
+_NAMED_FILE = re.compile(r"`(?:[\w/]*/)?(\w+\.py)`")
 VAGUE_PEOPLE = re.compile(r"\b(nobody|whoever|somebody)\b", re.IGNORECASE)
 LINES_FOR_EACH = 1_000  # of the core, for one of them: name the caller, the owner, the process
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "managers"}
@@ -85,6 +87,7 @@ def violations(root: Path) -> Iterator[str]:
                     yield f"{path.relative_to(root)}:{number}: {line.strip()}: {rule.why}"
     yield from _old_names(root)
     yield from _vague_people(source)
+    yield from _gone_files(root)
     for path in sorted(p for folder in ("scripts", ".ci") for p in (root / folder).rglob("*") if p.is_file()):
         if path.read_bytes().startswith(b"#!") != os.access(path, os.X_OK):
             yield f"{path.relative_to(root)}: executable if, and only if, it begins with '#!'"
@@ -101,6 +104,18 @@ def _old_names(root: Path) -> Iterator[str]:
             for old, new in OLD_NAMES.items():
                 if "old name" not in line and old.search(line):
                     yield f"{name}:{number}: {line.strip()[:100]}: it is called {new}"
+
+
+def _gone_files(root: Path) -> Iterator[str]:
+    """Every `file.py` that the core speaks of and that does not exist; environments speak of files of others."""
+    folders = ("src", "tests", "scripts", "conformance", "benchmarks")
+    known = {path.name for folder in folders for path in (root / folder).rglob("*.py")}
+    core = (path for path in sorted((root / "src").rglob("*.py")) if "envs" not in path.parts)
+    for path in core:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for name in _NAMED_FILE.findall(line):
+                if name not in known:
+                    yield f"{path.relative_to(root)}:{number}: there is no {name}"
 
 
 def _vague_people(source: Path) -> Iterator[str]:

@@ -71,7 +71,7 @@ def read_reward(value: Any) -> Reward:
             return _wrong(f"the reward has none of {', '.join(_KEYS)}", value)
         found = value[key]
     if not isinstance(found, bool | int | float):
-        return _wrong(f"the reward is no number: {str(found)[:80]!r}", value)
+        return _wrong(f"the reward is not a number: {str(found)[:80]!r}", value)
     number = float(found)
     if not math.isfinite(number):
         return _wrong(f"the reward is {number}", value)

@@ -105,7 +105,7 @@ async def direct(origin: Origin, limits: RetryLimits, id: str | None, *, probe: 
     except BaseException as error:
         await api.close()
         if isinstance(error, RpcError | TimeoutError):
-            raise EnvironmentError(f"{origin} is no runtime that we can use: {error}") from error
+            raise EnvironmentError(f"{origin} is not a runtime that can be used: {error}") from error
         raise
     now = wire.timestamp()
     instance = Instance(

@@ -125,7 +125,7 @@ def function(name: str) -> Function:
     for part in attribute.split("."):
         found = getattr(found, part, None)
     if not inspect.iscoroutinefunction(found):
-        what = "is no async function" if found is not None else "is not there"
+        what = "is not an async function" if found is not None else "is not there"
         raise InvalidRequest(f"agent {name!r}: {attribute!r} {what}; write 'async def {attribute}(env, task)'")
     return Function(name, found)
 

@@ -104,7 +104,7 @@ def _read(path: Path, number: int, line: bytes) -> Result:
         raise InvalidRequest(f"{str(path)!r} line {number} is not JSON: {error}") from error
     if not isinstance(result, dict) or not isinstance(result.get("task"), str) or not _is_result(result):
         raise InvalidRequest(
-            f"{str(path)!r} line {number} is no result: it needs 'task', 'reward' and one of the outcomes "
+            f"{str(path)!r} line {number} is not a result: it needs 'task', 'reward' and one of the outcomes "
             f"{', '.join(Outcome)}; 'attempt', if there, is a number above 0"
         )
     return result

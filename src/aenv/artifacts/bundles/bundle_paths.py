@@ -19,7 +19,7 @@ def checked(name: str) -> str:
     try:
         longest = max((len(part.encode()) for part in parts), default=0)
     except UnicodeEncodeError:
-        raise InvalidRequest(f"{path[:200]!r} in the bundle is no name in UTF-8; rename it") from None
+        raise InvalidRequest(f"{path[:200]!r} in the bundle is not a name in UTF-8; rename it") from None
     if name.startswith("/") or ".." in parts or "\0" in name:
         raise InvalidRequest(f"{name[:200]!r} in the bundle leads out of it; paths begin at its root")
     if longest > _MAX_NAME_BYTES or len(path) > _MAX_PATH:

@@ -239,7 +239,7 @@ class _Tree:
     def size_of(self, source: str, path: str) -> int:
         """The size of the file that the hard link `path` stands for."""
         if source not in self.sizes:
-            raise InvalidRequest(f"{path!r} in the bundle is a link to {source!r}, which is no file before it")
+            raise InvalidRequest(f"{path!r} in the bundle is a link to {source!r}, which is not a file before it")
         return self.sizes[source]
 
     def top(self) -> str:
@@ -253,7 +253,7 @@ class _Tree:
         parent = path.rpartition("/")[0]
         while parent and parent not in self.folders:
             if parent in self.sizes or parent in self.links:
-                raise InvalidRequest(f"{path!r} in the bundle lies below {parent!r}, which is no folder")
+                raise InvalidRequest(f"{path!r} in the bundle lies below {parent!r}, which is not a folder")
             self.folders.add(parent)
             parent = parent.rpartition("/")[0]
         if len(self.sizes) + len(self.links) + len(self.folders) >= self.max_files:
@@ -299,4 +299,4 @@ def _or_refuse() -> Iterator[None]:
     except (AEnvError, OSError):
         raise
     except Exception as error:  # boundary: tarfile, with bytes from any client
-        raise InvalidRequest(f"the bundle is no sound .tar.gz file: {error}") from error
+        raise InvalidRequest(f"the bundle is not a sound .tar.gz file: {error}") from error

@@ -59,7 +59,7 @@ def parse(text: bytes, where: str) -> Manifest:
         revision = value.get("revision", "")
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         raise InvalidRequest(
-            f'{where} is no manifest: {{"revision": "…", "files": [{{"path": "a/b", "sha256": "…", "size": 12}}]}}'
+            f'{where} is not a manifest: {{"revision": "…", "files": [{{"path": "a", "sha256": "…", "size": 1}}]}}'
         ) from None
     manifest = Manifest(entries, revision if isinstance(revision, str) else "")
     paths = {entry.path for entry in entries}

@@ -198,7 +198,7 @@ def check_strings(request: CreateInstance) -> None:
         _check_string(f"arguments.{index}", argument)
     for name, value in request.environment_variables.items():
         if not _VARIABLE.match(name):
-            raise InvalidRequest(f"field 'environment_variables': {name[:100]!r} is no name for a variable")
+            raise InvalidRequest(f"field 'environment_variables': {name[:100]!r} is not a name for a variable")
         if isinstance(value, str):
             _check_string(f"environment_variables.{name[:100]}", f"{name}={value}")
         elif not is_secret_variable(name):

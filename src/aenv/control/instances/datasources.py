@@ -101,4 +101,4 @@ def _folder(where: str, datasource: str, roots: Sequence[Path]) -> Path:
             if folder and folder.is_dir():
                 return folder
     # What is not there and what lies elsewhere get the same answer: it tells nobody what the host has.
-    raise InvalidRequest(f"field {where!r}: {datasource!r} is no folder below a data root of this gateway")
+    raise InvalidRequest(f"field {where!r}: {datasource!r} is not a folder below a data root of this gateway")

@@ -76,5 +76,5 @@ def _read_status(text: str) -> EnvStatus:
 
 def _read_limit(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text[:9]) <= MAX_LIMIT:
-        raise InvalidRequest(f"field 'limit': {text!r} is no number from 1 to {MAX_LIMIT}")
+        raise InvalidRequest(f"field 'limit': must be a number from 1 to {MAX_LIMIT}, got {text!r}")
     return int(text)

@@ -23,7 +23,7 @@ def id_of(request: CreateService, project: Project) -> str:
     if request.service_name:
         if not _HOST_NAME.match(request.service_name):
             raise InvalidRequest(
-                f"field 'service_name': {request.service_name!r} is no host name; use at most 63 lower-case "
+                f"field 'service_name': {request.service_name!r} is not a host name; use at most 63 lower-case "
                 "letters, digits and '-'"
             )
         return request.service_name
@@ -60,7 +60,7 @@ def version_of(request: UpdateService, name: str) -> str | None:
 def check(record: ServiceRecord) -> None:
     """InvalidRequest when no service can be like that."""
     if not 1 <= record.replicas <= MAX_REPLICAS:
-        raise InvalidRequest(f"field 'replicas': {record.replicas} is no number from 1 to {MAX_REPLICAS}")
+        raise InvalidRequest(f"field 'replicas': must be from 1 to {MAX_REPLICAS}, got {record.replicas}")
     if record.storage and record.replicas > 1:
         raise InvalidRequest("field 'replicas': must be 1 with storage, which only one replica may write to")
     size = sum(len(text.encode()) for pair in texts_in(record.setup.variables).items() for text in pair)

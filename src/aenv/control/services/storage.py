@@ -28,7 +28,7 @@ def check_name(name: str) -> str:
     """Return `name` if storage may have it: it becomes the name of a folder."""
     if not _NAME.match(name):
         raise InvalidRequest(
-            f"field 'pvc_name': {name!r} is no name for storage; use letters, digits, '-' and '.'"
+            f"field 'pvc_name': {name!r} is not a name for storage; use letters, digits, '-' and '.'"
         )
     return name
 

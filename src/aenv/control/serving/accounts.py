@@ -105,7 +105,7 @@ class Accounts:
     ) -> tuple[Account, str]:
         """A new account and its token, which is shown once. `expires` is in seconds from now."""
         if not _USER.match(user):
-            raise InvalidRequest(f"field 'user': {user!r} is no name; use 1 to 128 printable characters")
+            raise InvalidRequest(f"field 'user': {user!r} is not a name; use 1 to 128 printable characters")
         if role is Role.ANONYMOUS:
             raise InvalidRequest("field 'role': use 'admin', 'user' or 'viewer'")
         if max_instances is not None and max_instances < 0:

@@ -100,7 +100,7 @@ class RouteCall:
         """A number of the query."""
         text = self.query.get(name, str(default))
         if not text.isascii() or not text.isdecimal() or not least <= int(text[:10]) <= most:
-            raise InvalidRequest(f"field {name!r}: {text!r} is no number from {least} to {most}")
+            raise InvalidRequest(f"field {name!r}: must be a number from {least} to {most}, got {text!r}")
         return int(text)
 
     def flag(self, name: str) -> bool:
