@@ -197,11 +197,11 @@ def test_no_more_is_taken_than_the_manifest_says(served: Served, tmp_path: Path)
         ([{"path": "a", "link": "b"}, {"path": "a/c", "sha256": "0" * 64, "size": 1}], "below a file"),
         ([{"path": "a", "sha256": "0" * 64, "size": 1}] * 2, "twice"),
         ([{"path": "manifest.json", "sha256": "0" * 64, "size": 1}], "itself"),
-        ([{"path": "a", "sha256": "none", "size": 1}], "no manifest"),
-        ([{"path": "a", "sha256": "0" * 64, "size": -1}], "no manifest"),
+        ([{"path": "a", "sha256": "none", "size": 1}], "not a manifest"),
+        ([{"path": "a", "sha256": "0" * 64, "size": -1}], "not a manifest"),
         ([{"path": "a", "sha256": "0" * 64, "size": 1 << 50}], "more than"),
-        ([7], "no manifest"),
-        (None, "no manifest"),
+        ([7], "not a manifest"),
+        (None, "not a manifest"),
     ],
 )
 def test_a_manifest_that_is_wrong_or_wicked_is_refused_before_anything_is_fetched(
@@ -273,7 +273,7 @@ def test_an_archive_is_unpacked_and_compared_with_the_manifest_in_it(served: Ser
         (packed(("a", b"x")), "no checksums are known"),
         (packed(("manifest.json", manifest_of(a=b"y")), ("a", b"x")), "is not what it should be"),
         (packed(("manifest.json", manifest_of(a=b"y")), ("b", b"x")), "'a' of the manifest is not in"),
-        (b"no archive", "no sound"),
+        (b"no archive", "not a sound"),
         (packed(("a", os.urandom(50_000)))[:20_000], "not complete"),
     ],
     # What is packed has the time in it, and names of tests must be the same in every process.

@@ -73,7 +73,7 @@ class TestTable:
     def test_what_is_no_file_of_results_is_refused(self, tmp_path: Path) -> None:
         for rows, error, why in (
             ([], InvalidRequest, "has no results"),
-            ([row("a", 7.0)], InvalidRequest, "line 1 is no result"),
+            ([row("a", 7.0)], InvalidRequest, "line 1 is not a result"),
             ([row("a", 1.0), row("b", 1.0, agent="nop")], Conflict, "line 2 is of agent 'nop', and this is 'llm'"),
         ):
             with pytest.raises(error, match=why):

@@ -177,7 +177,7 @@ async def test_a_selection_of_tasks_is_all_that_is_played(url: str) -> None:
     ("name", "subject", "why"),
     [
         pytest.param("undocumented", "docs tool submit", "no description", marks=pytest.mark.slow),
-        pytest.param("no-number", "reward two", "no number: 'good'", marks=pytest.mark.slow),
+        pytest.param("no-number", "reward two", "not a number: 'good'", marks=pytest.mark.slow),
         pytest.param("too-high", "reward six", "7 is outside 0..1", marks=pytest.mark.slow),
         ("unsealed", "sealed play_gold", "without AENV_VALIDATION=1"),
         pytest.param("unhealthy", "health environment", "error", marks=pytest.mark.slow),
