@@ -91,7 +91,11 @@ class TestAgents:
         found = await run("sums", roster.agent("my_agent:fail", {}), tasks=("two",), out=tmp_path / "fail")
         assert outcomes(found) == {"two": "agent_error"}
         assert found[0]["error"] == "RuntimeError: I cannot"
-        for name, why in (("my_agent:plain", "not an async"), ("my_agent:x", "not there"), ("nowhere:x", "No module")):
+        for name, why in (
+            ("my_agent:plain", "not an async"),
+            ("my_agent:x", "not there"),
+            ("nowhere:x", "No module"),
+        ):
             with pytest.raises(InvalidRequest, match=why):
                 roster.agent(name, {})
         with pytest.raises(InvalidRequest, match="no agent 'magic'; use oracle"):

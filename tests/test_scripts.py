@@ -99,6 +99,7 @@ class TestSizes:
 
 
 class TestHouse:
+    @pytest.mark.slow  # reads all of it, as scripts/check does
     def test_this_repository_keeps_its_rules(self) -> None:
         done = run(sys.executable, LIB / "house.py", ROOT)
         assert done.returncode == 0, done.stdout
@@ -163,6 +164,7 @@ class TestHouse:
 
 
 class TestNames:
+    @pytest.mark.slow  # reads all of it, as scripts/check does
     def test_each_name_of_this_repository_has_one_meaning(self) -> None:
         done = run(sys.executable, LIB / "names.py", ROOT)
         assert done.returncode == 0, done.stdout
