@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+from aenv.control.gateway.rootfs_cache import RootfsCache
+from aenv.engines.base import InstanceSpec
+from aenv.engines.native.engine import NativeEngine
+from aenv.isolation.rootfs.host_rootfs import host_root
+from aenv.isolation.rootfs.resolver import RootfsResolver
+from aenv.isolation.sandbox.build_run import run
+from aenv.isolation.sandbox.rootfs import Rootfs
 from tests import saved_images
+from tests.native import traces
 
 ENVIRONMENT = """
 import asyncio
@@ -127,3 +137,20 @@ def image(path: Path) -> Path:
         Env=["COLOUR=blue", "PATH=/bin"],
         WorkingDir="/testbed",
     )
+
+
+@asynccontextmanager
+async def engine_with_lazy_sidecars(home: Path) -> AsyncIterator[NativeEngine]:
+    """An engine whose instances see the host's own rootfs; at the end nothing of them may be left."""
+
+    async def root_of(spec: InstanceSpec) -> Rootfs:
+        return host_root(home)
+
+    async with (
+        RootfsCache(RootfsResolver(home, run=run)) as rootfs_cache,
+        NativeEngine(home, root_of, lazy_sidecar_rootfs=rootfs_cache.lazy_sidecar_rootfs) as engine,
+    ):
+        yield engine
+        for id in await engine.running():
+            await engine.destroy(id)
+    assert traces(home) == []

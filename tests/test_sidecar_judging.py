@@ -11,14 +11,9 @@ import pytest
 import pytest_asyncio
 
 from aenv.base.http1 import Pool
-from aenv.control.gateway.rootfs_cache import RootfsCache
 from aenv.engines.base import Address, InstanceSpec, LazySidecar
 from aenv.engines.native.engine import NativeEngine
-from aenv.isolation.rootfs.host_rootfs import host_root
-from aenv.isolation.rootfs.resolver import RootfsResolver
-from aenv.isolation.sandbox.build_run import run
-from aenv.isolation.sandbox.rootfs import Rootfs
-from tests.native import traces
+from tests.sidecars import engine_with_lazy_sidecars
 
 ENVIRONMENT = """
 from typing import Any
@@ -74,19 +69,8 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[NativeEngine]:
-    home = tmp_path_factory.mktemp("home")
-
-    async def root_of(spec: InstanceSpec) -> Rootfs:
-        return host_root(home)
-
-    async with (
-        RootfsCache(RootfsResolver(home, run=run)) as rootfs_cache,
-        NativeEngine(home, root_of, lazy_sidecar_rootfs=rootfs_cache.lazy_sidecar_rootfs) as engine,
-    ):
+    async with engine_with_lazy_sidecars(tmp_path_factory.mktemp("home")) as engine:
         yield engine
-        for id in await engine.running():
-            await engine.destroy(id)
-    assert traces(home) == []
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
