@@ -105,7 +105,9 @@ def gateway(request: pytest.FixtureRequest, user: OrdinaryUser, projects: list[P
 def test_a_descriptor_that_is_slow_to_close_is_not_taken_by_the_gateway(gateway: Served) -> None:
     attacker, neighbour = gateway.create("lingering@1.0.0")["id"], gateway.create()["id"]
     reply = gateway.ask("GET", f"/instances/{attacker}/x", data_port=True)
-    if sockets.refuses_descriptors():
+    with socket.socket(socket.AF_UNIX) as probe:
+        can_be_refused = sockets.refuse_descriptors(probe)  # by newer kernels
+    if can_be_refused:
         assert reply.body.startswith(b"Operation not permitted"), reply.body
     for _ in range(5):
         assert gateway.call(neighbour, "echo", text="still here").status == 200

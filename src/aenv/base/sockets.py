@@ -34,9 +34,3 @@ def refuse_descriptors(connection: socket.socket) -> bool:
         connection.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
         return True
     return False
-
-
-def refuses_descriptors() -> bool:
-    """Whether this kernel can refuse them."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        return refuse_descriptors(probe)
