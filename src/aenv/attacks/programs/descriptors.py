@@ -6,11 +6,18 @@ import os
 import signal
 import socket
 import stat
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from attempt import Contained, Given, attack, call, main
+from attempt import Contained, Given, attack, call, first, main
 
 _SO_PEERPIDFD = 77
+_USES: dict[str, Callable[[int], object]] = {
+    "signal": lambda handle: signal.pidfd_send_signal(handle, signal.SIGCONT),
+    "take descriptors of": lambda handle: os.close(call(438, handle, 0, 0)),
+    "enter": lambda handle: call("setns", handle, 0x20000),
+}
 
 
 @attack
@@ -47,11 +54,8 @@ def use_peer_process(given: Given) -> str:
         with open(f"/proc/self/fdinfo/{handle}") as file:
             if f"Pid:\t{os.getpid()}\n" in file.read():
                 continue  # both ends are ours
-        for what, use in (("signal", _signal), ("take descriptors of", _take), ("enter", _enter)):
-            try:
-                use(handle)
-            except OSError:
-                continue
+        with suppress(Contained):
+            what = first(_USES, lambda what, handle=handle: _USES[what](handle), "")  # type: ignore[misc]
             return f"could {what} the process behind descriptor {number}"
     raise Contained("no peer can be used")
 
@@ -74,18 +78,6 @@ def _described(number: int) -> str:
             return f"{family} listening"
         peer = int.from_bytes(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], "little")
         return f"{family} {'own' if peer == os.getpid() else 'connection'}"
-
-
-def _signal(handle: int) -> None:
-    signal.pidfd_send_signal(handle, signal.SIGCONT)
-
-
-def _take(handle: int) -> None:
-    os.close(call(438, handle, 0, 0))
-
-
-def _enter(handle: int) -> None:
-    call({"x86_64": 308, "aarch64": 268}, handle, 0x20000)
 
 
 def _numbers() -> list[int]:

@@ -6,24 +6,23 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 
-from attempt import Contained, Given, attack, main, reached
+from attempt import Contained, Given, attack, attacks, first, main, own, reached, touch
 
-
-@attack
-def read_shadow(given: Given) -> str:
-    with open("/etc/shadow") as file:
-        return f"{len(file.readlines())} lines of /etc/shadow"
-
-
-@attack
-def read_home_folder(given: Given) -> str:
-    return _read(given["secret"], given)
-
-
-@attack
-def read_gateway_store(given: Given) -> str:
-    found = os.listdir(given["gateway_home"])
-    return f"the gateway's home has {found}"
+attacks(
+    {
+        "read_shadow": ("could open /etc/shadow", lambda given: touch("/etc/shadow", os.O_RDONLY)),
+        "read_home_folder": ("{}", lambda given: _read(given["secret"], given)),
+        "read_gateway_store": ("the gateway's home has {}", lambda given: os.listdir(given["gateway_home"])),
+        # A file of the system's folders that only the host's root may read.
+        "read_private_system_files": ("could open it", lambda given: touch(given["private"], os.O_RDONLY)),
+        "change_system_files": ("could write to one", lambda given: touch(given["system_file"], os.O_WRONLY)),
+        # The code of the environment, which all its instances run.
+        "change_environment": ("could write to its code", lambda given: touch(given["project_file"], os.O_WRONLY)),
+        "change_interpreter": (f"could write to {os.__file__}", lambda given: touch(os.__file__, os.O_WRONLY)),
+        # Files by number, past every path and mount.
+        "open_by_handle": ("{}", lambda _: reached("open_by_handle_at", -1, b"\0" * 64, 0, errors=(9, 22, 116))),
+    }
+)
 
 
 @attack
@@ -43,13 +42,9 @@ def read_other_instance(given: Given) -> str:
 
 @attack
 def climb_out_by_proc(given: Given) -> str:
-    for number in ("self", *_numbers()):
-        for name in ("root", "cwd"):
-            try:
-                return _read(f"/proc/{number}/{name}{'/..' * 16}{given['secret']}", given)
-            except OSError:
-                continue
-    raise Contained("no process has another root")
+    roots = (f"/proc/{number}/{name}" for number in ("self", *_numbers()) for name in ("root", "cwd"))
+    paths = (f"{root}{'/..' * 16}{given['secret']}" for root in roots)
+    return f"read {first(paths, lambda path: _read(path, given), 'no process has another root')}"
 
 
 @attack
@@ -59,81 +54,41 @@ def climb_out_by_dots(given: Given) -> str:
 
 
 @attack
-def read_private_system_files(given: Given) -> str:
-    """A file of the system's folders that only the host's root may read."""
-    os.close(os.open(given["private"], os.O_RDONLY))
-    return f"could open {given['private']}"
-
-
-@attack
-def change_system_files(given: Given) -> str:
-    os.close(os.open(given["system_file"], os.O_WRONLY))
-    return "could write to a system file"
-
-
-@attack
-def change_environment(given: Given) -> str:
-    """The code of the environment, which all its instances run."""
-    os.close(os.open(given["project_file"], os.O_WRONLY))
-    return "could write to the environment's code"
-
-
-@attack
-def change_interpreter(given: Given) -> str:
-    os.close(os.open(os.__file__, os.O_WRONLY))
-    return f"could write to {os.__file__}"
-
-
-@attack
 def change_interpreter_by_proc(given: Given) -> str:
     """/proc/self/exe leads to the program as it was started, by whatever mount that was."""
     mode = os.stat("/proc/self/exe").st_mode & 0o7777
-    ways: tuple[tuple[str, Callable[[], object]], ...] = (
-        ("chmod", lambda: os.chmod("/proc/self/exe", mode)),
-        ("utime", lambda: os.utime("/proc/self/exe", (0, 0))),
-        ("setxattr", lambda: os.setxattr("/proc/self/exe", "user.attack", b"1")),
-        ("write", lambda: os.close(os.open("/proc/self/exe", os.O_WRONLY))),
-    )
-    for what, change in ways:
-        try:
-            change()
-        except OSError:
-            continue
-        return f"could {what} the program {os.readlink('/proc/self/exe')!r}"
-    raise Contained("the program cannot be changed")
+    ways: dict[str, Callable[[], object]] = {
+        "chmod": lambda: os.chmod("/proc/self/exe", mode),
+        "utime": lambda: os.utime("/proc/self/exe", (0, 0)),
+        "setxattr": lambda: os.setxattr("/proc/self/exe", "user.attack", b"1"),
+        "write": lambda: touch("/proc/self/exe", os.O_WRONLY),
+    }
+    what = first(ways, lambda what: ways[what](), "the program cannot be changed")
+    return f"could {what} the program {os.readlink('/proc/self/exe')!r}"
 
 
 @attack
 def lease_files(given: Given) -> str:
     """Whoever opens a file under a lease waits for its holder, up to 45 s: also the host, and the gateway."""
-    place = os.path.join(given["own_folder"], "leased")
+    place = own(given, "leased")
     with open(place, "w") as file:
         file.write("x")
-    for path in (place, given["system_file"], given["project_file"]):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-        except OSError:
-            continue
-        finally:
-            os.close(descriptor)
-        return f"has a lease on {path}"
-    raise Contained("no lease was given")
+
+    def lease(path: str) -> None:
+        with open(path) as leased:
+            fcntl.fcntl(leased, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+
+    paths = (place, given["system_file"], given["project_file"])
+    return f"has a lease on {first(paths, lease, 'no lease was given')}"
 
 
 @attack
 def mark_as_overlay(given: Given) -> str:
     """The attributes by which overlay file systems redirect a folder to another."""
-    place = os.path.join(given["own_folder"], "marked")
+    place = own(given, "marked")
     os.makedirs(place, exist_ok=True)
     os.setxattr(place, "trusted.overlay.redirect", b"/etc")
     return "could redirect a folder"
-
-
-@attack
-def open_by_handle(given: Given) -> str:
-    """Files by number, past every path and mount."""
-    return reached({"x86_64": 304, "aarch64": 265}, -1, b"\0" * 64, 0, errors=(9, 22, 116))
 
 
 def _read(path: str, given: Given) -> str:

@@ -2,54 +2,40 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import socket
 import struct
 
-from attempt import Contained, Given, attack, main
+from attempt import Contained, Given, attack, attacks, checked, first, libc, main
 
 _TIMEOUT = 2.0
 
 
 @attack
 def reach_host_loopback(given: Given) -> str:
-    for host in ("127.0.0.1", "127.0.0.2", "0.0.0.0", "::1", "::ffff:127.0.0.1", "localhost"):
-        try:
-            with socket.create_connection((host, given["port"]), timeout=_TIMEOUT) as sock:
-                return _greeted(sock, given, host)
-        except OSError:
-            continue
-    raise Contained("no address of the host's loopback answers")
+    return _reach(given, "127.0.0.1", "127.0.0.2", "0.0.0.0", "::1", "::ffff:127.0.0.1", "localhost")
 
 
 @attack
 def reach_host_addresses(given: Given) -> str:
     """Those of its interfaces, and where a container would find its host."""
-    for host in (*given["addresses"], "10.0.2.2", "172.17.0.1", "169.254.169.254"):
-        try:
-            with socket.create_connection((host, given["port"]), timeout=_TIMEOUT) as sock:
-                return _greeted(sock, given, host)
-        except OSError:
-            continue
-    raise Contained("no address of the host answers")
+    return _reach(given, *given["addresses"], "10.0.2.2", "172.17.0.1", "169.254.169.254")
 
 
-@attack
-def reach_abstract_socket(given: Given) -> str:
+def _reach(given: Given, *hosts: str) -> str:
+    def connect(host: str) -> None:
+        with socket.create_connection((host, given["port"]), timeout=_TIMEOUT) as sock:
+            _greeted(sock, given, host)
+
+    return f"reached the host by {first(hosts, connect, 'no address of the host answers')}"
+
+
+def _connect_to(path: str, given: Given) -> str:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(_TIMEOUT)
-        sock.connect(f"\0{given['abstract']}")
-        return _greeted(sock, given, "the abstract socket")
-
-
-@attack
-def reach_unix_socket(given: Given) -> str:
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(_TIMEOUT)
-        sock.connect(given["unix"])
-        return _greeted(sock, given, "the socket of the host")
+        sock.connect(path)
+        return _greeted(sock, given, repr(path))
 
 
 @attack
@@ -73,22 +59,26 @@ def reuse_inherited_sockets(given: Given) -> str:
     raise Contained("no inherited socket leads out")
 
 
-@attack
-def make_raw_socket(given: Given) -> str:
-    socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP).close()
-    return "has a raw socket"
-
-
-@attack
-def make_packet_socket(given: Given) -> str:
-    socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)).close()
-    return "has a packet socket"
+attacks(
+    {
+        "reach_abstract_socket": ("{}", lambda given: _connect_to(f"\0{given['abstract']}", given)),
+        "reach_unix_socket": ("{}", lambda given: _connect_to(given["unix"], given)),
+        "make_raw_socket": (
+            "has a raw socket",
+            lambda given: _make((socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)),
+        ),
+        "make_packet_socket": (
+            "has a packet socket",
+            lambda given: _make((socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))),
+        ),
+    }
+)
 
 
 @attack
 def make_other_sockets(given: Given) -> str:
     """Families and protocols that ordinary programs do without: netfilter, uevents, ciphers, VMs, …"""
-    for family, kind, protocol in (
+    kinds = (
         (socket.AF_NETLINK, socket.SOCK_RAW, 12),
         (socket.AF_NETLINK, socket.SOCK_RAW, 15),
         (38, socket.SOCK_SEQPACKET, 0),
@@ -96,13 +86,13 @@ def make_other_sockets(given: Given) -> str:
         (29, socket.SOCK_RAW, 1),
         (socket.AF_INET, socket.SOCK_STREAM, 132),
         (socket.AF_INET, socket.SOCK_STREAM, 262),
-    ):
-        try:
-            socket.socket(family, kind, protocol).close()
-        except OSError:
-            continue
-        return f"has a socket of family {family}, protocol {protocol}"
-    raise Contained("none of these exists")
+    )
+    family, _, protocol = first(kinds, _make, "none of these exists")
+    return f"has a socket of family {family}, protocol {protocol}"
+
+
+def _make(kind: tuple[int, int, int]) -> None:
+    socket.socket(*kind).close()
 
 
 @attack
@@ -132,8 +122,7 @@ def _greeted(sock: socket.socket, given: Given, where: str) -> str:
 
 def _dissolve(sock: socket.socket) -> None:
     address = struct.pack("=H14x", socket.AF_UNSPEC)
-    if ctypes.CDLL(None, use_errno=True).connect(sock.fileno(), address, len(address)) < 0:
-        raise OSError(ctypes.get_errno(), "cannot dissolve it")
+    checked(libc.connect(sock.fileno(), address, len(address)))
 
 
 if __name__ == "__main__":

@@ -9,11 +9,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from attempt import Contained, Given, attack, call, main
+from attempt import Contained, Given, attack, attacks, call, first, main, touch
 
-_PTRACE = {"x86_64": 101, "aarch64": 117}
-_PROCESS_VM_READV = {"x86_64": 310, "aarch64": 270}
-_PROCESS_VM_WRITEV = {"x86_64": 311, "aarch64": 271}
 _ATTACH = 16
 
 
@@ -56,52 +53,48 @@ def stop_host_process_by_number(given: Given) -> str:
 @attack
 def trace_a_process(given: Given) -> str:
     with _child() as number:
-        call(_PTRACE, _ATTACH, number, 0, 0)
+        call("ptrace", _ATTACH, number, 0, 0)
         return "traces another process"
 
 
 @attack
 def read_memory(given: Given) -> str:
     with _child() as number:
-        return f"read {_vm(_PROCESS_VM_READV, number)} bytes of another process"
+        return f"read {_vm('process_vm_readv', number)} bytes of another process"
 
 
 @attack
 def write_memory(given: Given) -> str:
     with _child() as number:
-        return f"wrote {_vm(_PROCESS_VM_WRITEV, number)} bytes of another process"
+        return f"wrote {_vm('process_vm_writev', number)} bytes of another process"
 
 
 @attack
 def open_memory_of_others(given: Given) -> str:
     """By /proc, of every process that is not of this program: inside, those of the runtime or of a command."""
     own = {str(os.getpid()), str(os.getppid())}
-    for number in _numbers():
-        if number not in own:
-            try:
-                os.close(os.open(f"/proc/{number}/mem", os.O_RDONLY))
-            except OSError:
-                continue
-            return f"opened the memory of process {number}"
-    raise Contained("no memory of others can be opened")
+    others = (f"/proc/{number}/mem" for number in _numbers() if number not in own)
+    return f"opened {first(others, lambda path: touch(path, os.O_RDONLY), 'no memory of others can be opened')}"
 
 
-@attack
-def raise_own_priority(given: Given) -> str:
-    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-    return "runs before all others"
+attacks(
+    {
+        "raise_own_priority": (
+            "runs before all others",
+            lambda given: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)),
+        ),
+        "enter_namespaces_of_others": (
+            "is in the namespace of process 1",
+            lambda given: call("setns", os.open("/proc/1/ns/mnt", os.O_RDONLY), 0),
+        ),
+    }
+)
 
 
-@attack
-def enter_namespaces_of_others(given: Given) -> str:
-    call({"x86_64": 308, "aarch64": 268}, os.open("/proc/1/ns/mnt", os.O_RDONLY), 0)
-    return "is in the namespace of process 1"
-
-
-def _vm(number: dict[str, int], of: int) -> int:
+def _vm(name: str, of: int) -> int:
     here = ctypes.create_string_buffer(8)
     vector = (ctypes.c_void_p * 2)(ctypes.addressof(here), 8)  # a struct iovec; a fork has the same addresses
-    return call(number, of, ctypes.byref(vector), 1, ctypes.byref(vector), 1, 0)
+    return call(name, of, ctypes.byref(vector), 1, ctypes.byref(vector), 1, 0)
 
 
 @contextmanager

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import array
 import contextlib
-import ctypes
 import os
 import signal
 import socket
 import time
 
-from attempt import Contained, Given, attack, main
+from attempt import Contained, Given, attack, attacks, libc, main, own
 
 _PIECE = b"\1" * (1 << 20)
 
@@ -44,7 +43,7 @@ def memory_bomb(given: Given) -> str:
 
 @attack
 def disk_fill(given: Given) -> str:
-    place = os.path.join(given["own_folder"], "large")
+    place = own(given, "large")
     written = 0
     try:
         with open(place, "wb", buffering=0) as file:
@@ -59,14 +58,12 @@ def disk_fill(given: Given) -> str:
     return f"{written} MiB on disk"
 
 
-@attack
-def disk_fill_in_shared_memory(given: Given) -> str:
-    return disk_fill({**given, "own_folder": "/dev/shm"})
+attacks({"disk_fill_in_shared_memory": ("{}", lambda given: disk_fill({**given, "own_folder": "/dev/shm"}))})
 
 
 @attack
 def inode_fill(given: Given) -> str:
-    folder = os.path.join(given["own_folder"], "many")
+    folder = own(given, "many")
     os.mkdir(folder)
     made = 0
     try:
@@ -113,7 +110,6 @@ def open_files_without_end(given: Given) -> str:
 
 def hold_watches(most: int) -> list[int]:
     """Inotify instances, which are counted by user."""
-    libc = ctypes.CDLL(None, use_errno=True)
     held: list[int] = []
     while len(held) < most and (descriptor := libc.inotify_init()) >= 0:
         held.append(descriptor)
