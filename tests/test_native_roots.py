@@ -112,7 +112,7 @@ async def ran(engine: NativeEngine, *command: str) -> str:
 async def test_an_instance_lives_in_an_image_without_python_or_a_c_library(
     engine: NativeEngine, roots: RootfsResolver, project, pool: Pool, tmp_path: Path
 ) -> None:
-    await roots.load(box(tmp_path / "x.tar"))
+    await roots.images.load(box(tmp_path / "x.tar"))
     address = await create(engine, project(), image="box:1")
     assert address.root == "box:1"
     assert await ran(engine, "cat", "/etc/os-release") == "NAME=Box\n"
@@ -125,7 +125,7 @@ async def test_what_nothing_has_loaded_before_is_found_in_an_image(
     engine: NativeEngine, roots: RootfsResolver, project, pool: Pool, tmp_path: Path
 ) -> None:
     """Modules, also those that are linked to libraries of the host."""
-    await roots.load(box(tmp_path / "x.tar"))
+    await roots.images.load(box(tmp_path / "x.tar"))
     address = await create(engine, project(), image="box:1")
     for name in ("sqlite3", "ssl", "lzma", "bz2", "curses", "xml.dom.minidom", "encodings.idna", "ctypes"):
         assert await call(pool, address, "lazily", name=name) == name
@@ -134,7 +134,7 @@ async def test_what_nothing_has_loaded_before_is_found_in_an_image(
 async def test_nothing_private_of_the_host_is_in_an_image(
     engine: NativeEngine, roots: RootfsResolver, project, pool: Pool, tmp_path: Path
 ) -> None:
-    await roots.load(box(tmp_path / "x.tar"))
+    await roots.images.load(box(tmp_path / "x.tar"))
     address = await create(engine, project(), image="box:1")
     ours = {"aenv", "bin", "dev", "environment", "etc", "proc", "run", "sys", "tmp", "var", "workspace"}
     interpreter = {Path(path).parts[1] for path in (sys.prefix, sys.base_prefix, aenv.__file__)}
@@ -150,7 +150,7 @@ async def test_links_of_an_image_lead_no_mount_out_of_it(
     names = ("environment", "proc", "dev", "sys", "workspace", "tmp", "run", "var", "data", "aenv")
     links = [link(name, str(outside)) for name in names]
     links += [link(Path(sys.prefix).parts[1], "/own"), link("old", "/new")]
-    await roots.load(box(tmp_path / "x.tar", *links))
+    await roots.images.load(box(tmp_path / "x.tar", *links))
     address = await create(engine, project(), image="box:1")
     assert "custom_env.py" in await call(pool, address, "look", path="/environment/src")
     assert "self" in await call(pool, address, "look", path="/proc")
@@ -161,7 +161,7 @@ async def test_links_of_an_image_lead_no_mount_out_of_it(
 async def test_folders_of_an_image_that_belong_to_others_can_be_worked_in(
     engine: NativeEngine, roots: RootfsResolver, project, tmp_path: Path
 ) -> None:
-    await roots.load(
+    await roots.images.load(
         box(tmp_path / "x.tar", folder("workspace", uid=33, gid=33, mode=0o555), folder("tmp", uid=5))
     )
     await create(engine, project(), image="box:1")
@@ -171,7 +171,7 @@ async def test_folders_of_an_image_that_belong_to_others_can_be_worked_in(
 async def test_in_the_hosts_network_names_are_looked_up_as_on_the_host(
     engine: NativeEngine, roots: RootfsResolver, project, tmp_path: Path
 ) -> None:
-    await roots.load(box(tmp_path / "x.tar", link("etc/resolv.conf", "/environment/config.json")))
+    await roots.images.load(box(tmp_path / "x.tar", link("etc/resolv.conf", "/environment/config.json")))
     for image in ("box:1", ""):
         await create(engine, project(), image=image, network=Network("full"))
         assert await ran(engine, "cat", "/etc/resolv.conf") == Path("/etc/resolv.conf").read_text()
@@ -181,7 +181,7 @@ async def test_in_the_hosts_network_names_are_looked_up_as_on_the_host(
 async def test_an_instance_has_what_its_dockerfile_says(
     engine: NativeEngine, roots: RootfsResolver, project, pool: Pool, tmp_path: Path
 ) -> None:
-    await roots.load(box(tmp_path / "x.tar", Env=["BASE=1", "PATH=/bin:/opt"]))
+    await roots.images.load(box(tmp_path / "x.tar", Env=["BASE=1", "PATH=/bin:/opt"]))
     dockerfile = (
         "FROM box:1\nENV MADE=$BASE-2\nWORKDIR /app\nCOPY note .\nRUN cat note > twice; rm /etc/os-release"
     )
@@ -207,7 +207,7 @@ async def test_an_instance_has_what_a_dockerfile_on_the_hosts_own_system_says(
 async def test_another_dockerfile_is_another_root(
     engine: NativeEngine, roots: RootfsResolver, project, tmp_path: Path
 ) -> None:
-    await roots.load(box(tmp_path / "x.tar"))
+    await roots.images.load(box(tmp_path / "x.tar"))
     for text in ("one", "two"):
         await create(engine, project({"Dockerfile": "FROM box:1\nCOPY note /note", "note": text}))
         assert await ran(engine, "cat", "/note") == text
@@ -217,10 +217,10 @@ async def test_another_dockerfile_is_another_root(
 async def test_an_image_in_which_an_instance_lives_is_neither_removed_nor_collected(
     engine: NativeEngine, roots: RootfsResolver, project, home: Path, tmp_path: Path
 ) -> None:
-    digest = await roots.load(box(tmp_path / "x.tar"))
+    digest = (await roots.images.load(box(tmp_path / "x.tar"))).digest
     await create(engine, project(), image="box:1")
     with pytest.raises(Conflict, match="instances live in image 'box:1'"):
-        await roots.remove("box:1")
+        await roots.images.remove("box:1")
     assert digest not in await RootfsResolver(home, run=run).collect([], 0)
     assert await ran(engine, "cat", "/etc/os-release") == "NAME=Box\n"
 
@@ -324,7 +324,7 @@ from aenv.isolation.sandbox.build_run import run
 
 async def main(place):
     roots = RootfsResolver(place / "home", run=run)
-    await roots.load(place / "x.tar")
+    await roots.images.load(place / "x.tar")
     async with RootfsCache(roots) as rootfs_cache, NativeEngine(place / "home", rootfs_cache.root_of) as engine:
         address = await engine.create(InstanceSpec("one", "env@1.0.0", place / "project"))
         print(address.root)

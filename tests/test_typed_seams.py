@@ -23,9 +23,7 @@ from aenv.isolation.rootfs.unpack_messages import (
     TarSource,
     Unpacked,
     UnpackFailed,
-    UnpackRefused,
     UnpackTask,
-    UnpackTooLarge,
 )
 from aenv.isolation.sandbox import protocol
 from aenv.isolation.sandbox.build_step import CommandEnded, Printing
@@ -70,7 +68,7 @@ MESSAGES = (
     OverlayPlan({"/rootfs": ("/glue", "/layer")}, {"/kept": "/storage"}),
     EnterOrder(7, 1234, 1024, False, ("/sys/fs/cgroup/x",), ("/bin/sh", "-c", "true")),
     UnpackTask(3, (TarSource(4, "sha256:0", ""), TarSource(5, "", "usr")), True, 1 << 40, 10),
-    *(Unpacked(2), UnpackRefused("damaged"), UnpackTooLarge("ten files"), UnpackFailed("no space")),
+    *(Unpacked(2), UnpackFailed("refused", "damaged"), UnpackFailed("failed", "no space")),
 )
 
 
@@ -122,7 +120,7 @@ def test_a_message_has_a_limit_unless_its_sender_is_believed() -> None:
 
 
 def test_of_an_error_that_is_too_long_the_end_is_told() -> None:
-    found = decode(encode(UnpackFailed("a" * MAX_ERROR + "the end")), UnpackFailed)
+    found = decode(encode(UnpackFailed("failed", "a" * MAX_ERROR + "the end")), UnpackFailed)
     assert len(found.error) == MAX_ERROR and found.error.endswith("the end")
 
 

@@ -172,7 +172,7 @@ def test_a_view_knows_what_a_layer_has_removed(tmp_path: Path) -> None:
 
 
 async def test_an_image_that_is_loaded_comes_first(roots: RootfsResolver, project, tmp_path: Path) -> None:
-    await roots.load(docker_archive(tmp_path / "x.tar", layer(file("a"))), "registry.test/env:1")
+    await roots.images.load(docker_archive(tmp_path / "x.tar", layer(file("a"))), "registry.test/env:1")
     found = project(
         {"Dockerfile": "FROM scratch"}, artifacts=[{"type": "image", "content": "registry.test/env:1"}]
     )
@@ -188,7 +188,7 @@ async def test_an_image_may_lie_in_the_project_but_not_outside(
     docker_archive(found.path / "image.tar", layer(file("a")))
     first = await roots.root_for(found)
     assert content(first) == {"/a": ""} and await roots.root_for(found) == first
-    assert roots.list() == {}  # or a stranger's image could pass for a base of others
+    assert roots.images.names() == {}  # or a stranger's image could pass for a base of others
     (found.path / "image.tar").unlink()
     docker_archive(tmp_path / "out.tar", layer(file("b")), names=["out:1"])
     (found.path / "image.tar").symlink_to(tmp_path / "out.tar")
@@ -225,7 +225,7 @@ async def test_a_dockerfile_can_begin_with_a_loaded_image_or_nothing(
     image = docker_archive(
         tmp_path / "x.tar", layer(file("a", "1")), names=["debian:12"], Env=["E=1"], WorkingDir="/w"
     )
-    await roots.load(image)
+    await roots.images.load(image)
     root = await roots.root_for(project({"Dockerfile": "FROM docker.io/library/debian:12\nCOPY config.json here"}))
     assert (
         MergedView(root).read("/a") == b"1" and MergedView(root).read("/w/here") and root.variables == {"E": "1"}
@@ -303,7 +303,7 @@ def real() -> CommandRunner:
 
 async def test_commands_really_run_in_the_image(real, home: Path, project, tmp_path: Path) -> None:
     roots = RootfsResolver(home, run=real)
-    await roots.load(
+    await roots.images.load(
         docker_archive(tmp_path / "x.tar", layer(*busybox(), folder("tmp", mode=0o1777)), names=["box:1"])
     )
     dockerfile = (

@@ -15,7 +15,7 @@ from . import folder_cache
 from .build_steps import BuildState, BuildSteps
 from .copying import Item, Owner
 from .dockerfile import Instruction
-from .host_rootfs import HostEntry, write
+from .host_rootfs import HostEntry, layer
 from .images import OnLine
 from .merged_view import MergedView
 from .references import canonical
@@ -110,13 +110,8 @@ def _link(links: dict[str, str], state: BuildState, home: Path) -> None:
     """Lay the links over the root, in a layer of their own."""
     tree = "/usr" if "/usr" in state.root.system else ""
     within = "local/bin" if tree else "usr/local/bin"
-    place = (
-        folder_cache.place(home) / f"links-{folder_cache.digest([within, *map(str, sorted(links.items()))])[:32]}"
-    )
-    if not folder_cache.use(place):
-        with folder_cache.new(place) as folder:
-            write(folder, {f"{within}/{name}": HostEntry(0o777, target) for name, target in links.items()})
-        folder_cache.use(place)
+    entries = {f"{within}/{name}": HostEntry(0o777, target) for name, target in links.items()}
+    place = layer(home, "links", [within, *map(str, sorted(links.items()))], lambda: entries)
     root = state.root
     if tree:
         state.root = replace(root, system={**root.system, tree: (place, *root.system[tree])})

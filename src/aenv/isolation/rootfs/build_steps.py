@@ -147,7 +147,6 @@ class BuildSteps:
                             folder_cache.remove(work / name)
                         elif not stat.S_ISDIR((work / name).lstat().st_mode):
                             raise InvalidRequest(f"a layer's folder {name!r} has become something else")
-                folder_cache.use(place)
         grown = {
             target: (place / tree, *state.root.system[target])
             if os.listdir(place / tree)

@@ -17,7 +17,7 @@ from pathlib import Path
 from ...base.errors import StartFailed
 from ..sandbox.build_run import take_rights
 from . import folder_cache
-from .host_rootfs import HostEntry, copied, os_release, write
+from .host_rootfs import HostEntry, copied, layer, os_release, told
 from .images import OnLine, run_program
 
 _PROGRAMS = ("mmdebstrap", "debootstrap")
@@ -65,7 +65,6 @@ async def debian(home: Path, on_line: OnLine, host: Path = Path("/")) -> tuple[P
                 except TimeoutError:
                     raise StartFailed(f"{program} did not end within {_LONGEST / 60:g} minutes") from None
                 await asyncio.to_thread(_dress, root, sources)
-            folder_cache.use(place)
     return place / "root", words
 
 
@@ -76,23 +75,15 @@ def certificates_layer(home: Path, host: Path = Path("/")) -> Path:
     for path in (host / _BUNDLE, *own):
         if path.is_file():
             entries.update(copied(path, str(path.relative_to(host))))
-    parts = (f"{path} {entry.mode:o} {entry.content!r}" for path, entry in sorted(entries.items()))
-    place = folder_cache.place(home) / f"certificates-{folder_cache.digest(parts)[:32]}"
-    if not folder_cache.use(place):
-        with folder_cache.new(place) as folder:
-            write(folder, entries)
-        folder_cache.use(place)
-    return place
+    return layer(home, "certificates", told(entries), lambda: entries)
 
 
 def _command(program: str, source: PackageSource, root: Path) -> list[str]:
     # In namespaces of its own: what it mounts and starts goes with it, also when it is killed.
     apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"]
-    if program == "mmdebstrap":
-        options = ["--quiet", "--mode=root", "--variant=apt", f"--include={_INCLUDED}"]
-        return [*apart, program, *options, source.suite, str(root), source.mirror]
-    options = ["--variant=minbase", f"--include={_INCLUDED}"]
-    return [*apart, program, *options, source.suite, str(root), source.mirror]
+    is_multi = program == "mmdebstrap"
+    options = ["--quiet", "--mode=root", "--variant=apt"] if is_multi else ["--variant=minbase"]
+    return [*apart, program, *options, f"--include={_INCLUDED}", source.suite, str(root), source.mirror]
 
 
 def _dress(root: Path, sources: list[PackageSource]) -> None:

@@ -31,7 +31,7 @@ def place(home: Path, kind: str = "") -> Path:
 
 @contextlib.contextmanager
 def new(folder: Path) -> Iterator[Path]:
-    """An empty folder to fill, which becomes `folder` at the end; after an error nothing of it is left."""
+    """An empty folder to fill, which becomes `folder`, in use, at the end; after an error nothing is left."""
     with scratch(folder.parent) as work:
         work.chmod(0o755)
         yield work
@@ -40,6 +40,7 @@ def new(folder: Path) -> Iterator[Path]:
         except OSError:
             if not folder.is_dir():  # or another process has made the same meanwhile
                 raise
+        use(folder)
 
 
 @contextlib.contextmanager

@@ -13,23 +13,14 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import folder_cache
+from .host_rootfs import HostEntry, layer
 
 
 def folders_layer(home: Path, folder: Path) -> Path:
     """A layer for above this folder of the host."""
     found = sorted(_folders(str(folder)))  # a folder before what lies in it
-    place = (
-        folder_cache.place(home)
-        / f"folders-{folder_cache.digest(f'{mode:o} {path}' for path, mode in found)[:32]}"
-    )
-    if not folder_cache.use(place):
-        with folder_cache.new(place) as work:
-            for path, mode in found:
-                os.mkdir(f"{work}/{path}")
-                os.chmod(f"{work}/{path}", mode)  # whatever the umask is
-        folder_cache.use(place)
-    return place
+    parts = (f"{mode:o} {path}" for path, mode in found)
+    return layer(home, "folders", parts, lambda: {path: HostEntry(mode) for path, mode in found})
 
 
 def _folders(top: str) -> Iterator[tuple[str, int]]:

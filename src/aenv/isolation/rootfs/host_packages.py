@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from . import folder_cache
-from .host_rootfs import HostEntry, copied, write
+from .host_rootfs import HostEntry, copied, layer
 
 _STATUS = "var/lib/dpkg/status"
 _COPIED = (
@@ -38,19 +37,17 @@ def packages_layer(home: Path, host: Path = Path("/")) -> Path | None:
         path.read_bytes() for path in sorted((host / "etc/apt").glob("sources.list*/**/*")) if path.is_file()
     ]
     facts = f"{status.stat().st_mtime_ns} {status.stat().st_size}"
-    place = folder_cache.place(home) / f"packages-{folder_cache.digest([_FORM, facts, *sources])[:32]}"
-    if not folder_cache.use(place):
-        entries = {name: HostEntry(0o755) for name in _FOLDERS}
-        for pattern in _COPIED:
-            for path in sorted(host.glob(pattern)):
-                entries.update(copied(path, str(path.relative_to(host))))
-        entries = {name: entry for name, entry in entries.items() if not _has_password(entry)}
-        entries["etc/apt/apt.conf.d/00instance"] = HostEntry(0o644, _SETTINGS.encode())
-        entries.update(_users(host / "usr/share/base-passwd"))
-        with folder_cache.new(place) as folder:
-            write(folder, entries)
-        folder_cache.use(place)
-    return place
+    return layer(home, "packages", [_FORM, facts, *sources], lambda: _entries(host))
+
+
+def _entries(host: Path) -> dict[str, HostEntry]:
+    entries = {name: HostEntry(0o755) for name in _FOLDERS}
+    for pattern in _COPIED:
+        for path in sorted(host.glob(pattern)):
+            entries.update(copied(path, str(path.relative_to(host))))
+    entries = {name: entry for name, entry in entries.items() if not _has_password(entry)}
+    entries["etc/apt/apt.conf.d/00instance"] = HostEntry(0o644, _SETTINGS.encode())
+    return {**entries, **_users(host / "usr/share/base-passwd")}
 
 
 def _users(masters: Path) -> dict[str, HostEntry]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,14 +67,25 @@ class HostEntry:
 def host_root(home: Path, host: Path = Path("/")) -> Rootfs:
     """The host's own system as a root; its skeleton is made when it is missing, or when the host has changed."""
     entries = dict(_skeleton(host))
-    parts = (f"{path} {entry.mode:o} {entry.content!r}" for path, entry in sorted(entries.items()))
-    skeleton = folder_cache.place(home) / f"host-{folder_cache.digest(parts)[:32]}"
-    if not folder_cache.use(skeleton):
-        with folder_cache.new(skeleton) as folder:
-            write(folder, entries)
-        folder_cache.use(skeleton)
+    skeleton = layer(home, "host", told(entries), lambda: entries)
     own = {f"/{name}": (host / name,) for name in _MERGED if _is_folder(host / name)}
     return Rootfs("host", (skeleton,), {"/usr": (host / "usr",), **own})
+
+
+def layer(
+    home: Path, kind: str, parts: Iterable[str | bytes], entries: Callable[[], Mapping[str, HostEntry]]
+) -> Path:
+    """A layer that holds these entries; made once for the same `parts`, which say what they come from."""
+    place = folder_cache.place(home) / f"{kind}-{folder_cache.digest(parts)[:32]}"
+    if not folder_cache.use(place):
+        with folder_cache.new(place) as folder:
+            write(folder, entries())
+    return place
+
+
+def told(entries: Mapping[str, HostEntry]) -> Iterator[str]:
+    """All that is in a layer, for its key."""
+    return (f"{path} {entry.mode:o} {entry.content!r}" for path, entry in sorted(entries.items()))
 
 
 def description(host: Path = Path("/")) -> str:
@@ -136,7 +147,7 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def write(folder: Path, entries: dict[str, HostEntry]) -> None:
+def write(folder: Path, entries: Mapping[str, HostEntry]) -> None:
     """Make these paths in a folder."""
     for name, entry in sorted(entries.items()):
         path = folder / name

@@ -79,7 +79,8 @@ class Images:
         """
         if stat.S_ISDIR(os.stat(path).st_mode):
             saved = read_layout(path, name)
-            return await self._add(saved, _wanted(saved, name) if is_named else ())
+            names = (canonical(name),) if name else saved.names
+            return await self._add(saved, names if is_named else ())
         with folder_cache.scratch(self.place) as work, path.open("rb") as file:
             await unpack([Tar(file)], work, what=repr(str(path)), limits=self._limits)
             return await self.load(work, name, is_named=is_named)
@@ -155,16 +156,11 @@ class Images:
             await unpack(tars, work / "root", what=what, limits=self._limits, whiteouts=True)
             facts = {name: value for name, value in asdict(image).items() if name not in ("digest", "place")}
             (work / "image.json").write_text(json.dumps(facts))
-        folder_cache.use(place)
 
     def _write(self, names: dict[str, str]) -> None:
         new = self.index.with_suffix(".new")
         new.write_text(json.dumps(names, indent=1, sort_keys=True))
         new.replace(self.index)
-
-
-def _wanted(saved: SavedImage, name: str) -> Sequence[str]:
-    return (canonical(name),) if name else saved.names
 
 
 async def run_program(

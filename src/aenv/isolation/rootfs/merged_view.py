@@ -26,7 +26,7 @@ class MergedView:
     def __init__(self, root: Rootfs) -> None:
         self._root = root
 
-    def resolve(self, path: str, *, follow_last: bool = True) -> str:
+    def resolve(self, path: str) -> str:
         """The path without links, dots and double slashes. What does not exist is kept as it is spelled."""
         done, left, links = "/", list(_parts(path)), 0
         while left:
@@ -35,7 +35,7 @@ class MergedView:
                 done = posixpath.dirname(done)
                 continue
             found = self.find(posixpath.join(done, part))
-            if found is None or not found.is_symlink() or (not left and not follow_last):
+            if found is None or not found.is_symlink():
                 done = posixpath.join(done, part)
                 continue
             links += 1
@@ -58,9 +58,8 @@ class MergedView:
             if _is_folder(place):
                 for entry in os.scandir(place):
                     seen.setdefault(entry.name, not _is_whiteout(entry.stat(follow_symlinks=False)))
-        if path != "/":
-            return sorted(name for name, is_there in seen.items() if is_there)
-        return sorted({name for name, is_there in seen.items() if is_there} | set(map(_first, self._root.system)))
+        own = (target.split("/")[1] for target in self._root.system) if path == "/" else ()
+        return sorted({name for name, is_there in seen.items() if is_there}.union(own))
 
     def walk(self, path: str) -> Iterator[tuple[str, Path]]:
         """Everything below a folder, folders before what is in them: its path, and where on the host it is."""
@@ -150,7 +149,3 @@ def _is_folder(path: Path) -> bool:
 
 def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")]
-
-
-def _first(path: str) -> str:
-    return path.lstrip("/").partition("/")[0]

@@ -58,7 +58,7 @@ class RootfsResolver:
     ) -> None:
         self.home, self._pull, self._network = home, pull, network
         self._makes_bases = makes_bases and network
-        self._images = Images(home, pull=pull, limits=limits)
+        self.images = Images(home, pull=pull, limits=limits)
         self._steps = BuildSteps(home, run=run, limits=limits or UnpackLimits(), network=network)
         self._loaded: dict[tuple[str, int, int], str] = {}
 
@@ -86,13 +86,13 @@ class RootfsResolver:
     def sources(self, project: Project, image: str = "") -> tuple[Path, ...]:
         """The files, and the folder, on which it depends which root an environment gets and what is in it."""
         choice = self._choice(project, image)
-        always = (project.path / FILE_NAME, project.path / project.build.dockerfile, self._images.index)
+        always = (project.path / FILE_NAME, project.path / project.build.dockerfile, self.images.index)
         further = {"dockerfile": (project.path,), "file": (Path(choice.value),)}
         return (*always, *further.get(choice.kind, ()))
 
     async def image(self, reference: str, on_line: OnLine | None = None) -> Rootfs:
         """An image by its name, fetched if that is configured. NotFound says how to bring it here."""
-        image = self._images.find(reference) or await self._images.pull(reference, on_line)
+        image = self.images.find(reference) or await self.images.pull(reference, on_line)
         return image.root(reference)
 
     async def sidecar(self, dockerfile: Path | None, on_line: OnLine | None = None) -> Rootfs:
@@ -105,24 +105,12 @@ class RootfsResolver:
             return replace(root, folder=WORKSPACE)
         text = await _text_of(dockerfile, repr(dockerfile.name))
         context, name = dockerfile.parent, f"Dockerfile in {dockerfile.parent.name!r}"
-        docker = Docker(self._images, network=self._network)
+        docker = Docker(self.images, network=self._network)
         if image := await docker.built(dockerfile, on_line or (lambda line: None)):
             return image.root(name)
         # Tasks rely on what their base is; environments begin sooner on the host's own system.
         find_base = partial(self._find_base, makes_bases=self._makes_bases)
         return await build(text, context, name=name, steps=self._steps, find_base=find_base, on_line=on_line)
-
-    async def load(self, path: Path, name: str = "") -> str:
-        """Unpack a saved image, and give it a name; its digest."""
-        return (await self._images.load(path, name)).digest
-
-    def list(self) -> dict[str, str]:
-        """The digests of the images, by name."""
-        return self._images.names()
-
-    async def remove(self, reference: str) -> None:
-        """Forget an image. Conflict while an instance lives in it."""
-        await self._images.remove(reference)
 
     async def collect(self, keep: Iterable[Rootfs], older_than: float) -> tuple[str, ...]:
         """Remove what was not used in the last `older_than` seconds, except what `keep` is made of."""
@@ -133,7 +121,7 @@ class RootfsResolver:
             folder_cache.collect, folder_cache.place(self.home, "steps"), kept, older_than
         )
         hosts = await asyncio.to_thread(folder_cache.collect, top, kept | {"images", "steps"}, older_than)
-        return (*await self._images.collect(kept, older_than), *steps, *hosts)
+        return (*await self.images.collect(kept, older_than), *steps, *hosts)
 
     def _choice(self, project: Project, image: str) -> _RootfsChoice:
         reference = image or project.image
@@ -143,7 +131,7 @@ class RootfsResolver:
                 if path := _inside(project, reference):
                     return _RootfsChoice("file", str(path), f"the image in its file {reference!r}")
                 return self._without_image(project, (f"its image {reference!r} is not in the project's folder",))
-            if self._images.find(reference):
+            if self.images.find(reference):
                 return _RootfsChoice("image", reference, f"its image {reference!r}")
             if self._pull:
                 return _RootfsChoice("pull", reference, f"its image {reference!r}, fetched with {self._pull}")
@@ -180,9 +168,9 @@ class RootfsResolver:
             empty = folder_cache.place(self.home, "steps") / "scratch"
             await asyncio.to_thread(empty.mkdir, exist_ok=True)
             return BuildState(Rootfs("scratch", (empty,)), "scratch")
-        image = self._images.find(reference)
+        image = self.images.find(reference)
         if image is None and self._pull:
-            image = await self._images.pull(reference)
+            image = await self.images.pull(reference)
         if image is not None:
             root = image.root(reference)
             folder = image.folder or "/"
@@ -221,9 +209,9 @@ class RootfsResolver:
     async def _load_once(self, path: Path) -> LocalImage:
         status = os.stat(path)
         key = (str(path), status.st_mtime_ns, status.st_size)
-        image = self._images.find(f"sha256:{self._loaded[key]}") if key in self._loaded else None
+        image = self.images.find(f"sha256:{self._loaded[key]}") if key in self._loaded else None
         if image is None:
-            image = await self._images.load(path, is_named=False)
+            image = await self.images.load(path, is_named=False)
             self._loaded[key] = image.digest
         return image
 

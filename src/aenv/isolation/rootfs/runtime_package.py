@@ -9,8 +9,7 @@ from __future__ import annotations
 from importlib import metadata
 from pathlib import Path
 
-from . import folder_cache
-from .host_rootfs import HostEntry, write
+from .host_rootfs import HostEntry, layer
 
 FOLDER = "/opt/aenv"
 """Where it is told, for PYTHONPATH."""
@@ -23,10 +22,5 @@ def runtime_layer(home: Path) -> Path:
     """A layer for above the skeleton."""
     version = metadata.version(_NAME)
     told = f"Metadata-Version: 2.1\nName: {_NAME}\nVersion: {version}\n"
-    place = folder_cache.place(home) / f"runtime-{folder_cache.digest([told])[:32]}"
-    if not folder_cache.use(place):
-        with folder_cache.new(place) as folder:
-            path = f"{FOLDER.lstrip('/')}/{_NAME}-{version}.dist-info/METADATA"
-            write(folder, {path: HostEntry(0o644, told.encode())})
-        folder_cache.use(place)
-    return place
+    path = f"{FOLDER.lstrip('/')}/{_NAME}-{version}.dist-info/METADATA"
+    return layer(home, "runtime", [told], lambda: {path: HostEntry(0o644, told.encode())})

@@ -41,21 +41,10 @@ class Unpacked:
 
 
 @dataclass(frozen=True)
-class UnpackRefused:
-    """What is wrong with a tar."""
-
-    error: str
-
-
-@dataclass(frozen=True)
-class UnpackTooLarge:
-    """Which limit the tars exceed."""
-
-    error: str
-
-
-@dataclass(frozen=True)
 class UnpackFailed:
-    """What went wrong on this host."""
+    """Why it is not."""
 
+    kind: str
+    """ "refused": what is wrong with a tar; "too large": which limit the tars exceed; "failed": what went wrong on
+    this host."""
     error: str

@@ -23,11 +23,12 @@ import stat
 import sys
 import tarfile
 import zlib
+from collections.abc import Callable
 from typing import IO, Any
 
 from ..sandbox import system
 from ..sandbox.typed_json import decode, encode
-from .unpack_messages import Unpacked, UnpackFailed, UnpackRefused, UnpackTask, UnpackTooLarge
+from .unpack_messages import Unpacked, UnpackFailed, UnpackTask
 
 _CHUNK = 1 << 20
 _MEMORY_BYTES = 2 << 30
@@ -39,7 +40,13 @@ _LAST_ID, _OVERFLOW_ID = 65535, 65534
 _KEPT_CAPABILITIES = 0b11011  # CHOWN, DAC_OVERRIDE, FOWNER, FSETID: over files; nothing else is needed here
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _DAMAGED = (tarfile.TarError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, EOFError, ValueError, OverflowError)
-_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_OPENED: dict[bytes, Callable[[Any], Any]] = {
+    b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ\0": lzma.LZMAFile,
+    _ZSTD: lambda file: _zstd.ZstdFile(file),
+}
 
 try:
     _zstd: Any = importlib.import_module("compression.zstd")  # Python 3.14
@@ -70,18 +77,18 @@ def _said(task: UnpackTask) -> object:
             work.unpack(file, tar.digest, tar.into, whiteouts=task.whiteouts)
         return Unpacked(work.skipped)
     except _Refused as error:
-        return UnpackRefused(str(error))
+        return UnpackFailed("refused", str(error))
     except _TooLarge as error:
-        return UnpackTooLarge(str(error))
+        return UnpackFailed("too large", str(error))
     except MemoryError:
-        return UnpackRefused("it asks for too much memory")
+        return UnpackFailed("refused", "it asks for too much memory")
     except RecursionError:
-        return UnpackRefused("its folders lie too deep")
+        return UnpackFailed("refused", "its folders lie too deep")
     except _DAMAGED as error:
-        return UnpackRefused(f"it is damaged: {error}")
+        return UnpackFailed("refused", f"it is damaged: {error}")
     except OSError as error:
         where = f": {error.filename!r}" if error.filename else ""
-        return UnpackFailed(f"{(error.strerror or str(error)).lower()}{where}")
+        return UnpackFailed("failed", f"{(error.strerror or str(error)).lower()}{where}")
 
 
 def _shut_in(target: int) -> None:
@@ -154,7 +161,7 @@ class _Unpacking:
         ) as tar:
             while (member := tar.next()) is not None:
                 tar.members.clear()  # type: ignore[attr-defined]  # it would remember all of them
-                self._count(1, member.size if member.issparse() else 0)
+                self.count(1, member.size if member.issparse() else 0)
                 path = _path(into, member.name)
                 try:
                     if not (whiteouts and self._white_out(path)):
@@ -164,10 +171,7 @@ class _Unpacking:
         if digest and digest != (found := stream.rest()):
             raise _Refused(f"its digest is {found}, and should be {digest}")
 
-    def count_bytes(self, count: int) -> None:
-        self._count(0, count)
-
-    def _count(self, files: int, count: int) -> None:
+    def count(self, files: int, count: int) -> None:
         self.files, self.bytes = self.files + files, self.bytes + count
         if self.files > self._most_files:
             raise _TooLarge(f"it has more than {self._most_files} files, which is the limit")
@@ -251,7 +255,7 @@ class _Stream:
     def read(self, size: int) -> bytes:
         data: bytes = self._plain.read(size)
         self._digest.update(data)
-        self._work.count_bytes(len(data))
+        self._work.count(0, len(data))
         return data
 
     def rest(self) -> str:
@@ -264,16 +268,10 @@ class _Stream:
 def _decompressed(file: IO[bytes]) -> Any:
     start = file.read(8)
     file.seek(0)
-    kind = next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), "")
-    if kind == "gzip":
-        return gzip.GzipFile(fileobj=file)
-    if kind == "bzip2":
-        return bz2.BZ2File(file)
-    if kind == "xz":
-        return lzma.LZMAFile(file)
-    if kind == "zstd" and _zstd is None:
+    if start.startswith(_ZSTD) and _zstd is None:
         raise _Refused("it is compressed with zstd, which needs Python 3.14; compress it with gzip, or not at all")
-    return _zstd.ZstdFile(file) if kind == "zstd" else file
+    opened = (open for magic, open in _OPENED.items() if start.startswith(magic))
+    return next(opened, lambda file: file)(file)
 
 
 def _path(into: str, name: str) -> str:

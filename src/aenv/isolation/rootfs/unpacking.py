@@ -13,10 +13,11 @@ from typing import IO
 
 from ...base.errors import InvalidRequest, StartFailed, TooLarge
 from ..sandbox.typed_json import Broken, decode, encode
-from .unpack_messages import TarSource, Unpacked, UnpackFailed, UnpackRefused, UnpackTask, UnpackTooLarge
+from .unpack_messages import TarSource, Unpacked, UnpackFailed, UnpackTask
 
-_Said = Unpacked | UnpackRefused | UnpackTooLarge | UnpackFailed
-_KINDS: tuple[type[_Said], ...] = (Unpacked, UnpackRefused, UnpackTooLarge, UnpackFailed)
+_Said = Unpacked | UnpackFailed
+_KINDS: tuple[type[_Said], ...] = (Unpacked, UnpackFailed)
+_ERRORS = {"refused": InvalidRequest, "too large": TooLarge}
 
 
 @dataclass(frozen=True)
@@ -55,15 +56,9 @@ async def unpack(
         said = await _run(tars, folder, limits, whiteouts)
     finally:
         os.close(folder)
-    match said:
-        case UnpackTooLarge(error):
-            raise TooLarge(f"cannot unpack {what}: {error}")
-        case UnpackRefused(error):
-            raise InvalidRequest(f"cannot unpack {what}: {error}")
-        case UnpackFailed(error):
-            raise StartFailed(f"cannot unpack {what}: {error}")
-        case Unpacked(skipped):
-            return skipped
+    if isinstance(said, UnpackFailed):
+        raise _ERRORS.get(said.kind, StartFailed)(f"cannot unpack {what}: {said.error}")
+    return said.skipped
 
 
 async def _run(tars: Sequence[Tar], folder: int, limits: UnpackLimits, whiteouts: bool) -> _Said:
@@ -91,8 +86,7 @@ async def _run(tars: Sequence[Tar], folder: int, limits: UnpackLimits, whiteouts
                 process.kill()
             await process.wait()
     try:
-        said = decode(printed, *_KINDS)
+        return decode(printed, *_KINDS)
     except Broken:
         words = complaint.decode(errors="replace").strip()[-500:]
-        said = UnpackFailed(f"the unpacking ended with status {process.returncode}: {words}")
-    return said
+        return UnpackFailed("failed", f"the unpacking ended with status {process.returncode}: {words}")
