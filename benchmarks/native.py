@@ -20,6 +20,7 @@ from aenv.client.api import Api
 from aenv.isolation.sandbox import cgroup_moves
 from tests.native import traces
 
+from . import favoured_moves
 from .measures import SHORT_ROUNDS, THEIR_PORT, Bench, in_turns
 from .processes import PROJECT, bare_python, listening, server, worker
 from .report import NO_TARGET, Row, at_most, within
@@ -150,13 +151,13 @@ def _favoured() -> Iterator[bool]:
         return
     with tempfile.TemporaryDirectory() as name:
         try:
-            cgroup_moves.favour_moves(Path(name))
+            favoured_moves.favour_moves(Path(name))
         except OSError as error:
             print(f"left out: favordynmods: {error}", file=sys.stderr)
         try:
             yield cgroup_moves.is_favoured()
         finally:
-            cgroup_moves.unfavour(Path(name))
+            favoured_moves.unfavour(Path(name))
 
 
 def warm_starts() -> list[Row]:

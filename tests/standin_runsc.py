@@ -156,7 +156,7 @@ def _become(config: dict[str, Any], bundle: Path, flags: dict[str, str]) -> NoRe
     for limit in process["rlimits"]:
         resource.setrlimit(getattr(resource, limit["type"]), (limit["soft"], limit["hard"]))
     system.drop_bounding_capabilities()
-    system.drop_capabilities()
+    system.permit_capabilities()
     system.prctl(system.PR_SET_NO_NEW_PRIVS, 1)
     variables = dict(pair.split("=", 1) for pair in process["env"])
     os.execve(process["args"][0], process["args"], variables)

@@ -20,6 +20,7 @@ from aenv.base.errors import Conflict, InvalidRequest, NotFound
 from aenv.isolation import cgroups
 from aenv.isolation.cgroups import Cgroups, ControlGroup, control_group, hierarchy
 from aenv.isolation.sandbox import cgroup_moves
+from benchmarks import favoured_moves
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make cgroups everywhere")
 
@@ -386,13 +387,13 @@ def test_moves_are_favoured_once_and_not_any_more_when_that_is_undone(tmp_path: 
     if cgroup_moves.is_favoured():
         pytest.skip("favoured by somebody already")
     try:
-        cgroup_moves.favour_moves(tmp_path)
-        cgroup_moves.favour_moves(tmp_path)
+        favoured_moves.favour_moves(tmp_path)
+        favoured_moves.favour_moves(tmp_path)
         assert cgroup_moves.is_favoured()
     finally:
-        cgroup_moves.unfavour(tmp_path)
+        favoured_moves.unfavour(tmp_path)
     assert not cgroup_moves.is_favoured() and list(tmp_path.iterdir()) == []
-    cgroup_moves.unfavour(tmp_path)
+    favoured_moves.unfavour(tmp_path)
 
 
 def test_a_group_can_be_made_when_another_process_has_closed_the_same_place() -> None:

@@ -313,8 +313,7 @@ def test_a_process_can_begin_in_a_group_of_version_2(unified: Path) -> None:
     hierarchy = Hierarchy(2, (), str(unified))
     group = ControlGroup("one", [hierarchy], None)
     os.mkdir(group.folders[0])
-    descriptor = group.open()
-    assert descriptor is not None
+    descriptor = os.open(group.folders[0], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     code = f"""
 import ctypes, os, signal
 words = (ctypes.c_uint64 * 11)(0x200000000, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, {descriptor})

@@ -70,13 +70,6 @@ class ControlGroup:
         for hierarchy, folder in zip(self._enforcing, self._folders, strict=True):
             hierarchy.allow(folder, memory_bytes, pids)
 
-    def open(self) -> int | None:
-        """A descriptor for `clone3` with CLONE_INTO_CGROUP, to be closed by the caller; None on version 1."""
-        for hierarchy, folder in zip(self._enforcing, self._folders, strict=True):
-            if hierarchy.version == 2:
-                return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        return None
-
     def processes(self) -> list[int]:
         """The pids in the group, of those that we can see."""
         for folder in self.folders:

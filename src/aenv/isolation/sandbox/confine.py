@@ -29,10 +29,7 @@ def confine(
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
     # 1, not 0: with that a crash does not start the host's program for core dumps either.
     resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
-    if rights:
-        system.permit_capabilities(*rights, in_use=True)
-    else:
-        system.drop_capabilities()
+    system.permit_capabilities(*rights, in_use=True)
     system.prctl(system.PR_SET_NO_NEW_PRIVS, 1)
     # Namespaces keep sockets and processes apart already, but for the network that is the host's own.
     # Rules on files above a scope that has none would make the kernel refuse every move between folders (EXDEV):

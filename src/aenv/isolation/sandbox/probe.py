@@ -119,19 +119,15 @@ def _kernel() -> Check:
 
 def _isolation() -> Iterator[Check]:
     tried = dict(_attempted())
-    for step in (*_NEEDED, "cgroup", "xattr"):
-        if step not in tried:
-            yield Check(spell(step), False, "not tried, since another step failed", "mend that one first")
-        elif error := tried[step]:
+    for step in (*_NEEDED, "cgroup", "xattr", "idmapped"):
+        if error := tried.get(step):
             yield Check(spell(step), False, *explain(step, error))
-        else:
+        elif step in tried:
             yield Check(spell(step), True, "works")
-    if "idmapped" not in tried:
-        yield Check(spell("idmapped"), None, "not tried: only root needs them")
-    elif error := tried["idmapped"]:
-        yield Check(spell("idmapped"), False, *explain("idmapped", error))
-    else:
-        yield Check(spell("idmapped"), True, "works")
+        elif step == "idmapped":
+            yield Check(spell(step), None, "not tried: only root needs them")
+        else:
+            yield Check(spell(step), False, "not tried, since another step failed", "mend that one first")
 
 
 def _volumes() -> Check:

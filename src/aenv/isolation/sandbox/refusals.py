@@ -61,13 +61,14 @@ def _refused(step: str, proc: Path) -> tuple[str, str]:
         ("kernel.unprivileged_userns_clone", "0", "1"),
         ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
     ):
-        if _setting(proc, name) == forbids and not _is_root(proc):
+        if _setting(proc, name) == forbids and _status(proc, "Uid") != "0":
             return f"{name} is {forbids}", f"as root: sysctl -w {name}={allows}"
     if _status(proc, "Seccomp") == "2":
         return "a seccomp filter around this process forbids it, as those of containers do", _OUTER
     if _setting(proc, "user.max_user_namespaces") == "0":
         return "user.max_user_namespaces is 0", "as root: sysctl -w user.max_user_namespaces=15000"
-    if step == "user" and _is_chroot(proc):
+    # A process whose root is not a mount point was put there by chroot.
+    if step == "user" and "/" not in dict(_mounts(proc)):
         return "this process is in a chroot, where none can be made", "use pivot_root or a container in its place"
     return (
         "the kernel refuses it: a security module, or an outer container",
@@ -85,7 +86,7 @@ def _of_file_systems(step: str, error: int, proc: Path) -> tuple[str, str]:
             return "this kernel has no overlay file system", "as root: modprobe overlay"
         return f"refused: {os.strerror(error).lower()}", "use Linux 5.11 or newer"
     if error in (errno.ENOSYS, errno.EINVAL) and _release() >= (5, 12):
-        kind = _root_kind(proc)
+        kind = dict(_mounts(proc)).get("/", "unknown")
         return f"the file system of / ({kind}) cannot show other owners", "keep / on ext4, xfs or btrfs"
     if error in _REFUSED:
         return (
@@ -96,25 +97,15 @@ def _of_file_systems(step: str, error: int, proc: Path) -> tuple[str, str]:
 
 
 def _hidden_in_proc(proc: Path) -> Sequence[str]:
-    points = [line.split(" ")[4] for line in _text(proc / "self/mountinfo").splitlines()]
     # Over an automount point is usual, and hides nothing.
+    points = (point for point, _ in _mounts(proc))
     return [point for point in points if point.startswith("/proc/") and not point.startswith("/proc/sys/fs/")]
 
 
-def _root_kind(proc: Path) -> str:
-    for line in reversed(_text(proc / "self/mountinfo").splitlines()):
-        if line.split(" ")[4] == "/":
-            return line.partition(" - ")[2].split(" ")[0]
-    return "unknown"
-
-
-def _is_chroot(proc: Path) -> bool:
-    """A process whose root is no mount point was put there by chroot."""
-    return not any(line.split(" ")[4] == "/" for line in _text(proc / "self/mountinfo").splitlines())
-
-
-def _is_root(proc: Path) -> bool:
-    return _status(proc, "Uid") == "0"
+def _mounts(proc: Path) -> list[tuple[str, str]]:
+    """Where something is mounted, and which kind of file system; the uppermost last."""
+    lines = (line.partition(" - ") for line in _text(proc / "self/mountinfo").splitlines())
+    return [(before.split(" ")[4], after.split(" ")[0]) for before, _, after in lines]
 
 
 def _setting(proc: Path, name: str) -> str:

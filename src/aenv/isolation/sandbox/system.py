@@ -47,7 +47,6 @@ _CLONE_CHILD_CLEARTID, _CLONE_CHILD_SETTID = 0x00200000, 0x01000000
 _PR_GET_TID_ADDRESS = 40
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
-PR_SET_NAME = 15
 PR_CAPBSET_DROP = 24
 PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT = 47
@@ -66,10 +65,10 @@ _libc.syscall.restype = ctypes.c_long
 _libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
 
 
-def syscall(number: int, *arguments: object) -> int:
-    """Any system call, by its number. Pass pointers as ctypes objects or bytes, and flags as int."""
+def syscall(number: int, *arguments: object, what: str = "") -> int:
+    """Any system call, by its number. Pass pointers as ctypes objects or bytes; `what` is for errors."""
     words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
-    return _checked(_libc.syscall(ctypes.c_long(number), *words))
+    return _checked(_libc.syscall(ctypes.c_long(number), *words), what)
 
 
 def unshare(*kinds: str) -> None:
@@ -79,7 +78,10 @@ def unshare(*kinds: str) -> None:
 
 def setns(descriptor: int, *kinds: str) -> None:
     """Enter namespaces: of a namespace's file, or of the process that a pidfd means."""
-    _checked(_libc.setns(descriptor, _flags(kinds)), f"entering namespaces ({', '.join(kinds)})")
+    _checked(
+        _libc.setns(descriptor, _flags(kinds)),
+        f"entering namespaces ({', '.join(kinds)})",
+    )
 
 
 def fork_as_init(*, tells_modules: bool) -> int:
@@ -122,30 +124,26 @@ def umount(target: str, flags: int = MNT_DETACH) -> None:
 
 
 def pivot_root(new: str, old: str) -> None:
-    _checked(_libc.syscall(ctypes.c_long(_NUMBERS["pivot_root"]), _path(new), _path(old)), f"pivot_root to {new}")
+    syscall(_NUMBERS["pivot_root"], _path(new), _path(old), what=f"pivot_root to {new}")
 
 
 def open_tree(path: str, *, recursive: bool = False) -> int:
     """A copy of the mount at `path`, attached nowhere yet."""
     flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (AT_RECURSIVE if recursive else 0)
-    number = ctypes.c_long(_NUMBERS["open_tree"])
-    return _checked(_libc.syscall(number, ctypes.c_long(AT_FDCWD), _path(path), ctypes.c_long(flags)), path)
+    return syscall(_NUMBERS["open_tree"], AT_FDCWD, _path(path), flags, what=path)
 
 
 def move_mount(tree: int, target: str) -> None:
     """Attach what `open_tree` gave."""
-    words = (ctypes.c_long(tree), b"", ctypes.c_long(AT_FDCWD), _path(target))
-    number = ctypes.c_long(_NUMBERS["move_mount"])
-    _checked(_libc.syscall(number, *words, ctypes.c_long(MOVE_MOUNT_F_EMPTY_PATH)), target)
+    words = (tree, b"", AT_FDCWD, _path(target), MOVE_MOUNT_F_EMPTY_PATH)
+    syscall(_NUMBERS["move_mount"], *words, what=target)
 
 
 def mount_setattr(tree: int, attributes: int, *, user_namespace: int = 0, recursive: bool = False) -> None:
     """Set attributes of a copy; with `user_namespace`, its owners are shown as that namespace maps them."""
     value = (ctypes.c_uint64 * 4)(attributes | (MOUNT_ATTR_IDMAP if user_namespace else 0), 0, 0, user_namespace)
     flags = AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
-    number = ctypes.c_long(_NUMBERS["mount_setattr"])
-    words = (ctypes.c_long(tree), b"", ctypes.c_long(flags), ctypes.byref(value), ctypes.c_long(32))
-    _checked(_libc.syscall(number, *words), "mount_setattr")
+    syscall(_NUMBERS["mount_setattr"], tree, b"", flags, ctypes.byref(value), 32, what="mount_setattr")
 
 
 def prctl(option: int, *values: int) -> int:
@@ -176,24 +174,16 @@ def keep_capabilities(*kept: int) -> None:
 
 
 def permit_capabilities(*permitted: int, in_use: bool = False) -> None:
-    """Nothing but these is left to this process; and they only when they are put to use."""
+    """Nothing but these is left to this process, if any; and they only when they are put to use."""
     mask = sum(1 << number for number in permitted)
     low, high = mask & 0xFFFFFFFF, mask >> 32
     used_low, used_high = (low, high) if in_use else (0, 0)
     sets = (ctypes.c_uint32 * 6)(used_low, low, 0, used_high, high, 0)  # effective, permitted, inheritable
-    capset = ctypes.c_long(_NUMBERS["capset"])
-    _checked(_libc.syscall(capset, ctypes.byref(_CAPABILITY_HEADER), ctypes.byref(sets)), "capset")
-
-
-def drop_capabilities() -> None:
-    """None are left to this process."""
-    number = ctypes.c_long(_NUMBERS["capset"])
-    _checked(_libc.syscall(number, ctypes.byref(_CAPABILITY_HEADER), ctypes.byref(_NO_CAPABILITIES)), "capset")
+    syscall(_NUMBERS["capset"], ctypes.byref(_CAPABILITY_HEADER), ctypes.byref(sets), what="capset")
 
 
 _MOST_DESCRIPTORS = (1 << 31) - 1  # closed by one call of the kernel's, which does not count up to it
 _CAPABILITY_HEADER = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, this process
-_NO_CAPABILITIES = (ctypes.c_uint32 * 6)()
 
 
 @functools.cache
@@ -203,10 +193,7 @@ def _last_capability() -> int:
 
 
 def _flags(kinds: tuple[str, ...]) -> int:
-    flags = 0
-    for kind in kinds:
-        flags |= NEW_NAMESPACES[kind]
-    return flags
+    return sum(NEW_NAMESPACES[kind] for kind in kinds)
 
 
 def _path(text: str | None) -> bytes | None:
