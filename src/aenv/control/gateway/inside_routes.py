@@ -43,6 +43,12 @@ _LISTINGS_OF_ONE = 8  # running or waiting, of an instance
 _LAST_MOMENT = 253_402_300_799.0  # the end of the year 9999
 _SSE = "text/event-stream"
 _BYTES = "application/octet-stream"
+_FOLLOW = {"follow": "1: also what comes, until the instance ends"}
+_PAGE = {
+    "path": "the folder; the workspace when left out",
+    "limit": f"at most so many, 1 to {MAX_ENTRIES}; {MAX_ENTRIES} unless told",
+    "cursor": "`next` of the page before; the reply has one, beside `data`, when there is more",
+}
 
 
 class _Turns:
@@ -94,45 +100,20 @@ class InsideRoutes:
     def routes(self) -> list[Route]:
         at = "/env-instance/{id}"
         file = at + "/files/{path:path}"
-        rows = list[dict[str, Any]]
+        rows, url = list[dict[str, Any]], dict[str, str]
+        user, viewer = Role.USER, Role.VIEWER
+        printed = "what the instance printed; as text, or as server-sent events"
+        presign = "a URL of a port inside, for a while"
         return [
-            Route(
-                "GET",
-                at + "/logs",
-                self._logs,
-                Role.VIEWER,
-                "what the instance printed; as text, or as server-sent events",
-                query={"follow": "1: also what comes, until the instance ends"},
-                media="text/plain",
-            ),
-            Route("POST", at + "/exec", self._exec, Role.USER, "run a command", body=RunCommand, media=_SSE),
-            Route("PUT", file, self._put_file, Role.USER, "write a file", reply=dict[str, Any]),
-            Route("GET", file, self._get_file, Role.VIEWER, "read a file", media=_BYTES),
-            Route("DELETE", file, self._delete_file, Role.USER, "remove a file or folder", reply=bool),
-            Route(
-                "GET",
-                at + "/files",
-                self._list_files,
-                Role.VIEWER,
-                "what is in a folder",
-                reply=rows,
-                query={
-                    "path": "the folder; the workspace when left out",
-                    "limit": f"at most so many, 1 to {MAX_ENTRIES}; {MAX_ENTRIES} unless told",
-                    "cursor": "`next` of the page before; the reply has one, beside `data`, when there is more",
-                },
-            ),
-            Route("GET", at + "/events", self._events, Role.VIEWER, "what happened to the instance", reply=rows),
-            Route("GET", at + "/history", self._history, Role.VIEWER, "its last calls", reply=rows),
-            Route(
-                "POST",
-                at + "/presign-url",
-                self._presign,
-                Role.USER,
-                "a URL of a port inside, for a while",
-                body=PresignUrl,
-                reply=dict[str, str],
-            ),
+            Route("GET", at + "/logs", self._logs, viewer, printed, query=_FOLLOW, media="text/plain"),
+            Route("POST", at + "/exec", self._exec, user, "run a command", body=RunCommand, media=_SSE),
+            Route("PUT", file, self._put_file, user, "write a file", reply=dict[str, Any]),
+            Route("GET", file, self._get_file, viewer, "read a file", media=_BYTES),
+            Route("DELETE", file, self._delete_file, user, "remove a file or folder", reply=bool),
+            Route("GET", at + "/files", self._list_files, viewer, "what is in a folder", reply=rows, query=_PAGE),
+            Route("GET", at + "/events", self._events, viewer, "what happened to the instance", reply=rows),
+            Route("GET", at + "/history", self._history, viewer, "its last calls", reply=rows),
+            Route("POST", at + "/presign-url", self._presign, user, presign, body=PresignUrl, reply=url),
         ]
 
     async def _logs(self, call: RouteCall) -> Response:

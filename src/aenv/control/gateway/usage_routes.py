@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 from starlette.responses import Response
 
 from ...base.errors import Forbidden
@@ -40,25 +43,11 @@ class UsageRoutes:
         self._hub = hub
 
     def routes(self) -> list[Route]:
+        used, pool = "/env-instances/usage", "/env/{name}/{version}/warm"
+        keep = "keep spare instances ready; for the environment's owner"
         return [
-            Route(
-                "GET",
-                "/env-instances/usage",
-                self._usage,
-                Role.VIEWER,
-                "what instances use",
-                reply=Usage,
-                query=FILTERS,
-            ),
-            Route(
-                "PUT",
-                "/env/{name}/{version}/warm",
-                self._warm,
-                Role.USER,
-                "keep spare instances ready; for the environment's owner",
-                body=KeepWarm,
-                reply=WarmPool,
-            ),
+            Route("GET", used, self._usage, Role.VIEWER, "what instances use", reply=Usage, query=FILTERS),
+            Route("PUT", pool, self._warm, Role.USER, keep, body=KeepWarm, reply=WarmPool),
         ]
 
     async def _usage(self, call: RouteCall) -> Response:
@@ -79,9 +68,7 @@ class UsageRoutes:
             owner=record.owner,
             status=record.status,
             frozen=self._instances.is_frozen(record.id) if running else None,
-            cpu_seconds=used.cpu_seconds if used else None,
-            memory_bytes=used.memory_bytes if used else None,
-            processes=used.processes if used else None,
+            **_told(used),
             created_at=timestamp(record.created_at),
             expires_at=timestamp(record.expires_at) if running else None,
         )
@@ -96,9 +83,7 @@ class UsageRoutes:
                 owner=record.owner,
                 status=record.status,
                 service=record.id,
-                cpu_seconds=used[id].cpu_seconds if id in used else None,
-                memory_bytes=used[id].memory_bytes if id in used else None,
-                processes=used[id].processes if id in used else None,
+                **_told(used.get(id)),
                 created_at=timestamp(record.created_at),
             )
             for record, id in found
@@ -115,3 +100,7 @@ class UsageRoutes:
         kept, ready = await self._warmth.ask(project, count)
         pool = WarmPool(environment=str(project.ref), count=count, kept=kept, ready=ready)
         return envelope.success(pool.model_dump(mode="json"))
+
+
+def _told(used: ResourceUsage | None) -> dict[str, Any]:
+    return asdict(used) if used else {}

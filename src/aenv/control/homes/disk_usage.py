@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,11 +62,13 @@ def size_of(path: Path, is_stopped: Callable[[], bool] = lambda: False) -> int:
 
 def free_bytes(home: Path) -> int:
     """What is left on the disk of a home folder, for its user."""
-    found = os.statvfs(next(path for path in (home, *home.parents) if path.exists()))
-    return found.f_bavail * found.f_frsize
+    return shutil.disk_usage(_there(home)).free
 
 
 def total_bytes(home: Path) -> int:
     """The size of that disk."""
-    found = os.statvfs(next(path for path in (home, *home.parents) if path.exists()))
-    return found.f_blocks * found.f_frsize
+    return shutil.disk_usage(_there(home)).total
+
+
+def _there(home: Path) -> Path:
+    return next(path for path in (home, *home.parents) if path.exists())

@@ -112,7 +112,7 @@ def _on_disk(home: Path, kinds: Collection[str], older_than: float) -> Iterator[
     if "code" in kinds:
         for folder, used in Checkouts.unused(home, time.time() - older_than, in_use):
             yield _sized("code", folder, used)
-    for kind, files in (("evals", _evals(home)), ("logs", _logs(home))):
+    for kind, files in (("evals", sorted((home / "evals").glob("*.jsonl"))), ("logs", _logs(home))):
         for file in files if kind in kinds else ():
             with contextlib.suppress(FileNotFoundError):
                 if (used := file.stat().st_mtime) < time.time() - older_than:
@@ -126,10 +126,6 @@ def _sized(kind: str, path: Path, used: float) -> Prunable:
 def _root_places(home: Path) -> list[Path]:
     top = home.expanduser().absolute() / "roots"
     return [place for place in (top, top / "images", top / "steps") if place.is_dir()]
-
-
-def _evals(home: Path) -> list[Path]:
-    return sorted((home / "evals").glob("*.jsonl"))
 
 
 def _logs(home: Path) -> list[Path]:

@@ -17,16 +17,10 @@ from .access import EnvironmentAccess
 KIND = "environments"
 STATUSES = ("Init", "Pending", "Creating", "Created", "Testing", "Verified", "Ready", "Released", "Failed")
 READY, RELEASED = STATUSES.index("Ready"), STATUSES.index("Released")
-_CONTENT = (
-    "description",
-    "tags",
-    "code_url",
-    "artifacts",
-    "build_config",
-    "test_config",
-    "deploy_config",
-    "digest",
-)
+_CONFIGS = ("build_config", "test_config", "deploy_config")
+_CONTENT = ("description", "tags", "code_url", "artifacts", *_CONFIGS, "digest")
+_TIMES = ("created_at", "updated_at")
+_SHOWN = ("name", "description", "version", "tags", "code_url", "status", "artifacts", *_CONFIGS, *_TIMES)
 
 
 @dataclass(frozen=True)
@@ -103,18 +97,10 @@ class EnvironmentRecord:
         """As lists show it: the published `Env`."""
         return {
             "id": f"{self.name}-{self.version}",
-            "name": self.name,
-            "description": self.description,
-            "version": self.version,
+            **{name: getattr(self, name) for name in _SHOWN},
             "tags": list(self.tags),
-            "code_url": self.code_url,
-            "status": self.status,
             "artifacts": list(self.artifacts),
-            "build_config": self.build_config,
-            "test_config": self.test_config,
             "deploy_config": masked(self.deploy_config) if self.deploy_config is not None else None,
-            "created_at": self.created_at,
-            "updated_at": self.updated_at,
         }
 
     def history_line(self) -> dict[str, Any]:

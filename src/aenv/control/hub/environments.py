@@ -21,7 +21,7 @@ from ...base.models import AccessPolicy
 from ...base.refs import Ref
 from ...base.wire import timestamp
 from ..serving.accounts import Caller, Role
-from ..stores.base import Delete, Document, Put, Stale, Store
+from ..stores.base import Delete, Document, Put, Stale, Store, walk
 from . import audit, metadata
 from .access import EnvironmentAccess, lists_of
 from .environment_records import KIND, RELEASED, EnvironmentRecord
@@ -29,7 +29,7 @@ from .reserved import Reserved
 from .uploads import Uploads
 
 DETAILS, POLICIES = "details", "policies"
-_PAGE = 200
+_NEAR_AMONG = 1000
 _MAX_NEAR = 10
 _READMES = ("README.md", "README.rst", "README.txt", "README")
 
@@ -82,7 +82,7 @@ class Environments:
 
     async def before(self, ref: Ref) -> EnvironmentRecord | None:
         """The version before another, among the published ones."""
-        async for document in self._documents(f"name={ref.name}"):
+        async for document in self._versions(ref.name):
             if refs.Version(document.value["version"]) < refs.Version(ref.version or ""):
                 return EnvironmentRecord.of(document)
         return None
@@ -112,7 +112,7 @@ class Environments:
     async def history(self, name: str, caller: Caller) -> dict[str, Any]:
         """An environment as a whole: its policy, and its versions, newest first."""
         known = [*self._folders.get(name, {}).values()] if caller.role is not Role.ANONYMOUS else []
-        known += [EnvironmentRecord.of(document) async for document in self._documents(f"name={name}")]
+        known += [EnvironmentRecord.of(document) async for document in self._versions(name)]
         known = [environment for environment in known if _sees(environment, caller)]
         if not known and caller.role is not Role.ANONYMOUS:
             known = [*self._built_in.get(name, {}).values()]
@@ -123,10 +123,10 @@ class Environments:
         shown = policy.value() if policy else {"owner": None, "access": "team"}
         if policy is None or not policy.is_written_by(caller):
             shown |= {"readers": [], "writers": []}
-        about = await self._store.get(DETAILS, *(str(one.ref) for one in known))
-        lines = [
-            {**one.history_line(), **_since_previous(document)} for one, document in zip(known, about, strict=True)
-        ]
+        found = await self._store.get(DETAILS, *(str(one.ref) for one in known))
+        about = [document.value if document else {} for document in found]
+        since = [{name: one.get(name) for name in ("previous", "changes")} for one in about]
+        lines = [{**one.history_line(), **changes} for one, changes in zip(known, since, strict=True)]
         return {"name": name, **shown, "versions": lines}
 
     async def list(
@@ -199,7 +199,7 @@ class Environments:
             policy = EnvironmentAccess.of(document.value)
             policy.check_govern(caller, name)
             policy = replace(policy, **given)
-            versions = [version async for version in self._documents(f"name={name}")]
+            versions = [version async for version in self._versions(name)]
             try:
                 await self._store.write(
                     Put(POLICIES, name, policy.value(), document.revision),
@@ -294,7 +294,7 @@ class Environments:
             return EnvironmentRecord.of(document) if document else None
         best: Document | None = None
         # Newest first: the first release that fits is the one, and a pre-release only if no release fits.
-        async for document in self._documents(f"name={ref.name}"):
+        async for document in self._versions(ref.name):
             version = document.value["version"]
             if ref.pick([version]):
                 best = best or document
@@ -308,21 +308,16 @@ class Environments:
             terms = [f"name={wanted.name}"]
         elif wanted.tags:
             terms = [f"tag={wanted.tags[0]}"]
-        async for document in self._documents(*terms, reverse=False):
+        async for document in walk(self._store, KIND, *terms):
             value = document.value
             if wanted.admits(value["name"], value["description"], value["tags"]):
                 environment = EnvironmentRecord.of(document)
                 if _sees(environment, caller):
                     yield environment
 
-    async def _documents(self, *terms: str, reverse: bool = True) -> AsyncIterator[Document]:
-        after = None
-        while True:
-            page = await self._store.page(KIND, *terms, limit=_PAGE, after=after, reverse=reverse)
-            for document in page.documents:
-                yield document
-            if (after := page.next) is None:
-                return
+    def _versions(self, name: str) -> AsyncIterator[Document]:
+        """The published ones, newest first."""
+        return walk(self._store, KIND, f"name={name}", reverse=True)
 
     async def _near(self, ref: Ref, caller: Caller) -> str:
         """What the caller may have meant, among what they may see."""
@@ -330,7 +325,7 @@ class Environments:
         if caller.role is not Role.ANONYMOUS:
             found += self._folders.get(ref.name, {}).values()
         if not found:
-            page = await self._store.page(KIND, *lists_of(caller), limit=5 * _PAGE)
+            page = await self._store.page(KIND, *lists_of(caller), limit=_NEAR_AMONG)
             seen = [EnvironmentRecord.of(document) for document in page.documents]
             if caller.role is not Role.ANONYMOUS:
                 known = (*self._folders.values(), *self._built_in.values())
@@ -339,10 +334,6 @@ class Environments:
             found = [one for one in seen if one.name in close]
         names = [str(one.ref) for one in sorted(found, key=lambda one: refs.Version(one.version), reverse=True)]
         return f"the hub has {', '.join(names[:_MAX_NEAR])}" if names else "the hub has nothing of a similar name"
-
-
-def _since_previous(about: Document | None) -> dict[str, Any]:
-    return {name: about.value.get(name) if about else None for name in ("previous", "changes")}
 
 
 def _sees(environment: EnvironmentRecord, caller: Caller) -> bool:

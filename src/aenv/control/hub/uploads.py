@@ -19,7 +19,7 @@ from ...base.errors import InvalidRequest, NotFound, TooLarge
 from ...base.limits import spell_bytes
 from ...base.refs import Ref
 from ..serving.accounts import Caller
-from ..stores.base import Delete, Document, Put, Stale, Store
+from ..stores.base import Delete, Document, Put, Stale, Store, walk
 from . import metadata
 from .blobs import Blobs, or_unavailable
 from .incoming import Incoming
@@ -187,15 +187,10 @@ class Uploads:
     async def _old(self, kind: str, older_than: float) -> AsyncIterator[Document]:
         """Documents that wait to be collected, and have for so long, a day at least."""
         limit = time.time() - max(older_than, DAY)
-        after = None
-        while True:
-            page = await self._store.page(kind, "waiting", limit=50, after=after)
-            for document in page.documents:
-                if document.value["at"] > limit:
-                    return  # those behind it are younger
-                yield document
-            if (after := page.next) is None:
-                return
+        async for document in walk(self._store, kind, "waiting"):
+            if document.value["at"] > limit:
+                return  # those behind it are younger
+            yield document
 
 
 def _examine(path: Path, digest: str, size: int) -> dict[str, Any]:

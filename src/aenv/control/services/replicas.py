@@ -136,7 +136,8 @@ class Replicas:
             missing = 0  # two must not write to the same folder
         if missing:
             await self._add(generation, missing)
-        await self._report(record)
+        if self._seen(record) != record:
+            await self._records.change(self.id, self._seen, durable=False)
 
     def _target(self, record: ServiceRecord) -> int:
         """The generation to run. With storage an old one had to go first: if the new one fails, it comes back."""
@@ -168,11 +169,6 @@ class Replicas:
         await replica.stop(drain)
         del self._leaving[replica]
         self.wake()
-
-    async def _report(self, record: ServiceRecord) -> None:
-        """Write down how it goes, when that has changed."""
-        if self._seen(record) != record:
-            await self._records.change(self.id, self._seen, durable=False)
 
     def _seen(self, record: ServiceRecord) -> ServiceRecord:
         known = {replica.id: replica.generation for replica in (*self._here, *self._leaving)}

@@ -18,10 +18,9 @@ from ...base.errors import NotFound
 from ...base.masks import MASK
 from ...base.models import Env, EnvService, SecretReference
 from ...base.wire import ServiceStatus, timestamp
-from ..stores.base import Delete, Document, Put, Stale, Store
+from ..stores.base import Delete, Document, Put, Stale, Store, walk
 
 _KIND = "services"
-_BATCH = 200
 
 
 class Setup(BaseModel):
@@ -120,13 +119,7 @@ class ServiceRecords:
 
     async def list(self, term: str) -> list[ServiceRecord]:
         """The services of `all`, `owner=…` or `node=…`, oldest first."""
-        found: list[ServiceRecord] = []
-        after = None
-        while True:
-            page = await self._store.page(_KIND, term, limit=_BATCH, after=after)
-            found += map(_record, page.documents)
-            if (after := page.next) is None:
-                return found
+        return [_record(document) async for document in walk(self._store, _KIND, term)]
 
     async def change(
         self, id: str, change: Change, limits: Mapping[str, int] = MappingProxyType({}), *, durable: bool = True

@@ -11,6 +11,7 @@ from ..serving.routes import Route, RouteCall
 from .service_records import ServiceRecord, describe
 from .service_supervisor import ServiceSupervisor
 
+_TEXT = "text/plain"
 _LOGS = {
     "replica": "which of its `instances`; the first unless told",
     "follow": "1 goes on with what comes, until the replica ends",
@@ -29,16 +30,12 @@ class ServiceRoutes:
         named = {"envName": "with '*': those of this environment"}
         kept = {"deleteStorage": "true: remove its storage, too"}
         return [
-            Route(
-                "POST", "/env-service", self._create, user, "make a service", body=CreateService, reply=EnvService
-            ),
+            Route("POST", "/env-service", self._create, user, "make a service", CreateService, EnvService),
             Route("GET", f"{one}/list", self._list, viewer, "list services", reply=list[EnvService], query=named),
             Route("GET", one, self._get, viewer, "show a service", reply=EnvService),
             Route("PUT", one, self._update, user, "change a service", body=UpdateService, reply=EnvService),
             Route("DELETE", one, self._delete, user, "end a service", reply=str, query=kept),
-            Route(
-                "GET", f"{one}/logs", self._logs, viewer, "what a replica prints", media="text/plain", query=_LOGS
-            ),
+            Route("GET", f"{one}/logs", self._logs, viewer, "what a replica prints", query=_LOGS, media=_TEXT),
         ]
 
     async def _create(self, call: RouteCall) -> Response:
@@ -59,8 +56,7 @@ class ServiceRoutes:
         return self._reply(call, await self._services.update(call.path["id"], changes, call.caller))
 
     async def _delete(self, call: RouteCall) -> Response:
-        kept = not call.flag("deleteStorage")
-        await self._services.delete(call.path["id"], call.caller, delete_storage=not kept)
+        await self._services.delete(call.path["id"], call.caller, delete_storage=call.flag("deleteStorage"))
         return envelope.success("Deleted successfully")
 
     async def _logs(self, call: RouteCall) -> Response:

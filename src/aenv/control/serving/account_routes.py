@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from pydantic import AliasChoices, BaseModel, Field
@@ -41,18 +42,11 @@ class AccountRoutes:
         self._accounts = accounts
 
     def routes(self) -> list[Route]:
+        admin = Role.ADMIN
         return [
-            Route("POST", "/token", self._create, Role.ADMIN, "make an account", body=CreateToken, reply=dict),
-            Route(
-                "PUT",
-                "/token",
-                self._update,
-                Role.ADMIN,
-                "change an account's quota",
-                body=UpdateToken,
-                reply=bool,
-            ),
-            Route("GET", "/token", self._list, Role.ADMIN, "all accounts", reply=list[dict[str, Any]]),
+            Route("POST", "/token", self._create, admin, "make an account", body=CreateToken, reply=dict),
+            Route("PUT", "/token", self._update, admin, "change an account's quota", body=UpdateToken, reply=bool),
+            Route("GET", "/token", self._list, admin, "all accounts", reply=list[dict[str, Any]]),
             Route("GET", "/token/validate/{token}", self._validate, None, "whose token this is", reply=dict),
             Route("GET", "/token/info/{id}", self._info, Role.VIEWER, "an account", reply=dict),
             Route("DELETE", "/token/{id}", self._revoke, Role.VIEWER, "revoke an account's token", reply=bool),
@@ -106,15 +100,7 @@ class AccountRoutes:
         return envelope.success(True)
 
     async def _whoami(self, call: RouteCall) -> Response:
-        caller = call.caller
-        return envelope.success(
-            {
-                "user": caller.user,
-                "role": caller.role,
-                "account": caller.account,
-                "max_instances": caller.max_instances,
-            }
-        )
+        return envelope.success(asdict(call.caller))
 
 
 def show(account: Account) -> dict[str, Any]:

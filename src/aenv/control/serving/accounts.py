@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from ...base.errors import InvalidRequest, NotFound, Unauthenticated, Unavailable
-from ..stores.base import Document, Put, Stale, Store
+from ..stores.base import Document, Put, Stale, Store, walk
 
 _KIND = "accounts"
 _TOKEN = re.compile(r"aenv-([a-z2-7]{16})-[a-z2-7]{32}\Z")
@@ -130,18 +130,12 @@ class Accounts:
 
     async def list(self) -> list[Account]:
         """All accounts, oldest first, with those that are over."""
-        found: list[Account] = []
-        after = None
-        while True:
-            page = await self._store.page(_KIND, "all", limit=500, after=after)
-            found += map(_account, page.documents)
-            if (after := page.next) is None:
-                return found
+        return [_account(document) async for document in walk(self._store, _KIND, "all")]
 
     async def has_admin(self, user: str) -> bool:
         """Whether an account of this user is, or was, an administrator's."""
-        page = await self._store.page(_KIND, f"user={user}", limit=500)
-        return any(_account(document).role is Role.ADMIN for document in page.documents)
+        found = [_account(document) async for document in walk(self._store, _KIND, f"user={user}")]
+        return any(account.role is Role.ADMIN for account in found)
 
     async def get(self, id: str) -> Account:
         return _account(await self._document(id))

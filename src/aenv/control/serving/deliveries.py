@@ -16,7 +16,7 @@ from typing import Protocol
 from starlette.types import Scope
 
 _SIOCOUTQ = 0x5411
-_TCP_CLOSE = 7
+_TCP_CLOSE = b"\7"
 _PATIENCE = 5.0  # seconds for an acknowledgement; then it counts as delivered, since nothing says otherwise
 _SHORTEST, _LONGEST = 0.001, 0.1  # seconds between two looks: no event tells of an acknowledgement
 
@@ -63,17 +63,14 @@ async def _acknowledged(shared: socket.socket) -> bool:
     while True:
         if shared.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             return False
-        if shared.family != socket.AF_UNIX and _is_closed(shared):
+        # Whether the client's host has refused what was sent: its program has closed the connection.
+        is_tcp = shared.family != socket.AF_UNIX
+        if is_tcp and shared.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == _TCP_CLOSE:
             return False
         if _unread_bytes(shared) == 0 or time.monotonic() > deadline:
             return True
         await asyncio.sleep(pause)
         pause = min(2 * pause, _LONGEST)
-
-
-def _is_closed(shared: socket.socket) -> bool:
-    """Whether the client's host has refused what was sent: its program has closed the connection."""
-    return shared.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE
 
 
 def _unread_bytes(shared: socket.socket) -> int:

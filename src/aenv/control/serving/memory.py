@@ -29,32 +29,20 @@ def available_bytes() -> int:
 @contextlib.contextmanager
 def pressure() -> Iterator[asyncio.Event]:
     """An event that is set, again and again, while processes wait for memory; never where no kernel tells."""
-    pressed = asyncio.Event()
-    try:
-        descriptor = os.open(_PRESSURE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        yield pressed
-        return
+    pressed, loop = asyncio.Event(), asyncio.get_running_loop()
     with contextlib.ExitStack() as stack:
-        stack.callback(os.close, descriptor)
-        try:
+        with contextlib.suppress(OSError):  # no such file, not for us, or the user has no watches left
+            descriptor = os.open(_PRESSURE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            stack.callback(os.close, descriptor)
             os.write(descriptor, _TRIGGER)
-        except OSError:
-            yield pressed
-            return
-        # The kernel tells by "urgent" alone, which event loops do not wait for: a poll in the poll does.
-        poll = stack.enter_context(select.epoll())
-        try:
+            # The kernel tells by "urgent" alone, which event loops do not wait for: a poll in the poll does.
+            poll = stack.enter_context(select.epoll())
             poll.register(descriptor, select.EPOLLPRI | select.EPOLLET)  # once for each time that it is told
-        except OSError:  # the user has no watches left
-            yield pressed
-            return
-        loop = asyncio.get_running_loop()
 
-        def told() -> None:
-            poll.poll(0)  # takes the news, so that it is told once
-            pressed.set()
+            def told() -> None:
+                poll.poll(0)  # takes the news, so that it is told once
+                pressed.set()
 
-        loop.add_reader(poll.fileno(), told)
-        stack.callback(loop.remove_reader, poll.fileno())
+            loop.add_reader(poll.fileno(), told)
+            stack.callback(loop.remove_reader, poll.fileno())
         yield pressed

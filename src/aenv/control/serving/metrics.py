@@ -6,6 +6,7 @@ Labels are bounded: routes go by their pattern, environments and experiments by 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import Metric
@@ -22,52 +23,24 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
-        self._requests = Counter(
-            "aenv_api_requests", "Requests", ["method", "endpoint", "status"], registry=registry
-        )
-        self._duration = Histogram(
-            "aenv_api_request_duration_ms",
-            "Time to answer, in ms",
-            ["method", "endpoint"],
-            buckets=_MILLISECONDS,
-            registry=registry,
-        )
-        self._mcp_requests = Counter(
-            "aenv_api_mcp_requests",
-            "Requests on the data path",
-            ["method", "endpoint", "rpc_method", "status"],
-            registry=registry,
-        )
-        self._mcp_duration = Histogram(
-            "aenv_api_mcp_request_duration_ms",
-            "Time to the end of a reply on the data path, in ms",
-            ["method", "endpoint"],
-            buckets=_MILLISECONDS,
-            registry=registry,
-        )
-        operations = ["operation", "env_name", "status"]
-        self._instances = Counter(
-            "aenv_api_instance_operations", "Things done with instances", operations, registry=registry
-        )
-        self._services = Counter(
-            "aenv_api_service_operations", "Things done with services", operations, registry=registry
-        )
-        self._active = Gauge(
-            "aenv_api_active_instances", "Instances that live", ["envName", "experiment"], registry=registry
-        )
-        self._stages = Histogram(
-            "aenv_instance_create_stage_seconds",
-            "Where the time of a create goes",
-            ["stage"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._expired = Counter("auto_cleanup_success", "Instances whose time was over", registry=registry)
-        self._not_ended = Counter("auto_cleanup_failure", "Instances that could not be ended", registry=registry)
-        self._home = Gauge(
-            "aenv_home_bytes", "What the home folder takes on its disk", ["part"], registry=registry
-        )
-        self._free = Gauge("aenv_home_free_bytes", "What is left on the home folder's disk", registry=registry)
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        took, did, ms = ["method", "endpoint"], ["operation", "env_name", "status"], _MILLISECONDS
+        asked, relayed = [*took, "status"], [*took, "rpc_method", "status"]
+        self._requests = counter("aenv_api_requests", "Requests", asked)
+        self._duration = histogram("aenv_api_request_duration_ms", "Time to answer, in ms", took, buckets=ms)
+        self._mcp_requests = counter("aenv_api_mcp_requests", "Requests on the data path", relayed)
+        told = "Time to the end of a reply on the data path, in ms"
+        self._mcp_duration = histogram("aenv_api_mcp_request_duration_ms", told, took, buckets=ms)
+        self._instances = counter("aenv_api_instance_operations", "Things done with instances", did)
+        self._services = counter("aenv_api_service_operations", "Things done with services", did)
+        self._active = gauge("aenv_api_active_instances", "Instances that live", ["envName", "experiment"])
+        told = "Where the time of a create goes"
+        self._stages = histogram("aenv_instance_create_stage_seconds", told, ["stage"], buckets=_SECONDS)
+        self._expired = counter("auto_cleanup_success", "Instances whose time was over")
+        self._not_ended = counter("auto_cleanup_failure", "Instances that could not be ended")
+        self._home = gauge("aenv_home_bytes", "What the home folder takes on its disk", ["part"])
+        self._free = gauge("aenv_home_free_bytes", "What is left on the home folder's disk")
         self._names: set[str] = set()
 
     def answered(self, method: str, endpoint: str, status: int, seconds: float) -> None:

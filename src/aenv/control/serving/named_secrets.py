@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from ...base.config import is_secret_name
 from ...base.errors import Conflict, InvalidRequest, NotFound
@@ -83,7 +82,8 @@ class Secrets:
     async def list(self, owner: str) -> list[Secret]:
         """All of an owner, by name."""
         page = await self._store.page(_KIND, f"owner={owner}", limit=MAX_SECRETS)
-        return [_secret(document.value) for document in page.documents]
+        told = ("name", "created_at", "updated_at")
+        return [Secret(*(document.value[name] for name in told)) for document in page.documents]
 
     async def values(self, owner: str, names: Iterable[str]) -> dict[str, str]:
         """The values of those that exist, by name."""
@@ -123,7 +123,3 @@ def owner_key(user: str | None, account: str | None) -> str:
 
 def _key(owner: str, name: str) -> str:
     return f"{owner}/{name}"  # no name holds a "/"
-
-
-def _secret(value: dict[str, Any]) -> Secret:
-    return Secret(value["name"], value["created_at"], value["updated_at"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -45,7 +46,8 @@ def describe(table: Iterable[Route], version: str) -> dict[str, Any]:
     components: dict[str, Any] = schemas.get("$defs", {})
     paths: dict[str, dict[str, Any]] = {}
     for route in table:
-        paths.setdefault(_plain(route.path), {})[route.method.lower()] = _operation(route, components)
+        plain = re.sub(r"{(\w+):\w+}", r"{\1}", route.path)  # `{path:path}`, Starlette's, is `{path}` to others
+        paths.setdefault(plain, {})[route.method.lower()] = _operation(route, components)
     components["Error"] = _envelope({"type": "null"}, success=False)
     return {
         "openapi": "3.1.0",
@@ -119,11 +121,6 @@ def _envelope(data: dict[str, Any], *, success: bool) -> dict[str, Any]:
     return {"type": "object", "required": list(properties), "properties": properties}
 
 
-def _plain(path: str) -> str:
-    """Without Starlette's converters: `{path:path}` is `{path}` to others."""
-    return re.sub(r"{(\w+):\w+}", r"{\1}", path)
-
-
 # A page of our own and no script: a reference needs no code from elsewhere.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _STYLE = """
@@ -164,4 +161,4 @@ def _rows(operation: dict[str, Any], schemas: dict[str, Any]) -> str:
 
 
 def _text(value: str) -> str:
-    return value.replace("&", "&amp;").replace("<", "&lt;")
+    return html.escape(value, quote=False)

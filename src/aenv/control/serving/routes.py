@@ -241,7 +241,7 @@ class Front:
                 response = await route.handler(RouteCall(request, caller, client))
             except AEnvError as error:
                 response = envelope.failure(error)
-                headers = {**headers, **_rate_headers(error)}
+                headers = {**headers, **error.details.get("headers", {})}
             except Disconnected:
                 raise  # ends in `client`: a client that breaks off is not an error of ours
             except Exception:  # boundary: our own handlers; a bug must not end the connection without an answer
@@ -260,11 +260,6 @@ class Front:
         media = headers.get("content-type", "").partition(";")[0].strip().lower()
         if request.method == "POST" and media in _FORMS and ("origin" in headers or "sec-fetch-site" in headers):
             raise Forbidden(f"a page may not send {media!r} here; send 'Content-Type: application/json'")
-
-
-def _rate_headers(error: AEnvError) -> dict[str, str]:
-    headers: dict[str, str] = error.details.get("headers", {})
-    return headers
 
 
 def _without_slash(app: ASGIApp) -> ASGIApp:

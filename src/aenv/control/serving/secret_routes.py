@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import BaseModel
 from starlette.responses import Response
 
@@ -12,6 +10,8 @@ from . import envelope
 from .accounts import Role
 from .named_secrets import Secret, Secrets, owner_of
 from .routes import Route, RouteCall
+
+_Shown = dict[str, str]
 
 
 class SetSecret(BaseModel):
@@ -27,20 +27,11 @@ class SecretRoutes:
         self._secrets = secrets
 
     def routes(self) -> list[Route]:
-        named = "/secret/{name}"
+        named, user = "/secret/{name}", Role.USER
         return [
-            Route(
-                "PUT", named, self._set, Role.USER, "set one of the caller's secrets", SetSecret, dict[str, str]
-            ),
-            Route("DELETE", named, self._remove, Role.USER, "remove one of the caller's secrets", reply=bool),
-            Route(
-                "GET",
-                "/secret",
-                self._list,
-                Role.USER,
-                "the names of the caller's secrets",
-                reply=list[dict[str, str]],
-            ),
+            Route("PUT", named, self._set, user, "set one of the caller's secrets", SetSecret, _Shown),
+            Route("DELETE", named, self._remove, user, "remove one of the caller's secrets", reply=bool),
+            Route("GET", "/secret", self._list, user, "the names of the caller's secrets", reply=list[_Shown]),
         ]
 
     async def _set(self, call: RouteCall) -> Response:
@@ -56,7 +47,7 @@ class SecretRoutes:
         return envelope.success([_shown(secret) for secret in await self._secrets.list(owner_of(call.caller))])
 
 
-def _shown(secret: Secret) -> dict[str, Any]:
+def _shown(secret: Secret) -> _Shown:
     return {
         "name": secret.name,
         "created_at": timestamp(secret.created_at),

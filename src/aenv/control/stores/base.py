@@ -6,9 +6,11 @@ they could notice. `conformance/store.py` holds every store to it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+_WALKED = 200  # documents of a page
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,17 @@ class Store(Protocol):
     async def totals(self, *names: str) -> list[int]:
         """What all documents together add to each of these names."""
         ...
+
+
+async def walk(store: Store, kind: str, *terms: str, reverse: bool = False) -> AsyncIterator[Document]:
+    """All documents that stand in any of the lists, a page at a time."""
+    after = None
+    while True:
+        page = await store.page(kind, *terms, limit=_WALKED, after=after, reverse=reverse)
+        for document in page.documents:
+            yield document
+        if (after := page.next) is None:
+            return
 
 
 @dataclass(frozen=True)

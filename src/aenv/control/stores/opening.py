@@ -17,7 +17,11 @@ FORMS = "sqlite, sqlite:///path/to/file, redis://host:6379/0 or rediss://host:63
 def open_store(url: str, home: Path) -> SqliteStore | RedisStore:
     """The store of `url`, to be used as an `async with`; without one, the file `aenv.db` in `home`."""
     file = sqlite_file(url, home)
-    return _redis(url) if file is None else _sqlite(file)
+    if file is None:
+        return _redis(url)
+    from .sqlite import SqliteStore
+
+    return SqliteStore(file)
 
 
 def sqlite_file(url: str, home: Path) -> Path | None:
@@ -31,12 +35,6 @@ def sqlite_file(url: str, home: Path) -> Path | None:
         return Path(rest)
     # Not the url itself: whatever it means, it may hold a password.
     raise InvalidRequest(f"the store's url has none of the forms {FORMS}")
-
-
-def _sqlite(path: Path) -> SqliteStore:
-    from .sqlite import SqliteStore
-
-    return SqliteStore(path)
 
 
 def _redis(url: str) -> RedisStore:

@@ -230,7 +230,7 @@ class SqliteStore:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._use("wal_autocheckpoint", "0")  # it waits for the disk; see `_shorten`
             self._make_shrinkable()
-            for version in range(self._version(), len(self._migrations)):
+            for version in range(self._pragma("user_version"), len(self._migrations)):
                 with self._transaction():
                     self._migrations[version](self._db)
                     self._db.execute(f"PRAGMA user_version = {version + 1}")
@@ -241,17 +241,15 @@ class SqliteStore:
         log = Path(f"{self._path}-wal")
         if self._path.exists():
             if not self._path.stat().st_size:
-                raise Unavailable(
-                    f"the store {str(self._path)!r} is empty, so its records are lost; "
-                    "restore it from a backup, or remove it to begin anew",
-                    retry_after=60,
-                )
+                how = "restore it from a backup, or remove it to begin anew"
+                raise self._lasting(f"is empty, so its records are lost; {how}")
         elif log.exists():
-            raise Unavailable(
-                f"the store {str(self._path)!r} is missing, and its log {str(log)!r} is there; "
-                "restore both from a backup, or remove the log to begin anew",
-                retry_after=60,
-            )
+            how = "restore both from a backup, or remove the log to begin anew"
+            raise self._lasting(f"is missing, and its log {str(log)!r} is there; {how}")
+
+    def _lasting(self, reason: str) -> Unavailable:
+        """The error for what does not pass by itself."""
+        return Unavailable(f"the store {str(self._path)!r} {reason}", retry_after=60)
 
     def _end(self) -> Future[None]:
         """Close behind all that still runs; nothing can be asked from now on."""
@@ -263,16 +261,10 @@ class SqliteStore:
         if hasattr(self, "_db"):
             self._db.close()
 
-    def _version(self) -> int:
-        return self._pragma("user_version")
-
     def _check_version(self) -> None:
-        version, known = self._version(), len(self._migrations)
+        version, known = self._pragma("user_version"), len(self._migrations)
         if version != known:
-            raise Unavailable(
-                f"the store {str(self._path)!r} has version {version} and this aenv knows {known}; upgrade aenv",
-                retry_after=60,
-            )
+            raise self._lasting(f"has version {version} and this aenv knows {known}; upgrade aenv")
 
     @contextlib.contextmanager
     def _transaction(self, mode: str = "IMMEDIATE") -> Iterator[None]:
