@@ -27,8 +27,9 @@ from aenv import (
     register_tool,
 )
 from aenv.base.errors import InvalidRequest, RegistrationError
-from aenv.inside.author import Registry, collecting, pydantic_shapes, shapes
+from aenv.inside.author import pydantic_shapes, shapes
 from aenv.inside.author.content import UnserialisableResult, to_output
+from aenv.inside.author.registry import Registry, collecting
 from aenv.inside.author.signature import Signature
 
 

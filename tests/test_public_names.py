@@ -111,7 +111,7 @@ def test_errors_keep_their_published_constructors():
 
 
 def test_the_published_registries_show_what_decorators_registered():
-    from aenv.inside.author import Registry, collecting
+    from aenv.inside.author.registry import Registry, collecting
 
     with collecting(Registry()):
 

@@ -19,15 +19,8 @@ if TYPE_CHECKING:
     from .client.environment import Environment
     from .client.result import ToolResult
     from .client.sync import SyncEnvironment
-    from .inside.author import (
-        Audio,
-        Blob,
-        Context,
-        Depends,
-        Image,
-        Sidecar,
-        SyncSidecar,
-        Text,
+    from .inside.author.content import Audio, Blob, Image, Text
+    from .inside.author.decorators import (
         register_function,
         register_health,
         register_prompt,
@@ -37,42 +30,30 @@ if TYPE_CHECKING:
         register_start,
         register_tool,
     )
+    from .inside.author.inject import Context, Depends
     from .inside.author.published_registry import Tool, get_registry
+    from .inside.author.sidecar import Sidecar, SyncSidecar
 
-# name → the module that holds it. Importing them here would cost every process what only some need.
-_HOMES = {
-    "Audio": "inside.author",
-    "Blob": "inside.author",
-    "Context": "inside.author",
-    "Depends": "inside.author",
-    "Image": "inside.author",
-    "Sidecar": "inside.author",
-    "SyncSidecar": "inside.author",
-    "Text": "inside.author",
-    "register_function": "inside.author",
-    "register_health": "inside.author",
-    "register_prompt": "inside.author",
-    "register_reset": "inside.author",
-    "register_resource": "inside.author",
-    "register_reward": "inside.author",
-    "register_start": "inside.author",
-    "register_tool": "inside.author",
-    "Tool": "inside.author.published_registry",
-    "get_registry": "inside.author.published_registry",
-    "Chat": "client.chat",
-    "ModelFailed": "client.chat",
-    "Environment": "client.environment",
-    "SyncEnvironment": "client.sync",
-    "ToolResult": "client.result",
-    "AEnvError": "base.errors",
-    "EnvironmentError": "base.errors",
-    "NotJudged": "base.errors",
-    "ToolError": "base.errors",
-    "UnrecoverableEnvironmentError": "base.errors",
-    "setup_logging": "base.logs",
-    "EnvInstance": "base.models",
-    "EnvStatus": "base.wire",
+# Which module holds which names. Importing them here would cost every process what only some need.
+_NAMES = {
+    "base.errors": ("AEnvError", "EnvironmentError", "NotJudged", "ToolError", "UnrecoverableEnvironmentError"),
+    "base.logs": ("setup_logging",),
+    "base.models": ("EnvInstance",),
+    "base.wire": ("EnvStatus",),
+    "client.chat": ("Chat", "ModelFailed"),
+    "client.environment": ("Environment",),
+    "client.result": ("ToolResult",),
+    "client.sync": ("SyncEnvironment",),
+    "inside.author.content": ("Audio", "Blob", "Image", "Text"),
+    "inside.author.decorators": (
+        *("register_function", "register_health", "register_prompt", "register_reset"),
+        *("register_resource", "register_reward", "register_start", "register_tool"),
+    ),
+    "inside.author.inject": ("Context", "Depends"),
+    "inside.author.published_registry": ("Tool", "get_registry"),
+    "inside.author.sidecar": ("Sidecar", "SyncSidecar"),
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
     "AEnvError",

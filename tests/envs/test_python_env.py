@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from aenv import Context, Image, ToolError, register_start, register_tool
-from aenv.inside.author import Registry, collecting
+from aenv.inside.author.registry import Registry, collecting
 from aenv.inside.runtime.calls import Calls
 from aenv.inside.zygote.purity import is_same_for_all
 from tests.envs.shells import ENVIRONMENTS, example, module, native_gateway, post, result_of

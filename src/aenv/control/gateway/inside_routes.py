@@ -76,8 +76,6 @@ class _Turns:
 
 
 class InsideRoutes:
-    """The handlers; `routes()` is the table."""
-
     def __init__(
         self,
         instances: InstanceAccess,
@@ -256,7 +254,6 @@ async def _started(items: AsyncIterator[T], use: Use | None = None) -> AsyncIter
 
 
 async def _as_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """An event for each line."""
     buffered = b""
     async for piece in pieces:
         *lines, buffered = (buffered + piece).split(b"\n")

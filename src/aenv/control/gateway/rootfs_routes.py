@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 
 class RootfsRoutes:
-    """The handler; `routes()` is the table."""
-
     def __init__(self, catalog: Catalog, settings: GatewaySettings) -> None:
         self._catalog = catalog
         self._settings = settings

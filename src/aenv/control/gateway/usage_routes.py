@@ -26,8 +26,6 @@ from .instance_routes import FILTERS
 
 
 class UsageRoutes:
-    """The handlers; `routes()` is the table."""
-
     def __init__(
         self,
         instances: InstanceAccess,

@@ -35,8 +35,6 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Backup:
-    """What a backup holds."""
-
     made_at: str
     aenv: str
     bundles: int

@@ -28,8 +28,6 @@ KINDS = ("rootfs", "requirements", "bundles", "code", "evals", "logs")
 
 @dataclass(frozen=True)
 class Prunable:
-    """Something that can go."""
-
     kind: str
     name: str
     size_bytes: int

@@ -41,10 +41,6 @@ class EnvironmentAccess:
         if not self.is_written_by(caller):
             raise Forbidden(f"environment {name!r} is not yours to change; its owner can make you a writer")
 
-    def check_govern(self, caller: Caller, name: str) -> None:
-        if not caller.owns(self.owner):
-            raise Forbidden(f"only its owner or an administrator may change who has access to {name!r}")
-
     def lists(self) -> list[str]:
         """The lists in which it stands, such that `lists_of` gives each caller exactly what they may see."""
         if self.access == "private":

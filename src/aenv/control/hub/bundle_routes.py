@@ -28,8 +28,6 @@ _SCENARIO = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 
 
 class BundleRoutes:
-    """The handlers; `routes()` is the table."""
-
     def __init__(
         self, environments: Environments, uploads: Uploads, blobs: Blobs, signer: Signer, data: Path
     ) -> None:

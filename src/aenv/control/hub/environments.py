@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,6 @@ _READMES = ("README.md", "README.rst", "README.txt", "README")
 
 @dataclass(frozen=True)
 class Filter:
-    """What a list is to hold."""
-
     name: str = ""
     tags: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
@@ -150,8 +149,6 @@ class Environments:
     # Changing
 
     async def release(self, ref: Ref, caller: Caller) -> None:
-        """Release it: it cannot be changed any more."""
-
         def released(environment: EnvironmentRecord) -> EnvironmentRecord:
             if environment.status == RELEASED:
                 raise Conflict(f"environment '{environment.ref}' is released already")
@@ -174,7 +171,7 @@ class Environments:
             document, environment = await self.owned(ref, caller)
             if environment.status == RELEASED and not (force and caller.is_admin):
                 raise Conflict(f"environment '{ref}' is released; only an administrator deletes it, with force")
-            try:
+            with suppress(Stale):
                 await self._store.write(
                     Delete(KIND, document.key, document.revision),
                     Delete(DETAILS, document.key),
@@ -182,8 +179,6 @@ class Environments:
                     *await self._uploads.unused(environment.digest),
                 )
                 return
-            except Stale:
-                continue
 
     async def policy(self, name: str, caller: Caller) -> EnvironmentAccess:
         """Who has access; for those who may push, since it names people."""
@@ -197,10 +192,11 @@ class Environments:
         while True:
             document = await self._policy(name, caller)
             policy = EnvironmentAccess.of(document.value)
-            policy.check_govern(caller, name)
+            if not caller.owns(policy.owner):
+                raise Forbidden(f"only its owner or an administrator may change who has access to {name!r}")
             policy = replace(policy, **given)
             versions = [version async for version in self._versions(name)]
-            try:
+            with suppress(Stale):
                 await self._store.write(
                     Put(POLICIES, name, policy.value(), document.revision),
                     audit.entry(caller, "access", name),
@@ -210,8 +206,6 @@ class Environments:
                     ),
                 )
                 return policy
-            except Stale:
-                continue
 
     async def check_push(self, ref: Ref, caller: Caller) -> Document | None:
         """Refuse a caller who may not push this version, existing or not. The policy of its name, if any."""
@@ -273,11 +267,9 @@ class Environments:
             if environment.status == RELEASED:
                 raise Conflict(f"environment '{ref}' is released and cannot change; push another version")
             entry = audit.entry(caller, action, ref.name, ref.version, new.digest)
-            try:
+            with suppress(Stale):
                 await self._store.write(new.put(document.revision), entry)
                 return True
-            except Stale:
-                continue
 
     # Reading the store
 

@@ -118,7 +118,8 @@ def _is_injected(argument: ast.arg, default: ast.expr | None) -> bool:
 def _type(annotation: ast.expr | None) -> dict[str, Any]:
     """The JSON type of an annotation, where it is plain to see; {} is anything."""
     if isinstance(annotation, ast.BinOp):  # X | None
-        sides = [_type(side) for side in (annotation.left, annotation.right) if not _is_none(side)]
+        both = (annotation.left, annotation.right)
+        sides = [_type(side) for side in both if not (isinstance(side, ast.Constant) and side.value is None)]
         return sides[0] if len(sides) == 1 else {}
     if isinstance(annotation, ast.Subscript):
         inner = annotation.slice
@@ -127,10 +128,6 @@ def _type(annotation: ast.expr | None) -> dict[str, Any]:
         return _type(annotation.value)
     kind = _TYPES.get(_name(annotation))
     return {"type": kind} if kind else {}
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _name(node: ast.expr | None) -> str:

@@ -5,6 +5,7 @@ Every push is one write, of all its parts or none, and demands that no other pus
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,8 +40,6 @@ class _SentVersion:
 
 
 class Publishing:
-    """Takes versions in."""
-
     def __init__(self, store: Store, uploads: Uploads, environments: Environments) -> None:
         self._store = store
         self._uploads = uploads
@@ -62,7 +61,7 @@ class Publishing:
             new = _merged(EnvironmentRecord(ref.name, body.version or "", policy, status=0), body, sent, caller)
             if existing:
                 raise _exists(EnvironmentRecord.of(existing), new)
-            try:
+            with suppress(Stale):
                 await self._store.write(
                     new.put(0),
                     await self._details(new, {}, body, sent),
@@ -72,8 +71,6 @@ class Publishing:
                     *sent.forget,
                 )
                 return
-            except Stale:
-                continue
 
     async def update(self, ref: Ref, body: PushEnvironment, caller: Caller) -> None:
         """Replace what is given of a version. A released one stays as it is: fine if nothing would change."""
@@ -90,7 +87,7 @@ class Publishing:
                 return
             [about] = await self._store.get(DETAILS, str(ref))
             replaced = await self._uploads.unused(old.digest) if new.digest != old.digest else []
-            try:
+            with suppress(Stale):
                 await self._store.write(
                     new.put(document.revision),
                     await self._details(new, about.value if about else {}, body, sent),
@@ -99,8 +96,6 @@ class Publishing:
                     *replaced,
                 )
                 return
-            except Stale:
-                continue
 
     async def _sent(self, ref: Ref, body: PushEnvironment, caller: Caller) -> _SentVersion:
         """The code that comes with a push, which must be the code of this very version."""

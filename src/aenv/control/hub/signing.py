@@ -9,6 +9,7 @@ import hmac
 import json
 import secrets
 import time
+from contextlib import suppress
 from typing import Any
 
 from ...base.errors import Forbidden
@@ -53,10 +54,8 @@ class Signer:
             [document] = await self._store.get(_KIND, _KEY)
             if document:
                 return bytes.fromhex(document.value["secret"])
-            try:
+            with suppress(Stale):  # another hub was first; its key counts
                 await self._store.write(Put(_KIND, _KEY, {"secret": secrets.token_hex(32)}, revision=0))
-            except Stale:
-                continue  # another hub was first; its key counts
 
 
 def _encode(data: bytes) -> str:

@@ -34,8 +34,6 @@ _SHORT = 16  # hex digits of a file's digest: enough to see that it changed
 
 @dataclass(frozen=True)
 class BundleFacts:
-    """What the hub found in a bundle."""
-
     digest: str
     size_bytes: int
     config: dict[str, Any]
@@ -108,7 +106,6 @@ class Uploads:
         return (facts, Delete(_UPLOADS, archive.key)) if archive and facts else None
 
     async def sent(self, digest: str, caller: Caller) -> BundleFacts:
-        """A bundle that the caller has sent."""
         facts = await self.facts(digest) if await self._has(digest, caller) else None
         if facts is None:
             raise InvalidRequest(f"field 'bundle': you have not uploaded {digest!r}; POST /bundles says how")

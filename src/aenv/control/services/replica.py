@@ -51,8 +51,6 @@ class Pace:
 
 @dataclass(frozen=True)
 class Means:
-    """What it takes to keep replicas."""
-
     engine: Engine
     pool: Pool
     home: Path
@@ -61,8 +59,6 @@ class Means:
 
 
 class Delays:
-    """How long to wait before each new start."""
-
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
         self._next = pace.first_delay
@@ -138,7 +134,6 @@ class Replica:
                 self._idle.set()
 
     def is_at(self, origin: Origin) -> bool:
-        """Whether requests to it go there."""
         return origin in (self.origin, self._server)
 
     def suspect(self) -> None:
@@ -206,7 +201,9 @@ class Replica:
 
     async def _until_over(self) -> str:
         """Why its instance is no longer of use."""
-        watches = [asyncio.ensure_future(self._end()), asyncio.ensure_future(self._sickness())]
+        engine = self._means.engine
+        ends = [engine.ended(self.id)] if isinstance(engine, NoticesEnds) else []
+        watches = [asyncio.ensure_future(watch) for watch in (*ends, self._sickness())]
         try:
             await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
             return next(watch.result() for watch in watches if watch.done())
@@ -214,12 +211,6 @@ class Replica:
             for watch in watches:
                 watch.cancel()
             await asyncio.gather(*watches, return_exceptions=True)
-
-    async def _end(self) -> str:
-        if isinstance(self._means.engine, NoticesEnds):
-            return await self._means.engine.ended(self.id)
-        never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        return await never
 
     async def _sickness(self) -> str:
         """Check its health again and again; return when it has been bad for too long."""
@@ -252,18 +243,18 @@ class Replica:
         An environment that has none is called at its runtime. One that had one is not healthy without it.
         """
         engine = self._means.engine
+        before, problem = self.port_problem, ""
         try:
             if not isinstance(engine, Ports):
                 raise Unsupported(f"the {engine.name} engine cannot open ports of an instance")
-            self._server, before = await engine.port(self.id, port), self.port_problem
-            self.port_problem = None
+            self._server = await engine.port(self.id, port)
         except NotFound:
             problem = f"nothing in the replica listens on port {port}"
             if self._server or patient:
                 return problem
-            self.port_problem, before = f"port: {problem}; its runtime is called", self.port_problem
         except AEnvError as error:
-            self.port_problem, before = f"port: {error.message}; its runtime is called", self.port_problem
+            problem = error.message
+        self.port_problem = f"port: {problem}; its runtime is called" if problem else None
         if before != self.port_problem:
             self._changed()
         return None

@@ -75,7 +75,9 @@ class Replicas:
                 raise Unavailable(f"service {self.id!r} has no healthy replica at this moment")
             replica = min(ready, key=lambda one: (one.busy, one.turn))
             if session:
-                self._remember(session, replica)
+                if len(self._sessions) >= _MAX_SESSIONS:
+                    del self._sessions[next(iter(self._sessions))]
+                self._sessions[hash(session)] = replica
         self._turns += 1
         replica.turn = self._turns
         return replica
@@ -84,11 +86,6 @@ class Replicas:
         for replica in self._here:
             if replica.is_at(origin):
                 replica.suspect()
-
-    def _remember(self, session: str, replica: Replica) -> None:
-        if len(self._sessions) >= _MAX_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
-        self._sessions[hash(session)] = replica
 
     # Making it so
 

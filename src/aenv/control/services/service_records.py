@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
@@ -85,7 +86,6 @@ class ServiceRecord(BaseModel):
         return self.setup.environment.partition("@")[0]
 
     def having(self, **changes: Any) -> ServiceRecord:
-        """A copy in which these fields are different."""
         return self.model_copy(update=changes)
 
     def renewed(self, environment: str, variables: dict[str, str | SecretReference]) -> ServiceRecord:
@@ -134,18 +134,15 @@ class ServiceRecords:
             if after == before:
                 return before
             after = after.having(updated_at=time.time())
-            try:
+            with suppress(Stale):
                 await self._store.write(_put(after, document.revision, limits), durable=durable)
-            except Stale:
-                continue
-            return after
+                return after
 
     async def remove(self, id: str) -> None:
         await self._store.write(Delete(_KIND, id))
 
 
 def describe(record: ServiceRecord, *, url: str) -> EnvService:
-    """The service as every reply shows it."""
     ref = refs.parse(record.setup.environment)
     created = datetime.fromtimestamp(record.created_at, UTC)
     return EnvService(

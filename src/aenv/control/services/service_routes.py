@@ -19,8 +19,6 @@ _LOGS = {
 
 
 class ServiceRoutes:
-    """The handlers; `routes()` is the table."""
-
     def __init__(self, services: ServiceSupervisor, *, data_port: int | None) -> None:
         self._services = services
         self._data_port = data_port

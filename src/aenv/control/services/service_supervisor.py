@@ -256,7 +256,6 @@ class ServiceSupervisor:
     # What the data path asks
 
     def owner(self, id: str) -> str | None:
-        """Whose service it is."""
         return self._replicas(id).owner
 
     def origin(self, id: str) -> Origin:

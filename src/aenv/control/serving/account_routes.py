@@ -36,8 +36,6 @@ class UpdateToken(BaseModel):
 
 
 class AccountRoutes:
-    """The handlers; `routes()` is the table."""
-
     def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts
 

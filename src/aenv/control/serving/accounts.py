@@ -10,6 +10,7 @@ import hmac
 import re
 import secrets
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -41,8 +42,6 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks."""
-
     user: str
     role: Role
     account: str | None = None
@@ -145,12 +144,10 @@ class Accounts:
         while True:
             document = await self._document(id)
             account = replace(_account(document), **changes)
-            try:
+            with suppress(Stale):
                 await self._store.write(self._put(account, document.value["hash"], document.revision))
-            except Stale:
-                continue
-            self._seen.clear()
-            return account
+                self._seen.clear()
+                return account
 
     async def revoke(self, id: str) -> Account:
         """Let its token open nothing any more; on other gateways within half a minute."""

@@ -27,7 +27,6 @@ def factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def new_steady_loop() -> asyncio.AbstractEventLoop:
-    """A loop of asyncio's on a `SteadySelector`."""
     return asyncio.SelectorEventLoop(SteadySelector())
 
 

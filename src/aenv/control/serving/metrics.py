@@ -19,8 +19,6 @@ _RPC_METHODS = {"tools/call", "tools/list", "initialize", "ping", "server/discov
 
 
 class Metrics:
-    """The counters of one process."""
-
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
@@ -55,7 +53,6 @@ class Metrics:
         self._mcp_duration.labels(method, endpoint).observe(1e3 * seconds)
 
     def did(self, operation: str, environment: str, status: str = "success") -> None:
-        """Something happened to an instance."""
         self._instances.labels(operation, self._bounded(environment), status).inc()
 
     def did_to_service(self, operation: str, environment: str, status: str = "success") -> None:

@@ -62,7 +62,6 @@ class Queue:
 
     @property
     def waiting(self) -> int:
-        """How many wait now."""
         return len(self._waiters)
 
     def freed(self) -> None:
@@ -142,7 +141,8 @@ class Queue:
             if error is None:
                 self._granted = [*self._granted[-19:], time.monotonic()]
                 self._turns[waiter.owner] += 1
-            _settle(waiter, error)
+            if not waiter.done.done():
+                waiter.done.set_exception(error) if error else waiter.done.set_result(None)
 
     def _in_order(self) -> list[_Waiter]:
         turn = self._turns.copy()
@@ -176,12 +176,3 @@ async def _whole(work: Coroutine[Any, Any, None]) -> None:
     except asyncio.CancelledError:
         await asyncio.wait({task})
         raise
-
-
-def _settle(waiter: _Waiter, error: BaseException | None) -> None:
-    if waiter.done.done():
-        return
-    if error:
-        waiter.done.set_exception(error)
-    else:
-        waiter.done.set_result(None)

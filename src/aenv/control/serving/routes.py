@@ -70,8 +70,6 @@ class Route:
 
 @dataclass
 class RouteCall:
-    """A request to a route, and who asks."""
-
     request: Request
     caller: Caller
     client: Client
@@ -97,7 +95,6 @@ class RouteCall:
             raise InvalidRequest("the Host header is malformed") from None
 
     def number(self, name: str, default: int, *, least: int = 0, most: int) -> int:
-        """A number of the query."""
         text = self.query.get(name, str(default))
         if not text.isascii() or not text.isdecimal() or not least <= int(text[:10]) <= most:
             raise InvalidRequest(f"field {name!r}: must be a number from {least} to {most}, got {text!r}")
@@ -178,7 +175,6 @@ class Front:
         self._loopback_only = loopback_only
 
     def app(self, routes: Iterable[Route]) -> ASGIApp:
-        """The application of a table of routes."""
         by_path: dict[str, dict[str, Route]] = {}
         for route in routes:
             by_path.setdefault(route.path, {})[route.method] = route

@@ -21,8 +21,6 @@ class SetSecret(BaseModel):
 
 
 class SecretRoutes:
-    """The handlers; `routes()` is the table."""
-
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
 

@@ -50,8 +50,6 @@ class Delete:
 
 @dataclass(frozen=True)
 class Page:
-    """A part of a list."""
-
     documents: list[Document]
     total: int
     """How many documents the whole list has."""
@@ -120,8 +118,6 @@ async def walk(store: Store, kind: str, *terms: str, reverse: bool = False) -> A
 
 @dataclass(frozen=True)
 class PermitsLeft:
-    """What is left in a bucket of permits."""
-
     remaining: int
     wait: float
     """Seconds until the permit that was asked for would be there; 0.0 when it was taken."""

@@ -37,7 +37,6 @@ def check(path: Path) -> None:
 
 
 def keys(path: Path, kind: str) -> list[str]:
-    """The keys of all documents of a kind."""
     with _errors(path), _opened(path) as db:
         return [key for (key,) in db.execute("SELECT key FROM documents WHERE kind = ? ORDER BY key", (kind,))]
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar, overload
 
 from ...base.errors import RegistrationError
@@ -102,18 +103,12 @@ def register_function(
     """Offer a function over plain HTTP: at `/functions/<name>`, or at an endpoint of its own."""
 
     def register(function: F) -> F:
-        signature = Signature(function)
-        function_name = name or signature.name
-        active_registry().add_function(
-            FunctionDefinition(
-                name=function_name,
-                signature=signature,
-                description=signature.description,
-                endpoint=_endpoint(function_name, endpoint),
-                method=_method(function_name, method),
-                timeout=timeout,
-            )
-        )
+        definition = _at("", method.upper(), function, name, timeout)
+        place = _endpoint(definition.name, endpoint)
+        if definition.method not in _METHODS:
+            known = ", ".join(_METHODS)
+            raise RegistrationError(f"bad method {method!r} of function {definition.name!r}; use one of {known}")
+        active_registry().add_function(replace(definition, endpoint=place))
         return function
 
     return register(func) if func else register
@@ -269,9 +264,3 @@ def _endpoint(name: str, endpoint: str | None) -> str:
     if any(path == reserved or path.startswith(f"{reserved}/") for reserved in _RESERVED):
         raise RegistrationError(f"endpoint {endpoint!r} of function {name!r} belongs to the runtime; take another")
     return path
-
-
-def _method(name: str, method: str) -> str:
-    if method.upper() not in _METHODS:
-        raise RegistrationError(f"bad method {method!r} of function {name!r}; use one of {', '.join(_METHODS)}")
-    return method.upper()

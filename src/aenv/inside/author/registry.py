@@ -112,12 +112,7 @@ class Registry:
         self._add("prompt", self.prompts, prompt.name, prompt)
 
     def add_start(self, name: str, function: Callable[..., Any]) -> None:
-        if name in self.starts:
-            where = _place(self.starts[name])
-            raise RegistrationError(
-                f"start function {name!r} is registered already, by {where}; give it another name"
-            )
-        self.starts[name] = function
+        self._add("start function", self.starts, name, function)
 
     def set_health(self, health: FunctionDefinition) -> None:
         if self.health:
@@ -130,11 +125,11 @@ class Registry:
         self.reset = reset
 
     @staticmethod
-    def _add(kind: str, known: dict[str, Any], name: str, definition: Definition) -> None:
+    def _add(kind: str, known: dict[str, Any], name: str, new: Definition | Callable[..., Any]) -> None:
         if name in known:
-            where = _place(known[name].function)
+            where = _place(getattr(known[name], "function", known[name]))
             raise RegistrationError(f"{kind} {name!r} is registered already, by {where}; give it another name")
-        known[name] = definition
+        known[name] = new
 
 
 _active = Registry()

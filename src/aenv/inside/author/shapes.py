@@ -34,8 +34,6 @@ class Shape:
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of a function."""
-
     hint: Any
     required: bool
     description: str | None = None
@@ -84,17 +82,13 @@ def _plain(hint: Any) -> tuple[core_schema.CoreSchema, Json] | None:
         return simple[0](), dict(simple[1])
     origin, inner = get_origin(hint) or hint, get_args(hint)
     if origin is list:
-        return _plain_list(inner[0] if inner else Any)
+        item = _plain(inner[0] if inner else Any)
+        return item and (core_schema.list_schema(item[0]), {"items": item[1], "type": "array"})
     if origin is dict:
         return _plain_dict(*(inner or (Any, Any)))
     if origin in (Union, types.UnionType) and len(inner) == 2 and inner[1] is type(None):
         return _plain_optional(inner[0])
     return None
-
-
-def _plain_list(item: Any) -> tuple[core_schema.CoreSchema, Json] | None:
-    plain = _plain(item)
-    return plain and (core_schema.list_schema(plain[0]), {"items": plain[1], "type": "array"})
 
 
 def _plain_dict(key: Any, value: Any) -> tuple[core_schema.CoreSchema, Json] | None:

@@ -160,7 +160,7 @@ class Sidecar:
 
 
 class SyncSidecar:
-    """The same for sync tools, which run in threads of their own."""
+    """The same for sync tools, which run in threads of their own: each method is as that of `Sidecar`."""
 
     def __init__(self, part: Sidecar, loop: asyncio.AbstractEventLoop) -> None:
         self._part = part
@@ -175,23 +175,19 @@ class SyncSidecar:
         folder: str | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> CommandResult:
-        """As `Sidecar.exec`."""
         return self._wait(
             self._part.exec(command, stdin=stdin, timeout=timeout, folder=folder, variables=variables)
         )
 
     def read_file(self, path: str) -> bytes:
-        """As `Sidecar.read_file`."""
         return self._wait(self._part.read_file(path))
 
     def write_file(self, path: str, data: bytes | str) -> None:
-        """As `Sidecar.write_file`."""
         self._wait(self._part.write_file(path, data))
 
     def terminal(
         self, keys: str = "", *, wait: float = 0.0, history: bool = False, folder: str | None = None
     ) -> str:
-        """As `Sidecar.terminal`."""
         return self._wait(self._part.terminal(keys, wait=wait, history=history, folder=folder))
 
     def python(
@@ -202,27 +198,21 @@ class SyncSidecar:
         timeout: float | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> PythonResult:
-        """As `Sidecar.python`."""
         return self._wait(self._part.python(code, arguments, timeout=timeout, variables=variables))
 
     def end_processes(self) -> None:
-        """As `Sidecar.end_processes`."""
         self._wait(self._part.end_processes())
 
     def processes(self) -> int:
-        """As `Sidecar.processes`."""
         return self._wait(self._part.processes())
 
     def restore(self) -> list[str]:
-        """As `Sidecar.restore`."""
         return self._wait(self._part.restore())
 
     def put_folder(self, path: str, files: Mapping[str, bytes], executable: Sequence[str] = ()) -> None:
-        """As `Sidecar.put_folder`."""
         self._wait(self._part.put_folder(path, files, executable))
 
     def remove(self, path: str) -> None:
-        """As `Sidecar.remove`."""
         self._wait(self._part.remove(path))
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:

@@ -15,8 +15,6 @@ from ...base.errors import NetworkError
 
 @dataclass(frozen=True)
 class CommandReply:
-    """A command that has ended."""
-
     exit_code: int
     stdout: str
     stderr: str
@@ -34,8 +32,6 @@ class CommandReply:
 
 @dataclass(frozen=True)
 class PythonReply(CommandReply):
-    """Python code that has ended."""
-
     answer: str
     """What its `main` gave back, as JSON; empty when it failed."""
 

@@ -42,7 +42,8 @@ class Signature:
         try:
             valid: dict[str, Any] = self._arguments.validate(arguments)
         except ValidationError as error:
-            raise InvalidRequest(f"bad arguments for {self.name!r}: {self._explain(error)}") from None
+            reasons = (self._explained(dict(item)) for item in error.errors(include_url=False)[:5])
+            raise InvalidRequest(f"bad arguments for {self.name!r}: {'; '.join(reasons)}") from None
         return valid
 
     def structure(self, value: Any) -> Any:
@@ -114,10 +115,7 @@ class Signature:
         # FastMCP's clients unwrap a result by this mark.
         return {**wrapped, "x-fastmcp-wrap-result": True, **({"$defs": definitions} if definitions else {})}
 
-    def _explain(self, error: ValidationError) -> str:
-        return "; ".join(self._explain_one(dict(item)) for item in error.errors(include_url=False)[:5])
-
-    def _explain_one(self, item: dict[str, Any]) -> str:
+    def _explained(self, item: dict[str, Any]) -> str:
         where = ".".join(str(part) for part in item["loc"]) or "arguments"
         match item["type"]:
             case "missing":

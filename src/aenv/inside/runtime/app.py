@@ -5,7 +5,9 @@ Replies are `{"success": true, "data": â€¦}` or `{"success": false, "error": "â€
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote
 
@@ -24,11 +26,11 @@ from .messages import Reply, Request, Stream, json_reply, refuse, too_large
 from .surface import Surface
 
 Route = Callable[[Request], Awaitable[Any]]
+_INSTANCE = re.compile(r"\A/instances/[^/]*/?")
+"""With which gateways address an instance; its own path follows."""
 
 
 class App:
-    """Answers every request to an instance."""
-
     def __init__(
         self,
         registry: Registry,
@@ -75,7 +77,7 @@ class App:
         refusal = origins.check(request.method, request.headers, loopback_only=self._loopback_only)
         if refusal:
             return refuse(403, refusal)
-        path = _within_instance(request.path)
+        path = _INSTANCE.sub("/", request.path)
         if path in ("/mcp", "/mcp/"):
             return await self._endpoint.handle(request, stream)
         try:
@@ -192,14 +194,6 @@ class App:
         }
 
 
-def _within_instance(path: str) -> str:
-    """The path without a leading `/instances/<id>`, with which gateways address an instance."""
-    if not path.startswith("/instances/"):
-        return path
-    _, _, rest = path[len("/instances/") :].partition("/")
-    return f"/{rest}"
-
-
 def _body(request: Request) -> dict[str, Any]:
     if not request.body.strip():
         return {}
@@ -214,16 +208,12 @@ def _body(request: Request) -> dict[str, Any]:
 
 def _query(request: Request) -> dict[str, Any]:
     """The query's parameters; lists and objects come as JSON text."""
-    return {name: _decoded(value) for name, value in parse_qsl(request.query, keep_blank_values=True)}
-
-
-def _decoded(value: str) -> Any:
-    if value[:1] in ("{", "["):
-        try:
-            return mcp.loads(value)
-        except ValueError:
-            return value
-    return value
+    found: dict[str, Any] = dict(parse_qsl(request.query, keep_blank_values=True))
+    for name, value in found.items():
+        if value.startswith(("{", "[")):
+            with suppress(ValueError):
+                found[name] = mcp.loads(value)
+    return found
 
 
 def _described(function: FunctionDefinition) -> Mapping[str, Any]:

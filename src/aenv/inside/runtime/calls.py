@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...base import masks
+from ...base import masks, mcp
 from ...base.errors import AEnvError, ToolTimeoutError
 from ..author.inject import Context, Resources
 from ..author.registry import Definition
@@ -38,6 +38,24 @@ def on_loop(send: Callable[[float, float | None, str | None], None]) -> Report:
             loop.call_soon_threadsafe(send, progress, total, message)
 
     return report
+
+
+def reporter(meta: Any, tell: Callable[[dict[str, Any]], None]) -> Report | None:
+    """Hands the notifications of progress to `tell`; None when the `_meta` of a request did not ask for them."""
+    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    if not isinstance(token, str | int):
+        return None
+
+    def send(progress: float, total: float | None, message: str | None) -> None:
+        tell(mcp.notification("notifications/progress", mcp.progress(token, progress, total, message)))
+
+    return on_loop(send)
+
+
+def is_cancelled() -> bool:
+    """Whether this task itself is to end, and not something that it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class CallFailed(AEnvError):
@@ -152,8 +170,7 @@ class Calls:
         except AEnvError:
             raise
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task and task.cancelling():
+            if is_cancelled():
                 raise
             raise CallFailed(f"what {definition.name!r} depends on was cancelled") from None
         except Exception as error:  # boundary: author's code, which makes and closes resources
@@ -167,8 +184,7 @@ class Calls:
                 return await function(**arguments)
             return await threads.run(lambda: function(**arguments))
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task and task.cancelling():
+            if is_cancelled():
                 raise
             raise CallFailed(f"{definition.name!r} cancelled itself") from None
         except SystemExit as exit:

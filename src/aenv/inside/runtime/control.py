@@ -18,8 +18,6 @@ logger = logging.getLogger("aenv.inside.runtime.control")
 
 
 class ControlApp:
-    """Answers the control port."""
-
     def __init__(
         self, environment: str | None, tools: list[dict[str, Any]], data_port: int, *, loopback_only: bool
     ) -> None:

@@ -33,8 +33,6 @@ _MAX_PIPELINED = 16
 
 
 class Connection(asyncio.Protocol):
-    """One client."""
-
     def __init__(self, handler: Handler, open_connections: set[Connection], max_body_bytes: int) -> None:
         self._handler = handler
         self._open = open_connections
@@ -78,12 +76,14 @@ class Connection(asyncio.Protocol):
             self._reject(refuse(400, f"not an HTTP request: {error}"))
         if self._in_head:
             # httptools gathers a header's value before it tells us: without this, one could grow forever.
-            self._count_head(len(data))
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._reject(refuse(431, f"the request's head is larger than {MAX_HEAD_BYTES} bytes"))
         if self._receiving and self._deadline is None and not self._refusing:
             # Only now: a request that came whole, as most do, needs no timer.
-            self._deadline = self._loop.call_later(
-                HEAD_TIMEOUT if self._in_head else self._body_timeout, self._too_slow
-            )
+            late = refuse(408, "the request did not arrive in time")
+            seconds = HEAD_TIMEOUT if self._in_head else self._body_timeout
+            self._deadline = self._loop.call_later(seconds, self._reject, late)
 
     def eof_received(self) -> bool:
         if self._task is None and not self._waiting:
@@ -160,17 +160,9 @@ class Connection(asyncio.Protocol):
 
     # Limits.
 
-    def _count_head(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > MAX_HEAD_BYTES:
-            self._reject(refuse(431, f"the request's head is larger than {MAX_HEAD_BYTES} bytes"))
-
     def _check_body(self, size: int) -> None:
         if size > self._max_body_bytes:
             self._reject(refuse(413, f"the body is larger than the limit of {spell_bytes(self._max_body_bytes)}"))
-
-    def _too_slow(self) -> None:
-        self._reject(refuse(408, "the request did not arrive in time"))
 
     def _reject(self, reply: Reply) -> None:
         """Answer in turn, then close: the rest of what the client sends is not looked at."""
@@ -289,7 +281,6 @@ class Listener:
             self._server = await loop.create_server(self.connection, sock=sock, backlog=1024)
 
     def connection(self) -> Connection:
-        """The protocol of one client."""
         return Connection(self._handler, self._connections, self._max_body_bytes)
 
     @property

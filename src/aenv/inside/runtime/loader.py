@@ -69,12 +69,9 @@ def add_requirements(path: Path) -> None:
     before = list(sys.path)
     site.addsitedir(str(path.resolve()))  # at the end, with what its .pth files add
     added = [entry for entry in sys.path if entry not in before]
-    place = next((index for index, entry in enumerate(before) if _holds_packages(entry)), len(before))
+    packages = ("site-packages", "dist-packages")
+    place = next((index for index, entry in enumerate(before) if Path(entry).name in packages), len(before))
     sys.path[:] = [*before[:place], *added, *before[place:]]
-
-
-def _holds_packages(entry: str) -> bool:
-    return Path(entry).name in ("site-packages", "dist-packages")
 
 
 def _folder(path: str) -> tuple[str, list[str]]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...base import mcp
-from .calls import Report, on_loop
+from .calls import Report, is_cancelled, reporter
 from .mcp_methods import Methods, encode_result
 from .messages import Reply, Request, Stream, json_reply, refuse
 
@@ -28,8 +28,6 @@ _HTTP_STATUS = {
 
 
 class McpEndpoint:
-    """Answers requests to /mcp."""
-
     def __init__(self, methods: Methods) -> None:
         self._methods = methods
         self._running: dict[tuple[str, str | int], asyncio.Task[dict[str, Any]]] = {}
@@ -69,12 +67,13 @@ class McpEndpoint:
             if not isinstance(method, str) or not isinstance(params, dict):
                 raise mcp.RpcError(mcp.INVALID_REQUEST, "method must be a string and params an object")
             stateless = _is_stateless(request.headers, method, params)
-            report = _reporter(params, stream) if takes_stream else None
+            told = params.get("_meta") if takes_stream else None
+            report = reporter(told, lambda message: stream.send(_event(message)))
             session = request.headers.get(mcp.SESSION_HEADER)
             result = await self._call(session, id, method, params, stateless, report)
         except mcp.RpcError as error:
             if stream.started:
-                stream.finish(mcp.sse_event(mcp.dumps(mcp.error(id, error.code, error.message, error.data))))
+                stream.finish(_event(mcp.error(id, error.code, error.message, error.data)))
                 return None
             return _failed(id, error)
         body = encode_result(id, result)
@@ -103,8 +102,7 @@ class McpEndpoint:
         try:
             return await task
         except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if current and current.cancelling():
+            if is_cancelled():
                 raise
             raise mcp.RpcError(mcp.INTERNAL_ERROR, "the call was cancelled") from None
         finally:
@@ -159,18 +157,8 @@ def _check_name_header(headers: Mapping[str, str], method: str, params: Mapping[
         raise mcp.RpcError(mcp.HEADER_MISMATCH, f"the {mcp.NAME_HEADER} header does not match params.{key}")
 
 
-def _reporter(params: Mapping[str, Any], stream: Stream) -> Report | None:
-    """Sends progress as events, or None when the client did not ask for it."""
-    meta = params.get("_meta")
-    token = meta.get("progressToken") if isinstance(meta, dict) else None
-    if not isinstance(token, str | int):
-        return None
-
-    def send(progress: float, total: float | None, message: str | None) -> None:
-        params = mcp.progress(token, progress, total, message)
-        stream.send(mcp.sse_event(mcp.dumps(mcp.notification("notifications/progress", params))))
-
-    return on_loop(send)
+def _event(message: dict[str, Any]) -> bytes:
+    return mcp.sse_event(mcp.dumps(message))
 
 
 def _failed(id: str | int | None, error: mcp.RpcError) -> Reply:

@@ -12,8 +12,6 @@ from ...base.limits import MAX_BODY_BYTES, spell_bytes
 
 @dataclass(slots=True)
 class Request:
-    """A request with its whole body."""
-
     method: str = ""
     path: str = ""
     query: str = ""
@@ -24,8 +22,6 @@ class Request:
 
 @dataclass(slots=True)
 class Reply:
-    """A whole response."""
-
     status: int = 200
     body: bytes = b""
     content_type: str = "application/json"

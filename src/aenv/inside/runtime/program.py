@@ -28,8 +28,6 @@ logger = logging.getLogger("aenv.inside.runtime")
 
 @dataclass
 class RuntimeOptions:
-    """What the command line says."""
-
     path: Path
     host: str = "0.0.0.0"
     port: int = 8081
@@ -52,7 +50,10 @@ class RuntimeOptions:
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run until a signal; exit 0 after a clean stop, 1 when the environment cannot be served."""
     options = _parse(sys.argv[1:] if argv is None else argv)
-    logs.configure(options.log_level, _open_log(options.log_dir))
+    if options.log_dir:
+        options.log_dir.mkdir(parents=True, exist_ok=True)
+    log = (options.log_dir / "runtime.log").open("a", buffering=1) if options.log_dir else sys.stderr
+    logs.configure(options.log_level, log)
     serve(options)
 
 
@@ -116,13 +117,6 @@ def _parse(argv: list[str]) -> RuntimeOptions:
     # What stands behind "--" is the environment's.
     end = argv.index("--") if "--" in argv else len(argv)
     return RuntimeOptions(**vars(parser.parse_args(argv[:end])), arguments=argv[end + 1 :])
-
-
-def _open_log(folder: Path | None) -> Any:
-    if folder is None:
-        return sys.stderr
-    folder.mkdir(parents=True, exist_ok=True)
-    return (folder / "runtime.log").open("a", buffering=1)
 
 
 async def _run(options: RuntimeOptions) -> None:

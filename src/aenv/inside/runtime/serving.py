@@ -69,7 +69,6 @@ async def offered(
 
 
 def app_of(offer: ServedEnvironment, *, loopback_only: bool) -> App:
-    """What answers requests."""
     endpoint = McpEndpoint(offer.methods)
     return App(offer.registry, offer.surface, offer.calls, offer.history, endpoint, loopback_only=loopback_only)
 

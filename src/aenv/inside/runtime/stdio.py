@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...base import mcp
-from .calls import Report, on_loop
+from .calls import reporter
 from .mcp_methods import Methods, encode_result
 
 _LAST_ANSWERS = 10.0  # seconds
@@ -77,26 +77,13 @@ class Stdio:
                 raise mcp.RpcError(mcp.INVALID_REQUEST, "method must be a string and params an object")
             meta = params.get("_meta")
             meta = meta if isinstance(meta, dict) else {}
-            stateless = _is_stateless(meta)
-            result = await self._methods.call(
-                message["method"], params, stateless=stateless, report=self._reporter(meta)
-            )
+            stateless, report = _is_stateless(meta), reporter(meta, self._send)
+            result = await self._methods.call(message["method"], params, stateless=stateless, report=report)
             self._write(encode_result(id, result))
         except mcp.RpcError as error:
             self._send(mcp.error(id, error.code, error.message, error.data))
         finally:
             self._running.pop(id, None)
-
-    def _reporter(self, meta: dict[str, Any]) -> Report | None:
-        token = meta.get("progressToken")
-        if not isinstance(token, str | int):
-            return None
-
-        def send(progress: float, total: float | None, message: str | None) -> None:
-            params = mcp.progress(token, progress, total, message)
-            self._send(mcp.notification("notifications/progress", params))
-
-        return on_loop(send)
 
     def _send(self, message: dict[str, Any]) -> None:
         self._write(mcp.dumps(message))

@@ -39,8 +39,6 @@ class Surface(Protocol):
 
 
 class RegistrySurface:
-    """The registered functions of an environment."""
-
     def __init__(self, registry: Registry, calls: Calls) -> None:
         self._registry = registry
         self._calls = calls

@@ -36,20 +36,17 @@ class Threads:
             )
         async with self._free:
             job = _Job(function, asyncio.get_running_loop())
-            self._submit(job)
+            self._jobs.put(job)
+            if self._idle > 0:
+                self._idle -= 1
+            else:
+                threading.Thread(target=self._work, name="aenv-worker", daemon=True).start()
             try:
                 return await job.done
             except asyncio.CancelledError:
                 job.abandoned = True
                 self._abandoned += 1
                 raise
-
-    def _submit(self, job: _Job) -> None:
-        self._jobs.put(job)
-        if self._idle > 0:
-            self._idle -= 1
-        else:
-            threading.Thread(target=self._work, name="aenv-worker", daemon=True).start()
 
     def _work(self) -> None:
         while True:

@@ -67,7 +67,6 @@ class Hierarchy:
         return [(file, value) for file, value in settings if file in self._files]
 
     def allow(self, folder: str, memory_bytes: int, pids: int) -> None:
-        """Raise what a group may use."""
         for file, value in reversed(self._settings((None, memory_bytes, pids))):  # memory with swap before memory
             write(f"{folder}/{file}", value)
 

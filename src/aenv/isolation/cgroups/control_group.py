@@ -66,7 +66,6 @@ class ControlGroup:
             write(f"{self._frozen_in}/cgroup.procs", str(pid))
 
     def allow(self, *, memory_bytes: int, pids: int) -> None:
-        """Raise its limits to these."""
         for hierarchy, folder in zip(self._enforcing, self._folders, strict=True):
             hierarchy.allow(folder, memory_bytes, pids)
 

@@ -100,8 +100,6 @@ class Rule:
 
 @dataclass(frozen=True)
 class EgressPolicy:
-    """Where an instance may connect to."""
-
     rules: tuple[Rule, ...] = ()
 
     @classmethod

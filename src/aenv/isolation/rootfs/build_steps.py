@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from ...base.errors import InvalidRequest, StartFailed
+from ..sandbox.removal import remove
 from ..sandbox.rootfs import Rootfs
 from . import folder_cache, runtime_package
 from .copying import Item, Owner, PackedFiles, pack, tree_path
@@ -111,7 +112,6 @@ class BuildSteps:
         await self._step(state, ["RUN", *command, state.folder, state.user, str(network), *told], make)
 
     async def put(self, state: BuildState, wanted: Sequence[Item], owner: Owner) -> None:
-        """Put files into the stage's root."""
         with contextlib.ExitStack() as files:
             packed = await asyncio.to_thread(pack, wanted, state.root, owner, self._new_file(files))
             await self._step(state, ["COPY", packed.digest], lambda work: self._unpack(packed, work))
@@ -144,7 +144,7 @@ class BuildSteps:
                     await make(work)
                     for name in os.listdir(work):
                         if name not in ("root", *trees.values()):  # an overlay's own
-                            folder_cache.remove(work / name)
+                            remove(str(work / name))
                         elif not stat.S_ISDIR((work / name).lstat().st_mode):
                             raise InvalidRequest(f"a layer's folder {name!r} has become something else")
         grown = {

@@ -81,8 +81,6 @@ def pack(wanted: Sequence[Item], root: Rootfs, owner: Owner, new_file: Callable[
 
 @dataclass(frozen=True)
 class PackedFiles:
-    """What `pack` has written."""
-
     tars: dict[str, IO[bytes]]
     """By the name of their tree."""
     digest: str

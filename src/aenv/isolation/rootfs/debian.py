@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ...base.errors import StartFailed
 from ..sandbox.build_run import take_rights
+from ..sandbox.removal import remove
 from . import folder_cache
 from .host_rootfs import HostEntry, copied, layer, os_release, told
 from .images import OnLine, run_program
@@ -33,8 +34,6 @@ _LINE = re.compile(r"deb\s+(?:\[[^]]*\]\s+)?(\S+)\s+(\S+)\s+(.+)")
 
 @dataclass(frozen=True)
 class PackageSource:
-    """Where packages of a suite come from."""
-
     mirror: str
     suite: str
     components: str
@@ -90,9 +89,9 @@ def _dress(root: Path, sources: list[PackageSource]) -> None:
     """Make it a base as an image is one: no devices, no borrowed rights, nothing that says where it was made."""
     for folder in ("dev", "proc", "sys", "run", "tmp", "var/cache/apt/archives", "var/lib/apt/lists", "var/log"):
         for path in (root / folder).iterdir() if (root / folder).is_dir() else ():
-            folder_cache.remove(path)
+            remove(str(path))
     for path in (root / "etc/apt/sources.list.d").glob("*") if (root / "etc/apt").is_dir() else ():
-        folder_cache.remove(path)
+        remove(str(path))
     lines = [f"deb {source.mirror} {source.suite} {source.components}\n" for source in sources]
     files = {
         "etc/apt/sources.list": "".join(lines),
@@ -107,7 +106,7 @@ def _dress(root: Path, sources: list[PackageSource]) -> None:
     }
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        folder_cache.remove(root / name)
+        remove(str(root / name))
         (root / name).write_text(text)
         (root / name).chmod(0o755 if name == _NO_SERVERS else 0o644)
     (root / "var/lib/apt/lists/partial").mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ import signal
 import stat
 import subprocess
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from ..sandbox import system
@@ -24,8 +25,6 @@ _NAME = "aenv.invalid/sidecar"  # of no registry, so that no image with such a n
 
 
 class Docker:
-    """Docker as a builder of images for one home."""
-
     def __init__(self, images: Images, *, network: bool) -> None:
         self._images = images
         self._network = network
@@ -35,7 +34,9 @@ class Docker:
 
         StartFailed with the last lines of the build when it fails. Docker itself keeps no name of it.
         """
-        key = await asyncio.to_thread(_key, dockerfile, self._network)
+        # Another one with each change of the Dockerfile, and of whatever is in its folder.
+        parts = chain((str(self._network), dockerfile.name), _content(dockerfile.parent, ""))
+        key = await asyncio.to_thread(folder_cache.digest, parts)
         name = f"{_NAME}:{key[:32]}"
         if image := self._images.find(name):
             return image
@@ -43,17 +44,14 @@ class Docker:
             return None
         with folder_cache.scratch(self._images.place) as work:
             saved = work / "image.tar"
-            await _docker(_build(dockerfile, name, network=self._network), on_line)
+            narrowed = [] if self._network else ["--network", "none"]
+            words = ["build", "--tag", name, *narrowed, "--file", str(dockerfile), str(dockerfile.parent)]
+            await _docker(words, on_line)
             try:
                 await _docker(["save", "--output", str(saved), name], on_line)
             finally:
                 await _docker(["image", "rm", name], on_line)  # the name alone; others keep what they have
             return await self._images.load(saved, name)
-
-
-def _build(dockerfile: Path, name: str, *, network: bool) -> list[str]:
-    narrowed = [] if network else ["--network", "none"]
-    return ["build", "--tag", name, *narrowed, "--file", str(dockerfile), str(dockerfile.parent)]
 
 
 async def _docker(words: list[str], on_line: OnLine) -> None:
@@ -84,12 +82,6 @@ async def _answers() -> bool:
         if process.returncode is None:
             process.kill()
             await process.wait()
-
-
-def _key(dockerfile: Path, network: bool) -> str:
-    """Changes with the Dockerfile and with whatever is in its folder."""
-    parts = [str(network), dockerfile.name]
-    return folder_cache.digest([*parts, *_content(dockerfile.parent, "")])
 
 
 def _content(folder: Path, above: str) -> Iterator[str]:

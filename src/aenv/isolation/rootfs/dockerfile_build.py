@@ -53,8 +53,6 @@ async def build(
 
 
 class _Build:
-    """One Dockerfile being done."""
-
     def __init__(
         self,
         file: Dockerfile,

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
 from ...base import locks as locking
+from ..sandbox.removal import remove
 
 _ABANDONED = 86400.0  # seconds: nothing takes a day to make
 _LOCKS = ".locks"
@@ -51,7 +52,7 @@ def scratch(place: Path) -> Iterator[Path]:
     try:
         yield work
     finally:
-        remove(work)
+        remove(str(work))
 
 
 def use(folder: Path) -> bool:
@@ -121,32 +122,8 @@ def discard(folder: Path, limit: float = math.inf) -> bool:
         return False
     for besides in (_used(folder), folder.parent / _LOCKS / folder.name):
         besides.unlink(missing_ok=True)
-    remove(away)
+    remove(str(away))
     return True
-
-
-def remove(folder: Path) -> None:
-    """Remove a folder, however deep it is and whatever its folders may be done to.
-
-    All folders inside are first moved to the top, one level at a time: no path gets long, and nothing recurs.
-    """
-    if folder.is_symlink() or not folder.is_dir():  # and never what a link leads to
-        folder.unlink(missing_ok=True)
-        return
-    while inner := list(os.scandir(folder)):
-        for entry in inner:
-            if not entry.is_dir(follow_symlinks=False):
-                os.unlink(entry.path)
-                continue
-            os.chmod(entry.path, 0o700)
-            for below in list(os.scandir(entry.path)):
-                if below.is_dir(follow_symlinks=False):
-                    os.chmod(below.path, 0o700)  # or it may not be moved
-                    os.rename(below.path, folder / f".{secrets.token_hex(16)}")
-                else:
-                    os.unlink(below.path)
-            os.rmdir(entry.path)
-    folder.rmdir()
 
 
 def digest(parts: Iterable[str | bytes]) -> str:

@@ -45,7 +45,9 @@ def _entries(host: Path) -> dict[str, HostEntry]:
     for pattern in _COPIED:
         for path in sorted(host.glob(pattern)):
             entries.update(copied(path, str(path.relative_to(host))))
-    entries = {name: entry for name, entry in entries.items() if not _has_password(entry)}
+    for name, entry in list(entries.items()):
+        if isinstance(entry.content, bytes) and _PASSWORD.search(entry.content):
+            del entries[name]
     entries["etc/apt/apt.conf.d/00instance"] = HostEntry(0o644, _SETTINGS.encode())
     return {**entries, **_users(host / "usr/share/base-passwd")}
 
@@ -58,7 +60,3 @@ def _users(masters: Path) -> dict[str, HostEntry]:
             lines = master.read_text().replace(":*:", ":x:").replace(":/root:", ":/workspace:")
             found[f"etc/{name}"] = HostEntry(0o644, lines.encode())
     return found
-
-
-def _has_password(entry: HostEntry) -> bool:
-    return isinstance(entry.content, bytes) and bool(_PASSWORD.search(entry.content))

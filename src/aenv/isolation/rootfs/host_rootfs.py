@@ -148,7 +148,6 @@ def _is_folder(path: Path) -> bool:
 
 
 def write(folder: Path, entries: Mapping[str, HostEntry]) -> None:
-    """Make these paths in a folder."""
     for name, entry in sorted(entries.items()):
         path = folder / name
         for parent in reversed(path.relative_to(folder).parents):

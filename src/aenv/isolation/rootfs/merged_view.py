@@ -21,8 +21,6 @@ _OPAQUE = ("user.overlay.opaque", "trusted.overlay.opaque")
 
 
 class MergedView:
-    """The merged tree of a root."""
-
     def __init__(self, root: Rootfs) -> None:
         self._root = root
 

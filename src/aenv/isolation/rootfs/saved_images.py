@@ -27,8 +27,6 @@ _MOST_LEVELS = 4  # of indexes that name indexes
 
 @dataclass(frozen=True)
 class SavedImage:
-    """One image of a layout."""
-
     digest: str
     """Of its configuration, which names everything else."""
     names: tuple[str, ...]

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TarSource:
-    """One tar, which the program has open."""
-
     descriptor: int
     digest: str
     """Which it must have without its compression; empty when that is not known."""

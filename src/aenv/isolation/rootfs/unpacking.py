@@ -22,16 +22,12 @@ _ERRORS = {"refused": InvalidRequest, "too large": TooLarge}
 
 @dataclass(frozen=True)
 class UnpackLimits:
-    """How much may be unpacked at once."""
-
     most_bytes: int = 20 << 30
     most_files: int = 2_000_000
 
 
 @dataclass(frozen=True)
 class Tar:
-    """An open tar, plain or compressed."""
-
     file: IO[bytes]
     digest: str = ""
     """Which it must have without its compression, if that is known."""

@@ -44,8 +44,6 @@ _BEGUN = 4
 
 @dataclass(frozen=True)
 class EnterOrder:
-    """Where to run which command."""
-
     pid: int
     """Of the first process of the instance; with `start_time` it means no other."""
     start_time: int
@@ -58,7 +56,6 @@ class EnterOrder:
 
 
 def main() -> NoReturn:
-    """Enter, run, and exit."""
     system.close_from(_BEGUN + 1)
     os.set_inheritable(_BEGUN, False)
     _raise_oom_score()

@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 
-from .relay import enter_network
+from . import namespaces
 
 _QUEUE = 128
 
@@ -21,7 +21,7 @@ def main() -> None:
     channel, process, port = map(int, sys.argv[1:4])
     with socket.socket(fileno=channel) as answers:
         try:
-            enter_network(process)
+            namespaces.enter(process, "network")
             os.close(process)
             with _listener(port) as listener:
                 socket.send_fds(answers, [b"0"], [listener.fileno()])

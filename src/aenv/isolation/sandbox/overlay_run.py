@@ -22,8 +22,6 @@ _SAFE = system.MS_NOSUID | system.MS_NODEV
 
 @dataclass(frozen=True)
 class OverlayPlan:
-    """What to mount before the command starts."""
-
     overlays: Mapping[str, tuple[str, ...]]
     """By the folder that shows them: the folders to lay over each other, the uppermost first. Read-only."""
     kept: Mapping[str, str]
@@ -31,7 +29,6 @@ class OverlayPlan:
 
 
 def main() -> NoReturn:
-    """Mount, and become the command."""
     plan, dashes, *command = sys.argv[1:]
     assert dashes == "--"
     if os.read(0, 1) != b"+":

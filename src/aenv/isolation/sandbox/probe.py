@@ -17,7 +17,7 @@ from pathlib import Path
 from ...base.errors import StartFailed
 from ..cgroups import mounted
 from . import cgroup_moves, landlock, selftest, volumes
-from .refusals import explain, spell
+from .refusals import explain, release, spell
 
 OLDEST = (5, 11)  # overlay in a user namespace
 _NEEDED = ("user", "mount", "pid", "network", "ipc", "uts", "tmpfs", "overlay", "proc")
@@ -63,10 +63,8 @@ def missing_isolation() -> str | None:
             found, fix = explain(step, error)
             return f"no {spell(step)}: {found}; {fix}"
     # An attempt that ended early proves nothing.
-    untried = [spell(step) for step in _NEEDED if step not in tried]
-    return (
-        f"could not try {', '.join(untried)}; see: python -m aenv.isolation.sandbox.selftest" if untried else None
-    )
+    untried = ", ".join(spell(step) for step in _NEEDED if step not in tried)
+    return f"could not try {untried}; see: python -m aenv.isolation.sandbox.selftest" if untried else None
 
 
 @functools.cache
@@ -110,11 +108,9 @@ def _parsed(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def _kernel() -> Check:
-    release = os.uname().release
-    words = release.replace("-", ".").split(".")
-    is_new = tuple(int(word) for word in words[:2] if word.isdecimal()) >= OLDEST
+    is_new = release() >= OLDEST
     fix = f"use Linux {OLDEST[0]}.{OLDEST[1]} or newer; 6.6 has everything"
-    return Check("kernel", is_new, f"Linux {release}", "" if is_new else fix)
+    return Check("kernel", is_new, f"Linux {os.uname().release}", "" if is_new else fix)
 
 
 def _isolation() -> Iterator[Check]:
@@ -184,20 +180,16 @@ def _programs() -> Iterator[Check]:
     yield _program(("runsc",), "the gVisor tier", "install gVisor's runsc into a folder of PATH")
     yield _docker(install("docker.io"))
     beside = Path(sys.executable).parent / "uv"
-    yield (
-        Check("uv", True, str(beside))
-        if os.access(beside, os.X_OK)
-        else _program(("uv",), "installs requirements", "pip install uv", is_needed=True)
-    )
+    known = str(beside) if os.access(beside, os.X_OK) else ""
+    yield _program(("uv",), "installs requirements", "pip install uv", is_needed=True, known=known)
     has_redis = importlib.util.find_spec("redis") is not None
     fix = "" if has_redis else "pip install 'redis>=5.2'"
     yield Check("redis", has_redis or None, "client installed" if has_redis else "only for several gateways", fix)
 
 
-def _program(names: tuple[str, ...], use: str, fix: str, *, is_needed: bool = False) -> Check:
-    for name in names:
-        if path := shutil.which(name):
-            return Check(names[0], True, path)
+def _program(names: tuple[str, ...], use: str, fix: str, *, is_needed: bool = False, known: str = "") -> Check:
+    if path := known or next(filter(None, map(shutil.which, names)), None):
+        return Check(names[0], True, path)
     return Check(names[0], False if is_needed else None, f"no {' or '.join(names)}; {use}", fix)
 
 

@@ -77,7 +77,7 @@ def _refused(step: str, proc: Path) -> tuple[str, str]:
 
 
 def _of_file_systems(step: str, error: int, proc: Path) -> tuple[str, str]:
-    if error in _REFUSED and step == "overlay" and _release() >= (5, 11):
+    if error in _REFUSED and step == "overlay" and release() >= (5, 11):
         return _refused(step, proc)
     if step == "xattr":
         return "a folder that is deleted inside and made again cannot be hidden", "use Linux 6.6 or newer"
@@ -85,7 +85,7 @@ def _of_file_systems(step: str, error: int, proc: Path) -> tuple[str, str]:
         if error == errno.ENODEV:
             return "this kernel has no overlay file system", "as root: modprobe overlay"
         return f"refused: {os.strerror(error).lower()}", "use Linux 5.11 or newer"
-    if error in (errno.ENOSYS, errno.EINVAL) and _release() >= (5, 12):
+    if error in (errno.ENOSYS, errno.EINVAL) and release() >= (5, 12):
         kind = dict(_mounts(proc)).get("/", "unknown")
         return f"the file system of / ({kind}) cannot show other owners", "keep / on ext4, xfs or btrfs"
     if error in _REFUSED:
@@ -119,7 +119,8 @@ def _status(proc: Path, name: str) -> str:
     return ""
 
 
-def _release() -> tuple[int, ...]:
+def release() -> tuple[int, ...]:
+    """The first two numbers of this kernel's version."""
     words = os.uname().release.replace("-", ".").split(".")
     return tuple(int(word) for word in words[:2] if word.isdecimal())
 

@@ -30,14 +30,9 @@ _ADDRESSES = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 def main() -> None:
     listener, process, port = map(int, sys.argv[1:4])
     program = seccomp.compiled()
-    enter_network(process)
+    namespaces.enter(process, "network")  # as id 0 of its user namespace
     _shut_in(program)
     Relay(socket.socket(fileno=listener), process, port, float(sys.argv[4])).run()
-
-
-def enter_network(process: int) -> None:
-    """Be in the network of the process that a pidfd means, as id 0 of its user namespace."""
-    namespaces.enter(process, "network")
 
 
 def _shut_in(program: bytes) -> None:
@@ -54,8 +49,6 @@ def _shut_in(program: bytes) -> None:
 
 
 class _End:
-    """One side of a connection."""
-
     other: _End
 
     def __init__(self, sock: socket.socket) -> None:
@@ -68,7 +61,6 @@ class _End:
         self.watched = -1
 
     def wanted(self) -> int:
-        """The events to wait for."""
         if not self.is_connected:
             return EPOLLOUT
         # Nothing is read from a side while the other does not take what it said before.

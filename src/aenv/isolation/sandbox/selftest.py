@@ -48,8 +48,9 @@ def attempted() -> list[tuple[str, int]]:
     if not made["mount"]:
         return results
     if attempt("tmpfs", _tmpfs):
-        attempt("xattr", _xattr)
-        attempt("overlay", _overlay)
+        attempt("xattr", lambda: os.setxattr(f"{_TOP}/upper", "user.overlay.attempt", b"y"))
+        layers = f"lowerdir={_TOP}/lower,upperdir={_TOP}/upper,workdir={_TOP}/work,userxattr"
+        attempt("overlay", lambda: system.mount("overlay", f"{_TOP}/over", "overlay", 0, layers))
         if made["pid"]:
             attempt("proc", _proc)
     return results
@@ -60,15 +61,6 @@ def _tmpfs() -> None:
     system.mount("tmpfs", _TOP, "tmpfs", system.MS_NOSUID | system.MS_NODEV, "size=64k,mode=755")
     for name in ("lower", "upper", "work", "over", "proc"):
         os.mkdir(f"{_TOP}/{name}")
-
-
-def _xattr() -> None:
-    os.setxattr(f"{_TOP}/upper", "user.overlay.attempt", b"y")
-
-
-def _overlay() -> None:
-    layers = f"lowerdir={_TOP}/lower,upperdir={_TOP}/upper,workdir={_TOP}/work,userxattr"
-    system.mount("overlay", f"{_TOP}/over", "overlay", 0, layers)
 
 
 def _proc() -> None:

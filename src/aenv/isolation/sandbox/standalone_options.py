@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class StandaloneOptions:
-    """How it serves."""
-
     path: str
     """The environment's folder."""
     log: str

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import json
 import os
-import select
 import shutil
 import signal
 import stat
@@ -25,11 +23,12 @@ from aenv.base import settings
 from aenv.base.errors import StartFailed
 from aenv.inside.author.sidecar_replies import PythonReply
 from aenv.isolation.sandbox.inside_paths import ORIGINAL
+from aenv.isolation.sandbox.removal import let_in
+from aenv.isolation.sandbox.removal import remove as discard
 
-from .sidecar_commands import CappedOutput, children, end_session, exit_code, pids, reply
+from .sidecar_commands import CappedOutput, children, end_session, exit_code, kill, pids, reply
 
 _ROUNDS = 100
-_DIES_MS = 100
 _ANSWER = 3  # the descriptor on which a fork answers
 _MAX_DESCRIPTORS = 1 << 16
 # What the dynamic linker reads before every program, and where programs of a system lie, or links to them.
@@ -41,7 +40,6 @@ _SYSTEM = (
 _PROGRAMS = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin")
 # What Python runs without being asked: where an image has none of these, no command may add any.
 _RUN_BY_ITSELF = ("sitecustomize.py", "usercustomize.py")
-_number = itertools.count()
 _restored: dict[str, tuple[int, ...]] = {}
 """What was put back before, with its stamp since then."""
 
@@ -53,17 +51,7 @@ async def end_processes() -> None:
         others = [pid for pid in pids() if pid != os.getpid() and _lives(pid)]
         if not others:
             return
-        poll, handles = select.poll(), []
-        with contextlib.suppress(ProcessLookupError):
-            for pid in others:
-                handles.append(os.pidfd_open(pid))
-                poll.register(handles[-1], select.POLLIN)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGKILL)  # all at once: none of them can start another meanwhile
-        for handle in handles:
-            poll.poll(_DIES_MS)
-            poll.unregister(handle)
-            os.close(handle)
+        kill(others, -1)  # all at once: none of them can start another meanwhile
         await asyncio.sleep(0)
     raise StartFailed("the processes of the sidecar do not end")
 
@@ -90,7 +78,7 @@ def restore() -> list[str]:
             continue
         for name in _names(f"/{folder}"):
             if name in there and not os.path.lexists(f"{ORIGINAL}/{folder}/{name}") and _is_ours(folder):
-                _remove(f"/{folder}/{name}")
+                discard(f"/{folder}/{name}")
                 changed.append(f"/{folder}/{name}")
     return sorted(changed)
 
@@ -98,7 +86,7 @@ def restore() -> list[str]:
 @register_function
 def put_folder(path: str, files: dict[str, str], modes: dict[str, int]) -> None:
     """Make a folder that holds these files (their text, by path) and nothing else, whatever was there before."""
-    _remove(path)
+    discard(path)
     os.makedirs(path, mode=0o755)
     for name, text in files.items():
         place = Path(path, name)
@@ -110,7 +98,7 @@ def put_folder(path: str, files: dict[str, str], modes: dict[str, int]) -> None:
 @register_function
 def remove(path: str) -> None:
     """Remove a file, a link or a folder; fine when there is none."""
-    _remove(path)
+    discard(path)
 
 
 @register_function
@@ -204,7 +192,7 @@ def _put_back(name: str, changed: list[str]) -> None:
     was, now = _facts(old), _facts(new)
     if was is None:
         if now is not None and name.startswith("etc/"):
-            _remove(new)
+            discard(new)
             changed.append(new)
         return
     if stat.S_ISDIR(was.st_mode) and now is not None and stat.S_ISDIR(now.st_mode):
@@ -212,7 +200,7 @@ def _put_back(name: str, changed: list[str]) -> None:
         if _stamp(was) != _stamp(now) and _is_ours(name):
             _look_into(name, changed)
     elif now is None or _stamp(now) not in (_stamp(was), _restored.get(new)):
-        _remove(new)
+        discard(new)
         _copy(old, new)
         _restored[new] = _stamp(os.lstat(new))
         changed.append(new)
@@ -228,7 +216,7 @@ def _look_into(name: str, changed: list[str]) -> None:
         is_linkers = name == "etc/ld.so.conf.d"
         runs = in_python and (inner in _RUN_BY_ITSELF or inner.endswith(".pth") or inner == "__pycache__")
         if is_linkers or is_cache or runs:
-            _remove(f"/{name}/{inner}")
+            discard(f"/{name}/{inner}")
             changed.append(f"/{name}/{inner}")
 
 
@@ -257,54 +245,11 @@ def _names(path: str) -> set[str]:
 
 def _copy(old: str, new: str) -> None:
     os.makedirs(os.path.dirname(new), exist_ok=True)
-    _let_in(os.path.dirname(new))
+    let_in(os.path.dirname(new))
     if os.path.islink(old) or not os.path.isdir(old):
         shutil.copy2(old, new, follow_symlinks=False)
     else:
         shutil.copytree(old, new, symlinks=True)
-
-
-def _remove(path: str) -> None:
-    """Remove what is there, however deep it is and whatever may be done to its folders.
-
-    All folders inside are first moved to the top, one level at a time: no path gets long, and nothing recurs.
-    """
-    found = _facts(path)
-    if found is None:
-        return
-    _let_in(os.path.dirname(path))
-    if not stat.S_ISDIR(found.st_mode):
-        os.unlink(path)
-        return
-    _let_in(path)
-    while inner := list(os.scandir(path)):
-        for entry in inner:
-            if not entry.is_dir(follow_symlinks=False):
-                os.unlink(entry.path)
-                continue
-            _let_in(entry.path)
-            for below in list(os.scandir(entry.path)):
-                if below.is_dir(follow_symlinks=False):
-                    _move(below.path, f"{path}/.{next(_number)}")
-                else:
-                    os.unlink(below.path)
-            os.rmdir(entry.path)
-    os.rmdir(path)
-
-
-def _move(old: str, new: str) -> None:
-    _let_in(old)
-    try:
-        os.rename(old, new)
-    except OSError:  # a folder of the image cannot be moved; it was made with one of a usual depth
-        shutil.rmtree(old)
-
-
-def _let_in(folder: str) -> None:
-    """Let this process, which has no capabilities, into a folder that an agent has closed."""
-    mode = os.lstat(folder).st_mode
-    if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
-        os.chmod(folder, stat.S_IMODE(mode) | 0o700)
 
 
 def _lives(pid: int) -> bool:

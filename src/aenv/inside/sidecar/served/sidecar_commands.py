@@ -14,7 +14,7 @@ import signal
 import stat
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -222,16 +222,23 @@ def end_session(leader: int) -> None:
         members = [pid for pid in pids() if _session(pid) == leader]
         if not members:
             return
-        poll, handles = select.poll(), []
-        for pid in members:
-            with contextlib.suppress(ProcessLookupError):
-                handles.append(os.pidfd_open(pid))
-                poll.register(handles[-1], select.POLLIN)
-                os.kill(pid, signal.SIGKILL)
-        for handle in handles:
-            poll.poll(_DIES_MS)
-            poll.unregister(handle)
-            os.close(handle)
+        kill(members, *members)
+
+
+def kill(ending: Iterable[int], *targets: int) -> None:
+    """Kill the targets of kill(2), and wait for a moment until those processes that are `ending` have ended."""
+    poll, handles = select.poll(), []
+    for pid in ending:
+        with contextlib.suppress(ProcessLookupError):
+            handles.append(os.pidfd_open(pid))
+            poll.register(handles[-1], select.POLLIN)
+    for target in targets:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(target, signal.SIGKILL)
+    for handle in handles:
+        poll.poll(_DIES_MS)
+        poll.unregister(handle)
+        os.close(handle)
 
 
 def pids() -> Iterator[int]:
