@@ -13,11 +13,10 @@ import pytest
 from aenv.base.errors import InvalidRequest, NotFound
 from aenv.cli import scaffold
 from aenv.isolation.rootfs.build_steps import CommandRunner
-from aenv.isolation.rootfs.host_packages import packages_layer
+from aenv.isolation.rootfs.host_layers import INSTALL, packages_layer
 from aenv.isolation.rootfs.host_rootfs import host_root
 from aenv.isolation.rootfs.merged_view import MergedView
 from aenv.isolation.rootfs.resolver import RootfsResolver
-from aenv.isolation.rootfs.runtime_package import INSTALL
 from aenv.isolation.sandbox.rootfs import Rootfs
 from tests.rootfs.doing import FakeRun, content
 from tests.saved_images import busybox, docker_archive, file, folder, layer

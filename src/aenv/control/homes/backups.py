@@ -14,8 +14,8 @@ import re
 import secrets
 import shutil
 import tarfile
+import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -53,7 +53,8 @@ def save(home: Path, file: Path, *, store: str = "", blobs: str = "", force: boo
         raise NotFound(f"no store {str(records)!r} to back up; name it with --home or --store")
     if blobs.startswith("s3://"):
         raise InvalidRequest("bundles in S3 are not in such a backup; back up the bucket itself")
-    with _scratch(file.parent) as work:
+    with _scratch(file.parent) as name:
+        work = Path(name)
         # The records first: what they name stays for a day at least after nothing refers to it any more.
         copies.copy(records, work / "aenv.db")
         folder = Path(blobs) if blobs else home / "blobs"
@@ -88,7 +89,8 @@ def restore(home: Path, file: Path, *, store: str = "", blobs: str = "", force: 
         raise Conflict(f"{str(records)!r} exists already; restore into another --home, or --force")
     for folder in (home, records.parent):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _scratch(records.parent) as work:
+    with _scratch(records.parent) as name:
+        work = Path(name)
         made = _unpacked(file, work)
         copies.check(work / "aenv.db")
         target = Path(blobs) if blobs else home / "blobs"
@@ -166,15 +168,9 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-@contextlib.contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
+def _scratch(folder: Path) -> tempfile.TemporaryDirectory[str]:
     """A folder of our own on the same file system; nothing of it is left."""
-    work = folder / f".aenv-backup-{secrets.token_hex(8)}"
-    work.mkdir(mode=0o700)
-    try:
-        yield work
-    finally:
-        shutil.rmtree(work)
+    return tempfile.TemporaryDirectory(prefix=".aenv-backup-", dir=folder)
 
 
 def _private(path: str, flags: int) -> int:

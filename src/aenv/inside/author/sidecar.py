@@ -78,10 +78,7 @@ class Sidecar:
 
     async def read_file(self, path: str) -> bytes:
         """The content of a file; a path that does not begin with "/" is below the image's folder."""
-        match await self._call("read_file", {"path": path}):
-            case str(data):
-                return unpacked(data)
-        raise nonsense()
+        return unpacked(await self._told(str, "read_file", {"path": path}))
 
     async def write_file(self, path: str, data: bytes | str) -> None:
         """Write a file, and make the folders above it."""
@@ -96,10 +93,7 @@ class Sidecar:
         `wait`, the terminal is given a moment to answer. With `history` comes also what has scrolled away.
         """
         asked = {"keys": keys, "wait": wait, "history": history, "folder": folder or ""}
-        match await self._call("terminal", asked):
-            case str(shown):
-                return shown
-        raise nonsense()
+        return await self._told(str, "terminal", asked)
 
     # For a verdict
 
@@ -109,20 +103,14 @@ class Sidecar:
 
     async def processes(self) -> int:
         """How many processes there are."""
-        match await self._call("processes", {}):
-            case int(count):
-                return count
-        raise nonsense()
+        return await self._told(int, "processes", {})
 
     async def restore(self) -> list[str]:
         """Put back the programs and libraries that the image has; the paths of what was changed.
 
         What was added stays, unless it would be taken for a program of the image.
         """
-        match await self._call("restore", {}):
-            case list(paths):
-                return [str(path) for path in paths]
-        raise nonsense()
+        return [str(path) for path in await self._told(list, "restore", {})]
 
     async def put_folder(self, path: str, files: Mapping[str, bytes], executable: Sequence[str] = ()) -> None:
         """Make a folder that holds these files, by their path in it, in the place of whatever is there."""
@@ -157,6 +145,13 @@ class Sidecar:
         answer = json.loads(reply.answer) if reply.answer else None
         out, err = _text(reply.stdout), _text(reply.stderr)
         return PythonResult(reply.exit_code, out, err, reply.truncated, answer)
+
+    async def _told(self, kind: type[T], name: str, asked: Mapping[str, Any]) -> T:
+        """What a function of the sidecar returns. NetworkError when it is of another kind."""
+        said = await self._call(name, asked)
+        if not isinstance(said, kind):
+            raise nonsense()
+        return said
 
 
 class SyncSidecar:

@@ -176,9 +176,7 @@ def read_mounts(proc: Path = Path("/proc/self")) -> list[CgroupMount]:
         before, _, after = line.partition(" - ")
         kind, _, options = after.split(" ")[:3]
         if kind in ("cgroup", "cgroup2"):
-            # Blanks and backslashes in a path are written as \\040.
-            words = (word.encode().decode("unicode_escape") for word in before.split(" ")[3:6])
-            root, point, flags = (word.encode("latin-1").decode() for word in words)
+            root, point, flags = (_plain(word) for word in before.split(" ")[3:6])
             version = 2 if kind == "cgroup2" else 1
             mounts.append(CgroupMount(version, tuple(options.split(",")), root, point, tuple(flags.split(","))))
     return mounts
@@ -315,3 +313,8 @@ def _words(path: str) -> list[str]:
         return read(path).split()
     except OSError:
         return []  # not there, or not for us: offers nothing
+
+
+def _plain(text: str) -> str:
+    """A path of mountinfo, where blanks and backslashes are written as \\040."""
+    return text.encode().decode("unicode_escape").encode("latin-1").decode() if "\\" in text else text

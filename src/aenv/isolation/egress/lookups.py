@@ -7,12 +7,12 @@ instances, and all others wait. A thread cannot be ended either: the resolver gi
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
 import socket
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 
 _MOST = 1024  # at a time, of all instances: each is a thread that waits
 
@@ -24,43 +24,29 @@ class Lookups:
     """
 
     def __init__(self, most: int = _MOST) -> None:
-        self._most = most
-        self._running = 0
+        self._free = threading.Semaphore(most)
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        if self._running >= self._most:
+        if not self._free.acquire(blocking=False):
             raise OSError(errno.EAGAIN, "too many names are being looked up")
-        loop = asyncio.get_running_loop()
-        found: asyncio.Future[list[str]] = loop.create_future()
-
-        def ended(addresses: list[str], error: OSError | None) -> None:
-            self._running -= 1
-            if found.done():  # its caller has given up
-                return
-            if error:
-                found.set_exception(error)
-            else:
-                found.set_result(addresses)
+        found: Future[list[str]] = Future()
+        found.set_running_or_notify_cancel()  # a caller who gives up does not end it
 
         def look_up() -> None:
-            outcome: tuple[list[str], OSError | None] = ([], None)
             try:
                 infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-                outcome = ([str(place[0]) for *_, place in infos], None)
-            except (OSError, UnicodeError) as error:
-                failure = error if isinstance(error, OSError) else OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-                outcome = ([], failure)
+                found.set_result([str(place[0]) for *_, place in infos])
+            except OSError as error:
+                found.set_exception(error)
+            except UnicodeError:
+                found.set_exception(OSError(errno.EINVAL, os.strerror(errno.EINVAL)))
             finally:
-                with contextlib.suppress(RuntimeError):  # the loop has ended
-                    loop.call_soon_threadsafe(ended, *outcome)
+                self._free.release()
 
-        thread = threading.Thread(
-            target=look_up, name="lookup", daemon=True
-        )  # an end of ours does not wait for it
-        self._running += 1
         try:
-            thread.start()
+            # A daemon: an end of ours does not wait for it.
+            threading.Thread(target=look_up, name="lookup", daemon=True).start()
         except RuntimeError:
-            self._running -= 1
+            self._free.release()
             raise OSError(errno.EAGAIN, "no thread can be started to look up a name") from None
-        return await found
+        return await asyncio.wrap_future(found)

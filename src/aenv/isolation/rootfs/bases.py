@@ -1,6 +1,6 @@
 """Bases that others keep, and what they give: the host's own system stands for them, and must give the same.
 
-Not here: the layers of the host's own system (`host_rootfs.py`, `host_packages.py`, `host_folders.py`).
+Not here: the layers of the host's own system (`host_rootfs.py`, `host_layers.py`).
 """
 
 from __future__ import annotations

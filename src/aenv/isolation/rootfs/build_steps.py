@@ -22,9 +22,10 @@ from typing import IO, Protocol
 from ...base.errors import InvalidRequest, StartFailed
 from ..sandbox.removal import remove
 from ..sandbox.rootfs import Rootfs
-from . import folder_cache, runtime_package
+from . import folder_cache
 from .copying import Item, Owner, PackedFiles, pack, tree_path
 from .dockerfile import Instruction
+from .host_layers import FOLDER
 from .images import OnLine
 from .merged_view import MergedView
 from .unpacking import Tar, UnpackLimits, unpack
@@ -82,9 +83,9 @@ class BuildSteps:
         """RUN: the command's exit status must be 0."""
         network = self._network and dict(origin.flags).get("network") != "none"
         variables = {"PATH": _PATH, "HOME": _home(state), **state.known}
-        if MergedView(state.root).is_folder(runtime_package.FOLDER):
+        if MergedView(state.root).is_folder(FOLDER):
             above = variables.get("PYTHONPATH")
-            variables["PYTHONPATH"] = f"{above}:{runtime_package.FOLDER}" if above else runtime_package.FOLDER
+            variables["PYTHONPATH"] = f"{above}:{FOLDER}" if above else FOLDER
         last: deque[str] = deque(maxlen=_LAST_LINES)
 
         def listen(line: str) -> None:

@@ -15,10 +15,10 @@ from ..sandbox.rootfs import Rootfs
 from .build_steps import BuildState, BuildSteps
 from .copying import Item, Owner, chosen, items
 from .dockerfile import BuildStage, Dockerfile, Instruction, parse
+from .host_layers import FOLDER, INSTALL
 from .images import OnLine
 from .merged_view import MergedView
 from .references import architecture
-from .runtime_package import FOLDER, INSTALL
 
 _WITHOUT_EFFECT = ("EXPOSE", "HEALTHCHECK", "ONBUILD", "STOPSIGNAL", "VOLUME")
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")

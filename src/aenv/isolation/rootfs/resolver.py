@@ -20,12 +20,10 @@ from .build_steps import BuildState, BuildSteps, CommandRunner
 from .debian import certificates_layer, debian
 from .docker import Docker
 from .dockerfile_build import build
-from .host_folders import folders_layer
-from .host_packages import packages_layer
+from .host_layers import folders_layer, packages_layer, runtime_layer
 from .host_rootfs import description, host_root
 from .images import Images, LocalImage, OnLine
 from .merged_view import MergedView
-from .runtime_package import runtime_layer
 from .unpacking import UnpackLimits
 
 

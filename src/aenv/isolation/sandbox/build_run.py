@@ -293,15 +293,9 @@ async def _opened(handle: int) -> asyncio.StreamReader:
 
 
 async def _readable(control: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-
-    def tell() -> None:
-        if not ready.done():
-            ready.set_result(None)
-
-    loop.add_reader(control.fileno(), tell)
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(control.fileno(), ready.set)
     try:
-        await ready
+        await ready.wait()
     finally:
         loop.remove_reader(control.fileno())
