@@ -8,8 +8,9 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable
 
-from attempt import Contained, Given, attack, attacks, libc, main, own
+from attempt import Contained, Given, T, attack, attacks, libc, main, own, touch
 
 _PIECE = b"\1" * (1 << 20)
 
@@ -17,22 +18,19 @@ _PIECE = b"\1" * (1 << 20)
 @attack
 def fork_bomb(given: Given) -> str:
     """As many processes as wanted, all alive at the same time."""
-    made: list[int] = []
-    try:
-        while len(made) < given["processes"]:
-            child = os.fork()
-            if child == 0:
-                signal.pause()
-                os._exit(0)
-            made.append(child)
-    except OSError as error:
-        raise Contained(f"{len(made)} processes, then: {error}") from None
-    finally:
-        for child in made:
-            os.kill(child, signal.SIGKILL)
-        for child in made:
-            os.waitpid(child, 0)
-    return f"{len(made)} processes"
+
+    def begin(_: int) -> int:
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+            os._exit(0)
+        return child
+
+    def end(child: int) -> None:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+    return _as_many("processes", given["processes"], begin, end)
 
 
 @attack
@@ -65,44 +63,41 @@ attacks({"disk_fill_in_shared_memory": ("{}", lambda given: disk_fill({**given, 
 def inode_fill(given: Given) -> str:
     folder = own(given, "many")
     os.mkdir(folder)
-    made = 0
+
+    def make(number: int) -> str:
+        touch(f"{folder}/{number}", os.O_CREAT | os.O_WRONLY)
+        return f"{folder}/{number}"
+
     try:
-        while made < given["files"]:
-            os.close(os.open(f"{folder}/{made}", os.O_CREAT | os.O_WRONLY))
-            made += 1
-    except OSError as error:
-        raise Contained(f"{made} files, then: {error}") from None
+        return _as_many("files", given["files"], make, os.unlink)
     finally:
-        for number in range(made):
-            os.unlink(f"{folder}/{number}")
         os.rmdir(folder)
-    return f"{made} files"
 
 
 @attack
 def take_all_terminals(given: Given) -> str:
-    held: list[int] = []
-    try:
-        while len(held) < given["terminals"]:
-            held.append(os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY))
-    except OSError as error:
-        raise Contained(f"{len(held)} terminals, then: {error}") from None
-    finally:
-        for descriptor in held:
-            os.close(descriptor)
-    return f"{len(held)} terminals"
+    terminal = ("/dev/ptmx", os.O_RDWR | os.O_NOCTTY)
+    return _as_many("terminals", given["terminals"], lambda _: os.open(*terminal), os.close)
 
 
 @attack
 def open_files_without_end(given: Given) -> str:
     """Limits are per process: one more than the limit in this one."""
-    with contextlib.ExitStack() as stack:
-        for number in range(given["open_files"]):
-            try:
-                stack.callback(os.close, os.open("/dev/null", os.O_RDONLY))
-            except OSError as error:
-                raise Contained(f"{number} open files, then: {error}") from None
-    return f"{given['open_files']} open files"
+    return _as_many("open files", given["open_files"], lambda _: os.open("/dev/null", os.O_RDONLY), os.close)
+
+
+def _as_many(what: str, most: int, take: Callable[[int], T], give_back: Callable[[T], object]) -> str:
+    """Have so many at the same time, and give them back."""
+    held: list[T] = []
+    try:
+        while len(held) < most:
+            held.append(take(len(held)))
+    except OSError as error:
+        raise Contained(f"{len(held)} {what}, then: {error}") from None
+    finally:
+        for one in held:
+            give_back(one)
+    return f"{len(held)} {what}"
 
 
 # What is held for as long as the process lives: whether others get some is for them to say.

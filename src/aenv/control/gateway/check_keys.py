@@ -26,13 +26,7 @@ _BELIEVED = 30.0  # seconds for which a folder is taken to be as it was
 _MOST = 1000
 # Who asks and for how long changes no verdict.
 _NOT_THE_TASK = {
-    "env_name",
-    "ttl",
-    "owner",
-    "labels",
-    "idle_timeout",
-    "wait",
-    "self_check",
+    *("env_name", "ttl", "owner", "labels", "idle_timeout", "wait", "self_check"),
     "environment_variables",
 }
 

@@ -111,14 +111,10 @@ class RootfsCache:
             ) from None
 
     async def _later_root(self, file: Path) -> Rootfs:
-
-        def sources() -> tuple[Path, ...]:
-            return (file.parent,)
-
         key, name = (file, "sidecar"), f"root of the Dockerfile in {file.parent.name!r}"
         self._waiting[key] += 1
         try:
-            return await self._made_once(key, sources, name, partial(self._roots.sidecar, file))
+            return await self._made_once(key, lambda: (file.parent,), name, partial(self._roots.sidecar, file))
         finally:
             self._waiting[key] -= 1
             if not self._waiting[key]:

@@ -166,7 +166,11 @@ class Accounts:
             if len(self._seen) >= _MAX_CACHED:
                 self._seen.clear()
             self._seen[digest] = seen
-        return _checked(seen[1])
+        account = seen[1]
+        if not account.is_valid:
+            why = "was revoked" if account.revoked_at else "has expired"
+            raise Unauthenticated(f"this token {why}; ask an administrator for another")
+        return account
 
     async def may_act(self, id: str) -> bool:
         """Whether an account is still good, as of at most half a minute ago, and may do more than look."""
@@ -211,14 +215,6 @@ class Accounts:
 def is_token(text: str) -> bool:
     """Whether `text` looks like an account's token: then no instance must ever see it."""
     return _TOKEN.match(text) is not None
-
-
-def _checked(account: Account) -> Account:
-    if account.revoked_at:
-        raise Unauthenticated("this token was revoked; ask an administrator for another")
-    if not account.is_valid:
-        raise Unauthenticated("this token has expired; ask an administrator for another")
-    return account
 
 
 def _account(document: Document) -> Account:

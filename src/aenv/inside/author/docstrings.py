@@ -10,14 +10,7 @@ from typing import Any
 _ARGUMENTS = ("args:", "arguments:", "parameters:", "params:")
 _SECTIONS = (
     *_ARGUMENTS,
-    "returns:",
-    "return:",
-    "yields:",
-    "raises:",
-    "example:",
-    "examples:",
-    "note:",
-    "notes:",
+    *("returns:", "return:", "yields:", "raises:", "example:", "examples:", "note:", "notes:"),
 )
 _PARAMETER = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 

@@ -25,15 +25,6 @@ from .inside_paths import OOM_SCORE, VARIABLES
 from .typed_json import Broken, decode
 
 _MAX_VARIABLES_BYTES = 4 << 20
-_NAMESPACES = {
-    "user": "user",
-    "pid": "pid",
-    "mount": "mnt",
-    "network": "net",
-    "ipc": "ipc",
-    "uts": "uts",
-    "cgroup": "cgroup",
-}
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NOT_EXECUTABLE = 126  # the exit codes that shells use
 _NOT_FOUND = 127
@@ -92,7 +83,7 @@ def enter(pid: int, start_time: int) -> None:
         if _start_time(pid) != start_time:
             raise ProcessLookupError(pid, "it has ended")
         # Not those that are ours as well: an ordinary user may not enter the host's, though they are in it.
-        system.setns(handle, *(kind for kind, file in _NAMESPACES.items() if _differs(pid, file)))
+        system.setns(handle, *(kind for kind, file in system.NAMESPACE_FILES.items() if _differs(pid, file)))
     finally:
         os.close(handle)
     with contextlib.suppress(PermissionError):  # an ordinary user's namespace has no other groups

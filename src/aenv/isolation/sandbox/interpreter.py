@@ -12,14 +12,8 @@ from ...base import settings
 
 # What the runtime loads, and what authors may expect to find with it.
 _RUNTIME = (
-    "aenv",
-    "annotated_types",
-    "httptools",
-    "pydantic",
-    "pydantic_core",
-    "typing_extensions",
-    "typing_inspection",
-    "uvloop",
+    *("aenv", "annotated_types", "httptools", "pydantic", "pydantic_core", "typing_extensions"),
+    *("typing_inspection", "uvloop"),
 )
 
 

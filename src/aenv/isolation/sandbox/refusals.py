@@ -10,14 +10,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from .system import NAMESPACE_FILES, NEW_NAMESPACES
+
 _NAMES = {
-    "user": "user namespaces",
-    "mount": "mount namespaces",
-    "pid": "pid namespaces",
-    "network": "network namespaces",
-    "ipc": "ipc namespaces",
-    "uts": "uts namespaces",
-    "cgroup": "cgroup namespaces",
+    **{kind: f"{kind} namespaces" for kind in NEW_NAMESPACES},
     "tmpfs": "tmpfs in a user namespace",
     "xattr": "user attributes on tmpfs",
     "overlay": "overlay in a user namespace",
@@ -41,8 +37,8 @@ def explain(step: str, error: int, *, proc: Path = Path("/proc")) -> tuple[str, 
             f"parts of /proc are covered ({', '.join(hidden[:3])}), so no new /proc may be mounted",
             "start the outer container with --security-opt systempaths=unconfined, or procMount: Unmasked",
         )
-    if step in ("user", "mount", "pid", "network", "ipc", "uts", "cgroup"):
-        limit = f"user.max_{'net' if step == 'network' else 'mnt' if step == 'mount' else step}_namespaces"
+    if step in NEW_NAMESPACES:
+        limit = f"user.max_{NAMESPACE_FILES[step]}_namespaces"
         if error in (errno.ENOSPC, errno.EUSERS):
             value = _setting(proc, limit)
             return f"{limit} is {value or 'used up'}", f"as root: sysctl -w {limit}=15000"

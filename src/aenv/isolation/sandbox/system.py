@@ -19,6 +19,8 @@ NEW_NAMESPACES = {
     "uts": 0x04000000,
     "cgroup": 0x02000000,
 }
+NAMESPACE_FILES = {**{kind: kind for kind in NEW_NAMESPACES}, "mount": "mnt", "network": "net"}
+"""How the kernel calls each kind in /proc."""
 ROOM_NAMESPACES = ("mount", "ipc", "uts", "network")
 """What an instance enters; the last one only where the network is not the host's."""
 
