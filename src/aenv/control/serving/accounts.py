@@ -24,6 +24,7 @@ _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _USER = re.compile(r"[^\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]{0,126}[^\s\x00-\x1f\x7f])?\Z")
 _CACHED = 30.0  # seconds for which a revoked token may still work on a gateway that has just seen it
 _MAX_CACHED = 4096
+_UNKNOWN = "this token does not exist; make one with 'aenv token create'"
 _NONE_KNOWN = 1.0  # seconds for which a server believes that there are no accounts
 
 
@@ -158,11 +159,14 @@ class Accounts:
         """Whose token it is. Unauthenticated when it is unknown or has expired."""
         match = _TOKEN.match(token)
         if match is None:
-            raise Unauthenticated("this token does not exist; make one with 'aenv token create'")
+            raise Unauthenticated(_UNKNOWN)
         digest = _hash(token)
         seen = self._seen.get(digest)
         if seen is None or seen[0] < time.monotonic():
-            seen = (time.monotonic() + _CACHED, await self._look_up(match[1], digest))
+            [document] = await self._store.get(_KIND, match[1])
+            if document is None or not hmac.compare_digest(document.value["hash"], digest):
+                raise Unauthenticated(_UNKNOWN)
+            seen = (time.monotonic() + _CACHED, _account(document))
             if len(self._seen) >= _MAX_CACHED:
                 self._seen.clear()
             self._seen[digest] = seen
@@ -188,12 +192,6 @@ class Accounts:
                 account = _account(document)
             self._seen[id] = seen = (time.monotonic() + _CACHED, account)
         return seen[1].is_valid and seen[1].role.includes(Role.USER)
-
-    async def _look_up(self, id: str, digest: str) -> Account:
-        [document] = await self._store.get(_KIND, id)
-        if document is None or not hmac.compare_digest(document.value["hash"], digest):
-            raise Unauthenticated("this token does not exist; make one with 'aenv token create'")
-        return _account(document)
 
     async def _document(self, id: str) -> Document:
         [document] = await self._store.get(_KIND, id)

@@ -67,13 +67,9 @@ async def _acknowledged(shared: socket.socket) -> bool:
         is_tcp = shared.family != socket.AF_UNIX
         if is_tcp and shared.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == _TCP_CLOSE:
             return False
-        if _unread_bytes(shared) == 0 or time.monotonic() > deadline:
+        # What the other end has not acknowledged, or on a unix socket not read.
+        (unread,) = struct.unpack("i", fcntl.ioctl(shared.fileno(), _SIOCOUTQ, b"\0\0\0\0"))
+        if unread == 0 or time.monotonic() > deadline:
             return True
         await asyncio.sleep(pause)
         pause = min(2 * pause, _LONGEST)
-
-
-def _unread_bytes(shared: socket.socket) -> int:
-    """What the other end has not acknowledged, or on a unix socket not read."""
-    size: int = struct.unpack("i", fcntl.ioctl(shared.fileno(), _SIOCOUTQ, b"\0\0\0\0"))[0]
-    return size

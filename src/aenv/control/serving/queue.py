@@ -73,7 +73,8 @@ class Queue:
 
         Then TooManyRequests says where it stood. Cancelled, an attempt under way is finished first.
         """
-        limit = self._ahead(limits)
+        # What others wait for and this one needs too: no request overtakes them.
+        limit = next((waiter.blocked_by for waiter in self._waiters if waiter.blocked_by.name in limits), None)
         if limit is None:
             try:
                 return await _whole(attempt())
@@ -106,10 +107,6 @@ class Queue:
             # A newcomer does not get the turns of the time before it came.
             self._turns[waiter.owner] = max(self._turns[waiter.owner], min(self._turns[owner] for owner in owners))
         self._waiters.append(waiter)
-
-    def _ahead(self, limits: Container[str]) -> LimitReached | None:
-        """What others wait for and the new one needs too: no request overtakes them."""
-        return next((waiter.blocked_by for waiter in self._waiters if waiter.blocked_by.name in limits), None)
 
     def position(self, waiter: _Waiter) -> int:
         """1 for the one who is next."""

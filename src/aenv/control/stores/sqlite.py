@@ -325,7 +325,8 @@ class SqliteStore:
         self._use("synchronous", synchronous)
         with self._transaction():
             self._check_version()
-            revisions = [self._revision(change) for change in changes]
+            query = "SELECT revision FROM documents WHERE kind = ? AND key = ?"
+            revisions = [self._number(query, change.kind, change.key) for change in changes]
             for change, revision in zip(changes, revisions, strict=True):
                 if change.revision not in (None, revision):
                     raise Stale(change.kind, change.key)
@@ -336,14 +337,13 @@ class SqliteStore:
                 if self._total(name) > limit:
                     raise LimitReached(name, before[name], limit)
 
-    def _revision(self, change: Put | Delete) -> int:
-        query = "SELECT revision FROM documents WHERE kind = ? AND key = ?"
-        row = self._db.execute(query, (change.kind, change.key)).fetchone()
+    def _number(self, query: str, *values: str) -> int:
+        """What a query for one number gives; 0 for nothing."""
+        row = self._db.execute(query, values).fetchone()
         return int(row[0]) if row else 0
 
     def _total(self, name: str) -> int:
-        row = self._db.execute("SELECT amount FROM totals WHERE name = ?", (name,)).fetchone()
-        return int(row[0]) if row else 0
+        return self._number("SELECT amount FROM totals WHERE name = ?", name)
 
     def _apply(self, change: Put | Delete, value: str, *, is_new: bool) -> None:
         of = (change.kind, change.key)
@@ -389,15 +389,12 @@ class SqliteStore:
                 _page_query(len(terms), start is not None, reverse), (*window, *terms)
             ).fetchall()
             # All but the longest list are counted by looking at their entries.
-            longest_first = sorted(terms, key=lambda term: self._size(kind, term), reverse=True)
+            query = "SELECT size FROM sizes WHERE kind = ? AND term = ?"
+            longest_first = sorted(terms, key=lambda term: self._number(query, kind, term), reverse=True)
             total = self._db.execute(_total_query(len(terms)), (*window, *longest_first)).fetchone()[0]
         documents = [Document(key, json.loads(value), revision) for _, key, revision, value in rows[:limit]]
         more = len(rows) > limit > 0
         return Page(documents, total, cursor(*rows[limit - 1][:2]) if more else None)
-
-    def _size(self, kind: str, term: str) -> int:
-        row = self._db.execute("SELECT size FROM sizes WHERE kind = ? AND term = ?", (kind, term)).fetchone()
-        return int(row[0]) if row else 0
 
     def _lease(self, name: str, holder: str, seconds: float) -> bool:
         now = _uptime()

@@ -147,14 +147,10 @@ def _is_stateless(headers: Mapping[str, str], method: str, params: Mapping[str, 
         raise mcp.unsupported_version(str(version))
     if headers.get(mcp.METHOD_HEADER) != method:
         raise mcp.RpcError(mcp.HEADER_MISMATCH, f"the {mcp.METHOD_HEADER} header does not match the method")
-    _check_name_header(headers, method, params)
-    return True
-
-
-def _check_name_header(headers: Mapping[str, str], method: str, params: Mapping[str, Any]) -> None:
     key = mcp.NAMED_BY.get(method)
     if key and params.get(key) is not None and mcp.decode_header(headers.get(mcp.NAME_HEADER, "")) != params[key]:
         raise mcp.RpcError(mcp.HEADER_MISMATCH, f"the {mcp.NAME_HEADER} header does not match params.{key}")
+    return True
 
 
 def _event(message: dict[str, Any]) -> bytes:

@@ -74,7 +74,8 @@ async def provide(wanted: Base, state: BuildState, steps: BuildSteps, on_line: O
         state.notes.append(
             f"{wanted.reference} has {', '.join(lacking)}, and the system that stands for it has not"
         )
-    if links := _missing_links(wanted, state):
+    found = ((name, _has(state, program)) for name, program in wanted.links if not _has(state, name))
+    if links := {name: place for name, place in found if place}:
         await asyncio.to_thread(_link, links, state, steps.home)
     if wanted.folder != "/":
         state.folder = wanted.folder
@@ -98,12 +99,6 @@ async def _install(
         ) from None
     finally:
         state.arguments = arguments
-
-
-def _missing_links(wanted: Base, state: BuildState) -> dict[str, str]:
-    """The links that are not there, with the paths that they are to lead to."""
-    found = ((name, _has(state, program)) for name, program in wanted.links if not _has(state, name))
-    return {name: place for name, place in found if place}
 
 
 def _link(links: dict[str, str], state: BuildState, home: Path) -> None:

@@ -124,7 +124,8 @@ def _confine(program: bytes, *, shares_network: bool) -> None:
     count = _PROCESSES if most == resource.RLIM_INFINITY else min(_PROCESSES, most)
     resource.setrlimit(resource.RLIMIT_NPROC, (count, count))
     resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # not 0: see `confine.py`
-    system.keep_capabilities(*_CAPABILITIES)
+    system.drop_bounding_capabilities(*_CAPABILITIES)
+    system.permit_capabilities(*_CAPABILITIES, in_use=True)
     system.prctl(system.PR_SET_NO_NEW_PRIVS, 1)
     landlock.restrict(["/"], ["/"], scoped=shares_network)
     seccomp.install(program)

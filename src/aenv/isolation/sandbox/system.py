@@ -169,12 +169,6 @@ def drop_bounding_capabilities(*kept: int) -> None:
             prctl(PR_CAPBSET_DROP, number)
 
 
-def keep_capabilities(*kept: int) -> None:
-    """Nothing but these is left to this process, and to what it starts as id 0."""
-    drop_bounding_capabilities(*kept)
-    permit_capabilities(*kept, in_use=True)
-
-
 def permit_capabilities(*permitted: int, in_use: bool = False) -> None:
     """Nothing but these is left to this process, if any; and they only when they are put to use."""
     mask = sum(1 << number for number in permitted)

@@ -48,7 +48,8 @@ class Terminal:
                 stdin=slave,
                 stdout=slave,
                 stderr=slave,
-                preexec_fn=_take_terminal,
+                # In the child, which leads a session of its own: make it this session's terminal.
+                preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
             )
         except BaseException:
             os.close(self._master)
@@ -142,8 +143,3 @@ async def _terminal(context: Context, folder: Path) -> Terminal:
     _open.append(shown)
     await shown.settle(_OPENS)
     return shown
-
-
-def _take_terminal() -> None:
-    """In the child, which leads a session of its own: make it this session's terminal."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
