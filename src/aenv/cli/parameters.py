@@ -69,6 +69,7 @@ LOG_FILE = click.option(
 STORE = click.option(
     "--store",
     default="",
+    show_default=False,
     envvar="AENV_STORE",
     metavar="URL",
     help="Store for records, as in redis://host.  [default: $AENV_STORE, else SQLite in the home folder]",
@@ -76,6 +77,7 @@ STORE = click.option(
 BLOBS = click.option(
     "--blobs",
     default="",
+    show_default=False,
     envvar="AENV_BLOBS",
     metavar="URL",
     help="Store for bundles, as in s3://bucket/prefix.  [default: $AENV_BLOBS, else the home folder]",
@@ -85,7 +87,7 @@ HOME = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for everything that aenv keeps.  [default: $AENV_HOME, else ~/.aenv]",
 )
-HOST = click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+HOST = click.option("--host", default="127.0.0.1", help="Address to listen on.")
 READY_FD = click.option(
     "--ready-fd", type=int, hidden=True, help="File descriptor that gets the addresses as a line of JSON."
 )
@@ -99,6 +101,7 @@ def work_dir(help: str) -> Decorator:
         "--work-dir",
         type=click.Path(path_type=Path, exists=True, file_okay=False),
         default=Path("."),
+        show_default=False,
         help=f"{help}  [default: the current folder]",
     )
 
@@ -106,7 +109,11 @@ def work_dir(help: str) -> Decorator:
 def log_level(default: str | None) -> Decorator:
     """How much to log; without a default here, the command has one."""
     return click.option(
-        "--log-level", type=_LOG_LEVEL, default=default, help="Lowest level to log.  [default: INFO]"
+        "--log-level",
+        type=_LOG_LEVEL,
+        default=default,
+        show_default=False,
+        help="Lowest level to log.  [default: INFO]",
     )
 
 

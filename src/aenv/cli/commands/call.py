@@ -39,13 +39,7 @@ _RUN_ADDRESS = "http://127.0.0.1:8081"
 @click.option("--instance", metavar="ID", help="Call this running instance, through its gateway.")
 @click.option("--function", "kind", flag_value="function", help="Call the function with the name TOOL.")
 @click.option("--reward", "kind", flag_value="reward", help="Call the reward with the name TOOL.")
-@click.option(
-    "--timeout",
-    type=parameters.DURATION,
-    default="60s",
-    show_default=True,
-    help="Maximum time to wait for the answer.",
-)
+@click.option("--timeout", type=parameters.DURATION, default="60s", help="Maximum time to wait for the answer.")
 @formats(plain="text", json_help="Print the whole result as JSON.")
 def command(
     name: str,

@@ -27,17 +27,10 @@ _LIMIT = 3 * 3600.0  # seconds for the self-check of one record: large suites ru
     "--base",
     type=click.Choice(["sdist", "git"]),
     default="sdist",
-    show_default=True,
     help="Source of the repositories: release archives, or git mirrors.",
 )
 @click.option("--no-self-check", is_flag=True, help="Prepare the tasks without running their self-checks.")
-@click.option(
-    "--concurrency",
-    type=parameters.Number(1),
-    default=1,
-    show_default=True,
-    help="Self-checks to run in parallel.",
-)
+@click.option("--concurrency", type=parameters.Number(1), default=1, help="Self-checks to run in parallel.")
 @formats(*PUBLISHED)
 @connection.options
 def command(

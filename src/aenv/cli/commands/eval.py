@@ -37,7 +37,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--repeat", type=parameters.Number(1), help="Number of attempts at each task; prints pass@k as well."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random agent.")
+@click.option("--seed", type=int, default=0, help="Seed of the random agent.")
 @click.option(
     "--max-steps",
     type=parameters.Number(1),
@@ -53,7 +53,6 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--api-key-env",
     default="OPENAI_API_KEY",
-    show_default=True,
     metavar="NAME",
     help="Variable that holds the key for the model's server.",
 )

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     examples=("aenv hub --port 8083", "aenv hub access my-env --add-writer ada", "aenv hub audit my-env"),
 )
 @parameters.HOST
-@click.option(
-    "--port", type=parameters.PORT, default=8083, show_default=True, help="Port to listen on; 0 picks a free port."
-)
+@click.option("--port", type=parameters.PORT, default=8083, help="Port to listen on; 0 picks a free port.")
 @parameters.METRICS_ADDRESS
 @parameters.STORE
 @parameters.BLOBS
@@ -144,14 +142,7 @@ def _with(users: Sequence[str], added: Sequence[str], removed: Sequence[str]) ->
 
 @command.command("audit", examples=("aenv hub audit my-env", "aenv hub audit --limit 10"))
 @click.argument("name", required=False)
-@click.option(
-    "-l",
-    "--limit",
-    type=parameters.Number(1, 1000),
-    default=100,
-    show_default=True,
-    help="Maximum number of entries.",
-)
+@click.option("-l", "--limit", type=parameters.Number(1, 1000), default=100, help="Maximum number of entries.")
 @formats()
 def audit(name: str | None, limit: int, as_json: bool) -> None:
     """List the changes to an environment, newest first.

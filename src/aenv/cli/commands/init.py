@@ -31,22 +31,16 @@ def _version(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     "init", cls=DocumentedCommand, examples=("aenv init my-env", "aenv init my-env --template benchmark")
 )
 @click.argument("name", callback=_new_name)
+@click.option("-v", "--version", default="1.0.0", callback=_version, help="Version of the environment.")
 @click.option(
-    "-v", "--version", default="1.0.0", callback=_version, show_default=True, help="Version of the environment."
-)
-@click.option(
-    "-t",
-    "--template",
-    type=click.Choice(scaffold.TEMPLATES),
-    default="default",
-    show_default=True,
-    help="Template to start from.",
+    "-t", "--template", type=click.Choice(scaffold.TEMPLATES), default="default", help="Template to start from."
 )
 @click.option(
     "-w",
     "--work-dir",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("."),
+    show_default=False,
     help="Folder in which the project is created.  [default: the current folder]",
 )
 @click.option(

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ...client.api import Api
     from ...client.launch import ReadyInstance, RetryLimits
 
-_DURATION: Any = {"type": parameters.DURATION, "show_default": True}
-
 
 @click.group(
     "instance",
@@ -40,7 +38,9 @@ def command() -> None:
     ),
 )
 @click.argument("env_name", metavar="[ENV]", required=False)
-@click.option("-d", "--datasource", default="", help="Folder of a dataset, or image of the sidecar.")
+@click.option(
+    "-d", "--datasource", default="", show_default=False, help="Folder of a dataset, or image of the sidecar."
+)
 @click.option("-t", "--ttl", metavar="DURATION", help="Time to live.  [default: from the environment, else 30m]")
 @click.option(
     "-e",
@@ -83,14 +83,12 @@ def command() -> None:
     is_flag=True,
     help="Leave the instance running. By default it is ended after it has been shown.",
 )
-@click.option("--timeout", default="60s", help="Maximum duration of a request.", **_DURATION)
-@click.option("--startup-timeout", default="500s", help="Maximum time until the instance is ready.", **_DURATION)
+@click.option("--timeout", default="60s", help="Maximum duration of a request.", type=parameters.DURATION)
 @click.option(
-    "--max-retries",
-    type=parameters.Number(0),
-    default=3,
-    show_default=True,
-    help="Number of retries after a network error.",
+    "--startup-timeout", default="500s", help="Maximum time until the instance is ready.", type=parameters.DURATION
+)
+@click.option(
+    "--max-retries", type=parameters.Number(0), default=3, help="Number of retries after a network error."
 )
 @click.option("--skip-health", is_flag=True, help="Accepted for compatibility; it has no effect.")
 @connection.options
@@ -170,9 +168,7 @@ async def _launch(
 @click.option("--owner", help="List only instances of this owner.")
 @click.option("--label", metavar="KEY=VALUE", help="List only instances with this label.")
 @click.option("--status", help="List only instances with this status.  [default: all that have not ended]")
-@click.option(
-    "--limit", type=parameters.Number(1, 1000), default=100, show_default=True, help="Maximum number of instances."
-)
+@click.option("--limit", type=parameters.Number(1, 1000), default=100, help="Maximum number of instances.")
 @click.option("--cursor", metavar="ID", help="List only instances after the one with this id.")
 @connection.options
 @formats()

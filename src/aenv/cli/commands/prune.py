@@ -29,7 +29,6 @@ _KINDS = ("rootfs", "requirements", "bundles", "code", "evals", "logs")  # as in
     "--older-than",
     type=parameters.DURATION,
     default="30d",
-    show_default=True,
     help="Remove only what has not been used for this long.",
 )
 @click.option(

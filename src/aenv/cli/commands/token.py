@@ -61,7 +61,6 @@ def command() -> None:
     "--role",
     type=click.Choice(["admin", "user", "viewer"]),
     default="user",
-    show_default=True,
     help="Rights of the user: everything, own instances, or reading only.",
 )
 @click.option(
