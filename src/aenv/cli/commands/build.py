@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .. import local_project, output, parameters
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 
 if TYPE_CHECKING:
     from ...base.config import Project
 
 
-@click.command(
+@documented(
     "build",
-    cls=DocumentedCommand,
     examples=("aenv build", "aenv build --no-image", "aenv build --registry ghcr.io --namespace me --push"),
 )
 @parameters.work_dir("Folder of the project.")

@@ -9,7 +9,7 @@ import click
 from ...base import settings
 from ...base.errors import ConnectFailed
 from .. import output, parameters
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import formats
 
 if TYPE_CHECKING:
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 _RUN_ADDRESS = "http://127.0.0.1:8081"
 
 
-@click.command(
+@documented(
     "call",
-    cls=DocumentedCommand,
     examples=(
         "aenv call my_custom_echo_env content=hello",
         "aenv call word_count text='one two three' --function",

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from .. import connection, output, task_selection
-from ..help_pages import CommandGroup, DocumentedCommand
+from ..help_pages import CommandGroup, documented
 from ..output_formats import formats
 
 OWN: Mapping[str, str] = {"swebench": "aenv.cli.commands.data_prepare_swebench:command"}
@@ -50,7 +50,7 @@ def command() -> None:
 
 
 def _of_any(env: str) -> click.Command:
-    @click.command(env, cls=DocumentedCommand, examples=(f"aenv data prepare {env} --limit 10",))
+    @documented(env, examples=(f"aenv data prepare {env} --limit 10",))
     @task_selection.options
     @formats(plain="text", json_help="Print each task as a line of JSON.")
     @connection.options

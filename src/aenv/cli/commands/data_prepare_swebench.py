@@ -8,17 +8,15 @@ import click
 
 from ...base import settings
 from .. import connection, output, parameters
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import PUBLISHED, formats
 
 _NAME = "swebench"
 _LIMIT = 3 * 3600.0  # seconds for the self-check of one record: large suites run several times
 
 
-@click.command(
-    _NAME,
-    cls=DocumentedCommand,
-    examples=("aenv data prepare swebench", "aenv data prepare swebench --instances psf__requests-1963"),
+@documented(
+    _NAME, examples=("aenv data prepare swebench", "aenv data prepare swebench --instances psf__requests-1963")
 )
 @click.option(
     "--instances", metavar="ID,…", help="Tasks to prepare, separated by commas.  [default: all tasks in the data]"

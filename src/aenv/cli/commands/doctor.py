@@ -15,7 +15,7 @@ import click
 from ...base import settings
 from ...control.homes import disk_usage
 from .. import output
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import formats
 
 _LOW = 0.05  # of the disk
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...attacks.verdicts import Verdict
 
 
-@click.command("doctor", cls=DocumentedCommand, examples=("aenv doctor", "sudo aenv doctor --attack"))
+@documented("doctor", examples=("aenv doctor", "sudo aenv doctor --attack"))
 @click.option(
     "--attack",
     is_flag=True,

@@ -9,15 +9,14 @@ import click
 
 from ...base import settings
 from .. import connection, output, parameters, task_selection
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import formats
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-@click.command(
+@documented(
     "eval",
-    cls=DocumentedCommand,
     examples=(
         "aenv eval gsm-tools --agent oracle",
         "aenv eval ./my-env --agent llm --model gpt-4o --concurrency 16",

@@ -9,7 +9,7 @@ import click
 from ...base import refs
 from ...base.errors import InvalidRequest
 from .. import output, scaffold
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 
 
 def _new_name(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -27,9 +27,7 @@ def _version(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     return value
 
 
-@click.command(
-    "init", cls=DocumentedCommand, examples=("aenv init my-env", "aenv init my-env --template benchmark")
-)
+@documented("init", examples=("aenv init my-env", "aenv init my-env --template benchmark"))
 @click.argument("name", callback=_new_name)
 @click.option("-v", "--version", default="1.0.0", callback=_version, help="Version of the environment.")
 @click.option(

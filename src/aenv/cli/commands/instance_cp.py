@@ -9,7 +9,7 @@ import click
 
 from .. import connection, output, prefixes
 from ..connection import Gateway
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 
 if TYPE_CHECKING:
     from ...client.api import Api
@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 _REMOTE = re.compile(r"([a-z0-9-]{2,}):(.*)\Z", re.DOTALL)
 
 
-@click.command(
-    "cp",
-    cls=DocumentedCommand,
-    examples=("aenv instance cp notes.txt my-env-3q:inputs/", "aenv instance cp my-env-3q:result.json ."),
+@documented(
+    "cp", examples=("aenv instance cp notes.txt my-env-3q:inputs/", "aenv instance cp my-env-3q:result.json .")
 )
 @click.argument("source")
 @click.argument("target")

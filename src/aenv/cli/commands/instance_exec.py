@@ -9,7 +9,7 @@ import click
 
 from .. import connection, output, parameters, prefixes
 from ..connection import Gateway
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 
 if TYPE_CHECKING:
     from ...client.api import Api
@@ -22,9 +22,8 @@ def _words(ctx: click.Context, parameter: click.Parameter, words: tuple[str, ...
     return words
 
 
-@click.command(
+@documented(
     "exec",
-    cls=DocumentedCommand,
     context_settings={"allow_interspersed_args": False},
     examples=(
         "aenv instance exec my-env-3q -- python -m pytest -q",

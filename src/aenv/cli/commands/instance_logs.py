@@ -8,17 +8,13 @@ import click
 
 from .. import connection, output, prefixes
 from ..connection import Gateway
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 
 if TYPE_CHECKING:
     from ...client.api import Api
 
 
-@click.command(
-    "logs",
-    cls=DocumentedCommand,
-    examples=("aenv instance logs my-env-3q", "aenv instance logs my-env-3q --follow"),
-)
+@documented("logs", examples=("aenv instance logs my-env-3q", "aenv instance logs my-env-3q --follow"))
 @click.argument("id")
 @click.option("-f", "--follow", is_flag=True, help="Continue with new lines until the instance ends.")
 @connection.options

@@ -9,13 +9,11 @@ import click
 
 from ...artifacts.data.builtin import built_in
 from .. import output, parameters
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import PUBLISHED, formats
 
 
-@click.command(
-    "list", cls=DocumentedCommand, examples=("aenv list", "aenv list terminal", "aenv list --tags demo --json")
-)
+@documented("list", examples=("aenv list", "aenv list terminal", "aenv list --tags demo --json"))
 @click.argument("text", required=False, default="")
 @click.option("--name", default="", show_default=False, help="List only the versions of this environment.")
 @click.option(

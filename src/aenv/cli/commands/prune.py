@@ -11,7 +11,7 @@ import click
 
 from ...base import quantities, settings
 from .. import output, parameters
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import PUBLISHED, formats
 
 if TYPE_CHECKING:
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 _KINDS = ("rootfs", "requirements", "bundles", "code", "evals", "logs")  # as in `homes/pruning.py`
 
 
-@click.command(
+@documented(
     "prune",
-    cls=DocumentedCommand,
     examples=("aenv prune --dry-run", "aenv prune --older-than 7d --only rootfs --only requirements --yes"),
 )
 @click.option(

@@ -11,7 +11,7 @@ import click
 from ...base import refs
 from ...base.errors import AEnvError, InvalidRequest
 from .. import local_project, output, parameters
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import formats
 
 if TYPE_CHECKING:
@@ -26,11 +26,7 @@ def _version(ctx: click.Context, parameter: click.Parameter, value: str | None) 
         raise click.UsageError(f"bad version {value!r}; write it as '1.0.0'", ctx) from None
 
 
-@click.command(
-    "push",
-    cls=DocumentedCommand,
-    examples=("aenv push", "aenv push ./my-env --version 1.1.0", "aenv push --dry-run"),
-)
+@documented("push", examples=("aenv push", "aenv push ./my-env --version 1.1.0", "aenv push --dry-run"))
 @click.argument("what", metavar="[PATH|NAME]", required=False)
 @parameters.work_dir("Folder that contains PATH or NAME.")
 @click.option("--dry-run", is_flag=True, help="Print what would be pushed, without pushing it.")

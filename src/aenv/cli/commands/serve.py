@@ -11,7 +11,7 @@ import click
 
 from ...base import config, settings
 from .. import local_project, output, parameters
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 
 if TYPE_CHECKING:
     from ...control.gateway.gateway_app import GatewayAddress
@@ -42,9 +42,8 @@ def _folders(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
     return found
 
 
-@click.command(
+@documented(
     "serve",
-    cls=DocumentedCommand,
     examples=(
         "aenv serve",
         "aenv serve ./my-env --port 9080 --data-port 9081",
