@@ -26,10 +26,8 @@ def list_data(as_json: bool) -> None:
     from ...artifacts.data.sources import overview
 
     found = overview(settings.home())
-    if as_json:
-        output.json(found)
-    else:
-        output.table(("Name", "Folder", "Variable", "Revision", "About"), [(*each.values(),) for each in found])
+    headers = ("Name", "Folder", "Variable", "Revision", "About")
+    output.answer(found, headers, [(*each.values(),) for each in found], as_json=as_json)
 
 
 @command.command(

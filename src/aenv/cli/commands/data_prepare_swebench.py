@@ -60,10 +60,8 @@ def command(
         place = InstanceSource(str(prepare.preparable(_NAME).ref), gateway.url, gateway.api_key, limit=_LIMIT)
         for found in preparation.prepared(locations.known(place), TaskSelection([*ready]), concurrency, _tell):
             ready[found["task"]].update(check=found["self_check"], reason=found["reason"])
-    if as_json:
-        output.json(rows)
-    else:
-        output.table(("Id", "Base", "Self-check", "Reason"), [(*row.values(),) for row in rows])
+    headers = ("Id", "Base", "Self-check", "Reason")
+    output.answer(rows, headers, [(*row.values(),) for row in rows], as_json=as_json)
     return int(any(not row["base"] or row["check"] not in ("", *preparation.READY) for row in rows))
 
 

@@ -60,10 +60,8 @@ def load(file: Path, name: str, home: Path | None) -> None:
 def list_images(home: Path | None, as_json: bool) -> None:
     """List the images on this machine."""
     names = sorted(_images(home).names().items())
-    if as_json:
-        output.json([{"name": name, "digest": f"sha256:{digest}"} for name, digest in names])
-    else:
-        output.table(("Name", "Digest"), [(name, digest[:12]) for name, digest in names])
+    found = [{"name": name, "digest": f"sha256:{digest}"} for name, digest in names]
+    output.answer(found, ("Name", "Digest"), [(name, digest[:12]) for name, digest in names], as_json=as_json)
 
 
 @command.command("remove", examples=("aenv image remove debian:12",))

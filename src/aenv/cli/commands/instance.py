@@ -139,7 +139,7 @@ def create(
         instances = await _launch(origin, gateway.api_key, limits, body, count)
         try:
             shown = [dict(one.instance.data) for one in instances]
-            output.json(shown if count else shown[0]) if as_json else _table(shown)
+            output.answer(shown if count else shown[0], _HEADERS, _rows(shown), as_json=as_json)
             if not keep_alive:
                 output.talk(f"ending the instance{'s' if count else ''}; use --keep-alive to avoid that")
         finally:
@@ -188,12 +188,8 @@ def list_(
         return found, await _replicas(api, which, chosen.get("owner")) if with_replicas else []
 
     found, replicas = gateway.run(listed)
-    if as_json:
-        output.json([*found, *replicas])
-    elif found or replicas:
-        _table([*found, *replicas])
-    else:
-        output.talk("no instances")
+    both = [*found, *replicas]
+    output.answer(both, _HEADERS, _rows(both), as_json=as_json, nothing="no instances")
     if len(found) == limit:
         output.talk(f"there may be more; use --cursor {found[-1]['id']}")
 
@@ -221,15 +217,12 @@ def get(gateway: Gateway, id: str, as_json: bool) -> None:
         return await api.get_instance(await prefixes.instance(api, id))
 
     found = gateway.run(named)
-    if as_json:
-        output.json(found)
-        return
     name, version = output.environment_columns(found)
     rows = [("id", found["id"]), ("environment", f"{name}@{version}")]
     rows += [(key, _text(found[key])) for key in _SHOWN if found.get(key)]
     if found.get("tools"):
         rows.append(("tools", ", ".join(tool["name"] for tool in found["tools"])))
-    output.table(("Field", "Value"), rows)
+    output.answer(found, ("Field", "Value"), rows, as_json=as_json)
 
 
 @command.command("delete", examples=("aenv instance delete my-env-3q", "aenv instance delete --label run=7 --yes"))
@@ -283,11 +276,9 @@ def renew(gateway: Gateway, id: str, ttl: str) -> None:
 def info(ref: Ref, system_url: str | None, api_key: str | None, as_json: bool) -> None:
     """Show an environment and its tools, without creating an instance."""
     found = connection.ask_hub(lambda hub: hub.get(ref), connection.hub_address(system_url, api_key))
-    if as_json:
-        output.json(found)
-        return
-    output.table(("Field", "Value"), [(key, _text(found[key])) for key in _ABOUT if found.get(key)])
-    if found.get("tools"):
+    rows = [(key, _text(found[key])) for key in _ABOUT if found.get(key)]
+    output.answer(found, ("Field", "Value"), rows, as_json=as_json)
+    if found.get("tools") and not as_json:
         output.data("")
         tools = [(tool["name"], output.first_line(tool.get("description"))) for tool in found["tools"]]
         output.table(("Tool", "Description"), tools)
@@ -316,8 +307,11 @@ _SHOWN = (
 _ABOUT = ("name", "version", "description", "tags", "owner", "digest", "created_at", "updated_at")
 
 
-def _table(instances: Sequence[Mapping[str, Any]]) -> None:
-    rows = [
+_HEADERS = ("ID", "Environment", "Version", "Owner", "Status", "IP", "Created")
+
+
+def _rows(instances: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    return [
         (
             instance["id"],
             *output.environment_columns(instance),
@@ -326,7 +320,6 @@ def _table(instances: Sequence[Mapping[str, Any]]) -> None:
         )
         for instance in instances
     ]
-    output.table(("ID", "Environment", "Version", "Owner", "Status", "IP", "Created"), rows)
 
 
 def _text(value: Any) -> str:

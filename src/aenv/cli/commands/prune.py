@@ -74,10 +74,8 @@ def command(
         parameters.confirm(f"remove {len(found)} items, {total} in total", yes)
         found = asyncio.run(pruning.prune(place, chosen, older_than))
     if as_json:
-        rows = [
-            {"kind": one.kind, "name": one.name, "size_bytes": one.size_bytes, "last_used": one.last_used}
-            for one in found
-        ]
+        shown = ("kind", "name", "size_bytes", "last_used")
+        rows = [{name: getattr(one, name) for name in shown} for one in found]
         output.json({"removed": not dry_run, "items": rows})
         return
     if dry_run:

@@ -69,12 +69,10 @@ def command(
             _print_plan(packed, as_json)
             return
         created = asyncio.run(_push(packed, body, force, verify=not no_verify))
-    ref, bundle = packed.project.ref, packed.bundle
     if as_json:
-        said = {"name": ref.name, "version": ref.version, "digest": bundle.digest, "size_bytes": bundle.size_bytes}
-        output.json({**said, "files": len(bundle.files), "created": created})
+        output.json({**_as_json(packed), "files": len(packed.bundle.files), "created": created})
     else:
-        output.data(f"pushed {ref} ({packed})")
+        output.data(f"pushed {packed.project.ref} ({packed})")
 
 
 async def _push(packed: PackedProject, body: dict[str, Any], force: bool, *, verify: bool) -> bool:
@@ -128,11 +126,15 @@ def _record(packed: PackedProject) -> dict[str, Any]:
 
 
 def _print_plan(packed: PackedProject, as_json: bool) -> None:
-    ref, bundle = packed.project.ref, packed.bundle
+    bundle = packed.bundle
     if as_json:
-        said = {"name": ref.name, "version": ref.version, "digest": bundle.digest, "size_bytes": bundle.size_bytes}
-        output.json({**said, "files": list(bundle.files)})
+        output.json({**_as_json(packed), "files": list(bundle.files)})
         return
     for name in bundle.files:
         output.data(output.plain(name))
-    output.talk(f"would push {ref} ({packed}; sha256:{bundle.digest})")
+    output.talk(f"would push {packed.project.ref} ({packed}; sha256:{bundle.digest})")
+
+
+def _as_json(packed: PackedProject) -> dict[str, Any]:
+    ref, bundle = packed.project.ref, packed.bundle
+    return {"name": ref.name, "version": ref.version, "digest": bundle.digest, "size_bytes": bundle.size_bytes}

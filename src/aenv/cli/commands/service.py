@@ -100,12 +100,7 @@ def list_(gateway: Gateway, name: str | None, as_json: bool) -> None:
     from ...client.services import Services
 
     found = gateway.run(lambda api: Services(api).list(name or "*"))
-    if as_json:
-        output.json(found)
-    elif found:
-        _table(found)
-    else:
-        output.talk("no services")
+    output.answer(found, _HEADERS, _rows(found), as_json=as_json, nothing="no services")
 
 
 @command.command("get", examples=("aenv service get notes",))
@@ -255,16 +250,16 @@ def _variables(deploy: Deploy) -> dict[str, Any]:
 
 
 def _show(service: Mapping[str, Any], as_json: bool) -> None:
-    if as_json:
-        output.json(service)
-        return
-    _table([service])
-    if service.get("reason"):
+    output.answer(service, _HEADERS, _rows([service]), as_json=as_json)
+    if service.get("reason") and not as_json:
         output.talk(output.plain(service["reason"]))
 
 
-def _table(services: Sequence[Mapping[str, Any]]) -> None:
-    rows = [
+_HEADERS = ("ID", "Environment", "Version", "Owner", "Status", "Replicas", "URL", "Created")
+
+
+def _rows(services: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    return [
         (
             service["id"],
             *output.environment_columns(service),
@@ -276,4 +271,3 @@ def _table(services: Sequence[Mapping[str, Any]]) -> None:
         )
         for service in services
     ]
-    output.table(("ID", "Environment", "Version", "Owner", "Status", "Replicas", "URL", "Created"), rows)

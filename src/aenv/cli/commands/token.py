@@ -95,9 +95,6 @@ def list_(store: Any, as_json: bool) -> None:
     from ...control.serving.account_routes import show
 
     rows = [show(account) for account in store(lambda accounts: accounts.list())]
-    if as_json:
-        output.json(rows)
-        return
     shown = [
         (
             *(row["id"], row["user"], row["role"]),
@@ -106,7 +103,8 @@ def list_(store: Any, as_json: bool) -> None:
         )
         for row in rows
     ]
-    output.table(("ID", "User", "Role", "Instances", "Created", "Expires", "Revoked"), shown)
+    headers = ("ID", "User", "Role", "Instances", "Created", "Expires", "Revoked")
+    output.answer(rows, headers, shown, as_json=as_json)
 
 
 @command.command("revoke", examples=("aenv token revoke 3f2a",))
