@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..base.addresses import Origin
     from ..client.api import Api
     from ..client.hub import Hub
+    from ..client.remote import Remote
     from ..client.where import Where
 
 T = TypeVar("T")
@@ -47,6 +48,16 @@ class Gateway:
                 return await act(api)
 
         return self.run_at(connected)
+
+    def run_on(self, id: str, act: Callable[[Remote], Awaitable[T]]) -> T:
+        """The same for one instance: the one whose id is `id`, or begins with it."""
+        from ..client.remote import Remote
+        from . import prefixes
+
+        async def found(api: Api) -> T:
+            return await act(Remote(api, await prefixes.instance(api, id)))
+
+        return self.run(found)
 
     def run_at(self, act: Callable[[Origin], Awaitable[T]]) -> T:
         """The same, for what opens its own connections."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from click.types import FloatParamType, IntParamType
@@ -14,6 +14,7 @@ from ..base import logs, origins, quantities, refs
 from ..base.errors import InvalidRequest
 from . import arguments, output
 
+T = TypeVar("T")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -159,12 +160,28 @@ def start_log(level: str, file: Path | None, *, as_json: bool = False) -> None:
         raise output.Failure(f"cannot log to {str(file)!r}: {error.strerror}") from error
 
 
-def reference(ctx: click.Context, parameter: click.Parameter, value: str) -> refs.Ref:
-    """Callback of an argument that names an environment: "name" or "name@version"."""
+def version(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Callback of an option that names one version."""
     try:
-        return refs.parse(value)
-    except InvalidRequest as error:
-        raise click.UsageError(error.message, ctx) from error
+        return value and refs.exact("name", value).version
+    except InvalidRequest:
+        raise click.UsageError(f"bad version {value!r}; write it as '1.0.0'", ctx) from None
+
+
+def parsed_by(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str], T]:
+    """Callback of an argument that `parse` reads."""
+
+    def callback(ctx: click.Context, parameter: click.Parameter, value: str) -> T:
+        try:
+            return parse(value)
+        except InvalidRequest as error:
+            raise click.UsageError(error.message, ctx) from error
+
+    return callback
+
+
+reference = parsed_by(refs.parse)
+"""Callback of an argument that names an environment: "name" or "name@version"."""
 
 
 def exact_reference(ctx: click.Context, parameter: click.Parameter, value: str) -> refs.Ref:

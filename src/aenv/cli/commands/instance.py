@@ -212,11 +212,7 @@ async def _replicas(api: Api, which: str, owner: str | None) -> list[dict[str, A
 @formats()
 def get(gateway: Gateway, id: str, as_json: bool) -> None:
     """Show one instance."""
-
-    async def named(api: Api) -> dict[str, Any]:
-        return await api.get_instance(await prefixes.instance(api, id))
-
-    found = gateway.run(named)
+    found = gateway.run_on(id, lambda one: one.api.get_instance(one.id))
     name, version = output.environment_columns(found)
     rows = [("id", found["id"]), ("environment", f"{name}@{version}")]
     rows += [(key, _text(found[key])) for key in _SHOWN if found.get(key)]
@@ -261,11 +257,7 @@ def renew(gateway: Gateway, id: str, ttl: str) -> None:
 
     It then ends after TTL from now; without TTL, after 30 minutes. Prints the new time of its end.
     """
-
-    async def renewed(api: Api) -> dict[str, Any]:
-        return await api.renew_instance(await prefixes.instance(api, id), ttl)
-
-    output.data(str(gateway.run(renewed)["expires_at"]))
+    output.data(str(gateway.run_on(id, lambda one: one.api.renew_instance(one.id, ttl))["expires_at"]))
 
 
 @command.command("info", examples=("aenv instance info my-env@1.0.0",))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...base import refs
-from ...base.errors import AEnvError, InvalidRequest
+from ...base.errors import AEnvError
 from .. import local_project, output, parameters
 from ..help_pages import documented
 from ..output_formats import formats
@@ -19,13 +19,6 @@ if TYPE_CHECKING:
     from ..project_bundle import PackedProject
 
 
-def _version(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    try:
-        return value and refs.exact("name", value).version
-    except InvalidRequest:
-        raise click.UsageError(f"bad version {value!r}; write it as '1.0.0'", ctx) from None
-
-
 @documented("push", examples=("aenv push", "aenv push ./my-env --version 1.1.0", "aenv push --dry-run"))
 @click.argument("what", metavar="[PATH|NAME]", required=False)
 @parameters.work_dir("Folder that contains PATH or NAME.")
@@ -33,7 +26,9 @@ def _version(ctx: click.Context, parameter: click.Parameter, value: str | None) 
 @click.option(
     "--force", is_flag=True, help="Replace an existing version with other content, unless it is released."
 )
-@click.option("-v", "--version", callback=_version, help="Version to push.  [default: the one in config.json]")
+@click.option(
+    "-v", "--version", callback=parameters.version, help="Version to push.  [default: the one in config.json]"
+)
 @click.option("--no-verify", is_flag=True, help="Do not load the environment to check it first.")
 @click.option("-r", "--registry", help="Registry that holds the image.  [default: the one it was built for]")
 @click.option(
