@@ -5,17 +5,17 @@ What has been fetched stays in `<home>/data/.<name>.partial` until all is there;
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 from ...base.errors import AEnvError, Conflict, InvalidRequest, NetworkError, NotFound
+from ...base.locks import alone
 from ...base.paths import below
 from .. import bundles
 from . import chromium, manifests
@@ -38,7 +38,7 @@ def pull(name: str, home: Path, bar: Bar, *, source: str = "", force: bool = Fal
     if not source and name not in SOURCES:
         raise NotFound(f"no data {name!r} is known; there are {', '.join(SOURCES)}; others take --from")
     target, work = home / "data" / name, home / "data" / f".{name}.partial"
-    with _alone(home / "data" / f".{name}.lock", name):
+    with alone(home / "data" / f".{name}.lock", f"{name} is being pulled by another program"):
         if target.exists() and not force:
             raise Conflict(f"{name} is there already, in {str(target)!r}; --force replaces it")
         pulling = _Pull(name, work, bar)
@@ -49,17 +49,6 @@ def pull(name: str, home: Path, bar: Bar, *, source: str = "", force: bool = Fal
         pulling.tree.rename(target)
         shutil.rmtree(work)
     return manifest
-
-
-@contextmanager
-def _alone(lock: Path, name: str) -> Iterator[None]:
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Conflict(f"{name} is being pulled by another program") from None
-        yield
 
 
 class _Pull:
