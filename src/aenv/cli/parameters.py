@@ -192,24 +192,20 @@ def exact_reference(ctx: click.Context, parameter: click.Parameter, value: str) 
     return ref
 
 
-def pairs(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
-    """Callback of an option that takes KEY=VALUE, any number of times."""
-    return dict(arguments.split(value, None).pairs)
+def pairs(*names: str, help: str, form: str = "KEY=VALUE", read: Callable[[str], Any] = str) -> Decorator:
+    """An option that can be given many times: a dictionary of what `read` makes of the values."""
+
+    def split(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
+        return {key: read(value) for key, value in arguments.split(given, None).pairs.items()}
+
+    return click.option(*names, multiple=True, callback=split, metavar=form, help=help)
 
 
-def references(
-    ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
-) -> dict[str, dict[str, str]]:
-    """Callback of an option that takes KEY=NAME of secrets, any number of times: as requests refer to them."""
-    return {variable: {"secret": name} for variable, name in pairs(ctx, parameter, value).items()}
-
-
-SECRETS = click.option(
+SECRETS = pairs(
     "--secret",
     "secrets",
-    multiple=True,
-    callback=references,
-    metavar="KEY=NAME",
+    form="KEY=NAME",
+    read=lambda name: {"secret": name},  # as requests refer to it
     help="Set variable KEY to the value of your secret NAME; repeatable.",
 )
 

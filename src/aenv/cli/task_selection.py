@@ -26,13 +26,7 @@ _OPTIONS = (
         "--split", default="", show_default=False, metavar="NAME", help="Play only the tasks of this split."
     ),
     click.option("--limit", type=parameters.Number(1), help="Play only the first N tasks."),
-    click.option(
-        "--variable",
-        multiple=True,
-        callback=parameters.pairs,
-        metavar="NAME=VALUE",
-        help="Environment variable of every instance; repeatable.",
-    ),
+    parameters.pairs("--variable", form="NAME=VALUE", help="Environment variable of every instance; repeatable."),
     parameters.SECRETS,
     click.option("--concurrency", type=parameters.Number(1, 1000), default=4, help="Episodes to run in parallel."),
     click.option("--timeout", default="30m", type=parameters.DURATION, help="Maximum duration of one episode."),

@@ -16,11 +16,13 @@ from typing import BinaryIO, Literal
 from ..base.errors import InvalidRequest, NotFound, Unavailable
 from . import beneath
 from .base import MAX_ENTRIES, FileEntry
+from .folder import InstanceFolder
+from .proc import Process
 
 _PIECE_BYTES = 256 << 10
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
-
+Entries = list[FileEntry]  # a class below has a method `list`
 Acting = Callable[[], contextlib.AbstractContextManager[None]]
 
 
@@ -126,6 +128,36 @@ class Workspace:
             if isinstance(error, NotADirectoryError):
                 reason = "it leads through a link, a mount, or something else that is not a folder"
             raise InvalidRequest(f"cannot use {path!r}: {reason}") from error
+
+
+class WorkspaceFiles:
+    """The part of an engine that is `Files`, of instances whose folders are below `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    async def put(self, id: str, path: str, content: AsyncIterable[bytes]) -> int:
+        return await self._workspace(id).put(path, content)
+
+    def read(self, id: str, path: str) -> AsyncIterator[bytes]:
+        return self._workspace(id).read(path)
+
+    async def list(self, id: str, path: str = "", *, after: str = "", limit: int = MAX_ENTRIES) -> Entries:
+        return await self._workspace(id).entries(path, after=after, limit=limit)
+
+    async def remove(self, id: str, path: str) -> None:
+        await self._workspace(id).remove(path)
+
+    def _workspace(self, id: str) -> Workspace:
+        raise NotImplementedError
+
+    def _living(self, id: str) -> tuple[InstanceFolder, Process]:
+        """The folder of an instance, and the process that leads it."""
+        with contextlib.suppress(InvalidRequest):
+            folder = InstanceFolder(self._root, id)
+            if leader := folder.leader():
+                return folder, leader
+        raise NotFound(f"instance {id!r} not found")
 
 
 def _split(path: str) -> list[str]:

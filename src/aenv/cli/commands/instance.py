@@ -42,27 +42,12 @@ def command() -> None:
     "-d", "--datasource", default="", show_default=False, help="Folder of a dataset, or image of the sidecar."
 )
 @click.option("-t", "--ttl", metavar="DURATION", help="Time to live.  [default: from the environment, else 30m]")
-@click.option(
-    "-e",
-    "--env",
-    "variables",
-    multiple=True,
-    callback=parameters.pairs,
-    metavar="KEY=VALUE",
-    help="Environment variable of the instance; repeatable.",
-)
+@parameters.pairs("-e", "--env", "variables", help="Environment variable of the instance; repeatable.")
 @parameters.SECRETS
 @click.option(
     "-a", "--arg", "arguments", multiple=True, metavar="TEXT", help="Argument for the environment; repeatable."
 )
-@click.option(
-    "--label",
-    "labels",
-    multiple=True,
-    callback=parameters.pairs,
-    metavar="KEY=VALUE",
-    help="Label of the instance; repeatable.",
-)
+@parameters.pairs("--label", "labels", help="Label of the instance; repeatable.")
 @click.option("--owner", help="Owner of the instance.  [default: from cli_config.json]")
 @click.option(
     "--count", type=parameters.Number(1), help="Number of instances to create. If one fails, all are ended."

@@ -17,15 +17,7 @@ from ..output_formats import formats
 if TYPE_CHECKING:
     from ...client.api import Api
 
-_VARIABLES = click.option(
-    "-e",
-    "--env",
-    "variables",
-    multiple=True,
-    callback=parameters.pairs,
-    metavar="KEY=VALUE",
-    help="Environment variable of the replicas; repeatable.",
-)
+_VARIABLES = parameters.pairs("-e", "--env", "variables", help="Environment variable of the replicas; repeatable.")
 
 
 @click.group(
