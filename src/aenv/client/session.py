@@ -22,7 +22,7 @@ from .result import Progress
 
 OnProgress = Callable[[Progress], Any]
 
-_ENVELOPE = mcp.Envelope("aenv", __version__)
+_CLIENT = {"name": "aenv", "version": __version__}
 _ACCEPT = ("accept", "application/json, text/event-stream")
 _JSON = ("content-type", "application/json")
 _TOKEN = wire.TOKEN_HEADER.lower().encode()
@@ -78,11 +78,7 @@ class Session:
     async def _handshake(self) -> None:
         self._stateless = False
         self._handshake_headers = []
-        params = {
-            "protocolVersion": mcp.HANDSHAKE_VERSIONS[-1],
-            "capabilities": {},
-            "clientInfo": {"name": "aenv", "version": __version__},
-        }
+        params = {"protocolVersion": mcp.HANDSHAKE_VERSIONS[-1], "capabilities": {}, "clientInfo": _CLIENT}
         response, result = await self._exchange("initialize", params, self._timeout, None)
         self._handshake_headers.append((mcp.VERSION_HEADER, str(result.get("protocolVersion"))))
         session = response.header(mcp.SESSION_HEADER.encode())
@@ -118,7 +114,7 @@ class Session:
         self, method: str, params: Mapping[str, Any], timeout: float, on_progress: OnProgress | None
     ) -> tuple[Response, dict[str, Any]]:
         id = next(self._ids)
-        meta: dict[str, Any] = _ENVELOPE.meta() if self._stateless else {}
+        meta: dict[str, Any] = mcp.stateless_meta(_CLIENT) if self._stateless else {}
         if on_progress:
             meta["progressToken"] = id
         full = {**params, "_meta": meta} if meta else params
@@ -188,8 +184,7 @@ class Session:
             raise NetworkError(f"{self.origin} did not answer {method} {path} within {limit:g} s") from None
         if heard:
             heard(response)
-        data = unwrap(response, reply, self.origin)
-        return mcp.loads(reply) if whole else data
+        return unwrap(response, reply, self.origin, whole=whole)
 
     async def _send(self, method: str, target: str, headers: Headers, body: bytes) -> Response:
         """The head of the answer; once more with a new token when ours had expired, which ran nothing."""

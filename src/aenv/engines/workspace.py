@@ -10,6 +10,7 @@ import os
 import secrets
 import stat
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -26,25 +27,18 @@ Entries = list[FileEntry]  # a class below has a method `list`
 Acting = Callable[[], contextlib.AbstractContextManager[None]]
 
 
+@dataclass(frozen=True)
 class Workspace:
     """The files of a folder below `root`. Code in the instance changes them at any time, also while we do.
 
     What is being written is kept in the folder `aside`. Whenever files are named, it is done inside `acting()`.
     """
 
-    def __init__(
-        self,
-        root: Path | str,
-        id: str,
-        folder: tuple[str, ...],
-        aside: tuple[str, ...],
-        acting: Acting = contextlib.nullcontext,
-    ) -> None:
-        self._root = root
-        self._id = id
-        self._parts = folder
-        self._aside = aside
-        self._acting = acting
+    root: Path | str
+    id: str
+    folder: tuple[str, ...]
+    aside: tuple[str, ...]
+    acting: Acting = contextlib.nullcontext
 
     async def put(self, path: str, content: AsyncIterable[bytes]) -> int:
         """Write a file, whole or not at all, and make the folders above it; returns its size."""
@@ -65,14 +59,14 @@ class Workspace:
         finally:
             with contextlib.suppress(OSError):
                 file.close()
-            with contextlib.suppress(OSError), self._acting(), beneath.folder(self._root, self._aside) as own:
+            with contextlib.suppress(OSError), self.acting(), beneath.folder(self.root, self.aside) as own:
                 os.unlink(temporary, dir_fd=own)
         return size
 
     async def read(self, path: str) -> AsyncIterator[bytes]:
         """The content of a file, as long as it was when it was opened."""
         *above, name = _split(path)
-        with self._told(path), self._acting(), beneath.folder(self._root, [*self._parts, *above]) as parent:
+        with self._told(path), self.acting(), beneath.folder(self.root, [*self.folder, *above]) as parent:
             file = beneath.open_file(parent, name)
         with file:
             left = os.fstat(file.fileno()).st_size
@@ -89,20 +83,20 @@ class Workspace:
         await asyncio.to_thread(self._remove, path)
 
     def _create(self, name: str) -> BinaryIO:
-        with self._acting(), beneath.folder(self._root, self._aside) as own:
+        with self.acting(), beneath.folder(self.root, self.aside) as own:
             return os.fdopen(beneath.step(own, name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb")
 
     def _move(self, temporary: str, above: list[str], name: str) -> None:
         with (
-            self._acting(),
-            beneath.folder(self._root, self._aside) as own,
-            beneath.folder(self._root, [*self._parts, *above], make=True) as parent,
+            self.acting(),
+            beneath.folder(self.root, self.aside) as own,
+            beneath.folder(self.root, [*self.folder, *above], make=True) as parent,
         ):
             os.rename(temporary, name, src_dir_fd=own, dst_dir_fd=parent)
 
     def _entries(self, path: str, after: str, limit: int) -> list[FileEntry]:
         parts = _split(path) if path else []
-        with self._told(path), self._acting(), beneath.folder(self._root, [*self._parts, *parts]) as parent:
+        with self._told(path), self.acting(), beneath.folder(self.root, [*self.folder, *parts]) as parent:
             opened = os.open(".", os.O_RDONLY, dir_fd=parent)
             try:
                 return list(_entries(opened, parts, after, limit))
@@ -111,7 +105,7 @@ class Workspace:
 
     def _remove(self, path: str) -> None:
         *above, name = _split(path)
-        with self._told(path), self._acting(), beneath.folder(self._root, [*self._parts, *above]) as parent:
+        with self._told(path), self.acting(), beneath.folder(self.root, [*self.folder, *above]) as parent:
             beneath.remove(parent, name)
 
     @contextlib.contextmanager
@@ -120,7 +114,7 @@ class Workspace:
         try:
             yield
         except FileNotFoundError:
-            raise NotFound(f"{path!r} not found in the workspace of instance {self._id!r}") from None
+            raise NotFound(f"{path!r} not found in the workspace of instance {self.id!r}") from None
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             if error.errno in _FULL:
