@@ -67,21 +67,18 @@ LOG_FILE = click.option(
 )
 
 # With a variable each: an address may hold a password, and other users can see the options of a process.
+_URL: Any = {"default": "", "show_default": False, "metavar": "URL"}
 STORE = click.option(
     "--store",
-    default="",
-    show_default=False,
     envvar="AENV_STORE",
-    metavar="URL",
     help="Store for records, as in redis://host.  [default: $AENV_STORE, else SQLite in the home folder]",
+    **_URL,
 )
 BLOBS = click.option(
     "--blobs",
-    default="",
-    show_default=False,
     envvar="AENV_BLOBS",
-    metavar="URL",
     help="Store for bundles, as in s3://bucket/prefix.  [default: $AENV_BLOBS, else the home folder]",
+    **_URL,
 )
 HOME = click.option(
     "--home",

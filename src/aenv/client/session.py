@@ -17,7 +17,7 @@ from ..base import mcp, wire
 from ..base.addresses import Origin
 from ..base.errors import AEnvError, NetworkError, NotFound, Unauthenticated
 from ..base.http1 import Headers, Pool, Response
-from .api import unwrap
+from .api import in_time, unwrap
 from .result import Progress
 
 OnProgress = Callable[[Progress], Any]
@@ -175,13 +175,9 @@ class Session:
         """
         target = path + (f"?{urlencode(query)}" if query else "")
         payload = mcp.dumps(body) if body is not None else b""
-        limit = self._timeout if timeout is None else timeout
-        try:
-            async with asyncio.timeout(limit):
-                response = await self._send(method, target, [_JSON, *headers], payload)
-                reply = await response.read()
-        except TimeoutError:
-            raise NetworkError(f"{self.origin} did not answer {method} {path} within {limit:g} s") from None
+        async with in_time(self.origin, method, path, self._timeout if timeout is None else timeout):
+            response = await self._send(method, target, [_JSON, *headers], payload)
+            reply = await response.read()
         if heard:
             heard(response)
         return unwrap(response, reply, self.origin, whole=whole)

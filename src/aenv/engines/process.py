@@ -55,7 +55,6 @@ class ProcessEngine(WorkspaceFiles):
         self._ending: dict[str, asyncio.Task[None]] = {}
 
     async def create(self, spec: InstanceSpec) -> Address:
-        """Return once the instance serves requests. On failure, and on cancellation, leave nothing behind."""
         _refuse(spec)
         folder = InstanceFolder(self._root, spec.id)
         try:
@@ -89,11 +88,7 @@ class ProcessEngine(WorkspaceFiles):
         return found
 
     async def leftovers(self) -> Ids:
-        """Those that are not running: their process is gone, or they never became ready.
-
-        An instance that another engine object starts at this moment is among them: destroy them only when
-        there is no other.
-        """
+        """Those that are not running: their process is gone, or they never became ready."""
         running = await self.running()
         return [folder.id for folder in self._folders() if folder.id not in running]
 
@@ -113,7 +108,6 @@ class ProcessEngine(WorkspaceFiles):
     # What living instances can do besides
 
     def logs(self, id: str, *, follow: bool = False) -> AsyncIterator[bytes]:
-        """What the instance has printed so far; with `follow` also what comes, until it ends."""
         _, leader = self._living(id)
         place = logfile.LogLocation(self._root, (id,), "log")
         return logfile.follow(place, id, leader) if follow else logfile.read(place, id)

@@ -127,18 +127,11 @@ class _Pull:
     def _fetch(self, base: str, manifest: Manifest) -> Manifest:
         """Each file by itself."""
         self._begin(manifest.dump())
-        done = 0
-        with self._bar(f"downloading {self._name}", manifest.total_bytes) as show:
-            for entry in manifest.files:
-                place = self._place(entry)
-                if not entry.link and not (place.is_file() and _is(entry, place)):
-                    url = f"{base.rstrip('/')}/{quote(entry.path)}"
-                    download(url, place, entry.size, lambda now, before=done: show(before + now))  # type: ignore[misc]
-                    self._check(entry, place)
-                done += entry.size
-                show(done)
-        self._finish(manifest)
-        return manifest
+
+        def fetch(entry: ManifestEntry, place: Path, show: OnBytes) -> None:
+            download(f"{base.rstrip('/')}/{quote(entry.path)}", place, entry.size, show)
+
+        return self._put_all("downloading", manifest, fetch)
 
     def _unpack(self, url: str) -> Manifest:
         self._begin(url.encode())
@@ -158,17 +151,25 @@ class _Pull:
             raise
 
     def _copy(self, folder: Path, manifest: Manifest) -> Manifest:
+        def copy(entry: ManifestEntry, place: Path, show: OnBytes) -> None:
+            file = below(folder, entry.path)
+            if file is None or not file.is_file():
+                raise InvalidRequest(f"{entry.path!r} of the manifest is not in {str(folder)!r}")
+            shutil.copyfile(file, place)
+
+        return self._put_all("copying", manifest, copy)
+
+    def _put_all(
+        self, doing: str, manifest: Manifest, put: Callable[[ManifestEntry, Path, OnBytes], None]
+    ) -> Manifest:
+        """Have every file put into its place that is not there yet, and check it."""
         done = 0
-        with self._bar(f"copying {self._name}", manifest.total_bytes) as show:
+        with self._bar(f"{doing} {self._name}", manifest.total_bytes) as show:
             for entry in manifest.files:
-                if entry.link:
-                    continue
-                file = below(folder, entry.path)
-                if file is None or not file.is_file():
-                    raise InvalidRequest(f"{entry.path!r} of the manifest is not in {str(folder)!r}")
                 place = self._place(entry)
-                shutil.copyfile(file, place)
-                self._check(entry, place)
+                if not entry.link and not (place.is_file() and _is(entry, place)):
+                    put(entry, place, lambda now, before=done: show(before + now))  # type: ignore[misc]
+                    self._check(entry, place)
                 done += entry.size
                 show(done)
         self._finish(manifest)

@@ -40,7 +40,6 @@ class InsideAccess(WorkspaceFiles):
         self._commands = Commands()
 
     def logs(self, id: str, *, follow: bool = False) -> AsyncIterator[bytes]:
-        """What the instance has printed so far; with `follow` also what comes, until it ends."""
         folder, leader = self._living(id)
         if gvisor.is_one(folder):
             return self._gvisor.logs(folder, follow=follow)
@@ -72,11 +71,9 @@ class InsideAccess(WorkspaceFiles):
         return self._commands.run(id, wanted, check=lambda: self._living(id))
 
     def why_no_volumes(self) -> str:
-        """Why storage has no size here, and what to do about it; empty when it has."""
         return volumes.why_not()
 
     async def make_volume(self, place: Path, size_bytes: int) -> None:
-        """Make a file that can be the storage of an instance, and holds no more than this."""
         try:
             await asyncio.to_thread(volumes.make, place, size_bytes)
         except OSError as error:
