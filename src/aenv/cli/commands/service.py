@@ -54,14 +54,12 @@ def command() -> None:
 def create(
     gateway: Gateway,
     env_name: str | None,
-    service_name: str | None,
-    replicas: int | None,
-    port: int | None,
     variables: dict[str, str],
     secrets: dict[str, dict[str, str]],
     enable_storage: bool,
     owner: str | None,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Create a service of an environment.
 
@@ -71,13 +69,8 @@ def create(
     from ...client.services import Services
 
     name, deploy = _configured(env_name)
-    given = {
-        "service_name": service_name,
-        "replicas": replicas,
-        "port": port,
-        "owner": owner or gateway.owner,
-        "environment_variables": {**_variables(deploy), **variables, **secrets} or None,
-    }
+    given["owner"] = owner or gateway.owner
+    given["environment_variables"] = {**_variables(deploy), **variables, **secrets} or None
     body = {"envName": name, **_from_config(name, deploy, enable_storage)}
     body |= {key: value for key, value in given.items() if value is not None}
     _show(gateway.run(lambda api: Services(api).create(body)), as_json)
@@ -123,12 +116,10 @@ def get(gateway: Gateway, id: str, as_json: bool) -> None:
 def update(
     gateway: Gateway,
     id: str,
-    replicas: int | None,
-    image: str | None,
-    version: str | None,
     variables: dict[str, str],
     secrets: dict[str, dict[str, str]],
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Change a service while it serves.
 
@@ -136,12 +127,7 @@ def update(
     """
     from ...client.services import Services
 
-    given = {
-        "replicas": replicas,
-        "image": image,
-        "version": version,
-        "environment_variables": {**variables, **secrets} or None,
-    }
+    given["environment_variables"] = {**variables, **secrets} or None
     changes = {key: value for key, value in given.items() if value is not None}
     if not changes:
         raise click.UsageError("no change is given; use --replicas, --image, --version, --env or --secret")
