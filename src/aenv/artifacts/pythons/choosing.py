@@ -43,11 +43,7 @@ class Choice:
     @property
     def target(self) -> requirements.Target:
         """What its packages are installed for."""
-        return (
-            requirements.Target(str(self.python.executable), self.python.platform)
-            if self.python
-            else requirements.OWN
-        )
+        return self.python or requirements.OWN
 
 
 _OURS = Choice()
