@@ -9,6 +9,7 @@ import heapq
 import os
 import secrets
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,7 +125,7 @@ class Workspace:
             raise InvalidRequest(f"cannot use {path!r}: {reason}") from error
 
 
-class WorkspaceFiles:
+class WorkspaceFiles(ABC):
     """The part of an engine that is `Files`, of instances whose folders are below `root`."""
 
     def __init__(self, root: Path) -> None:
@@ -142,8 +143,9 @@ class WorkspaceFiles:
     async def remove(self, id: str, path: str) -> None:
         await self._workspace(id).remove(path)
 
+    @abstractmethod
     def _workspace(self, id: str) -> Workspace:
-        raise NotImplementedError
+        """Of an instance that lives; NotFound when it does not."""
 
     def _living(self, id: str) -> tuple[InstanceFolder, Process]:
         """The folder of an instance, and the process that leads it."""
