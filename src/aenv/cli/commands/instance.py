@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -107,7 +108,7 @@ def create(
     from ...client.launch import RetryLimits
 
     given["datasource"] = found_by(gateway.url, given["datasource"])
-    environment = local_project.environment(env_name)
+    environment = env_name or str(local_project.load(Path()).ref)
     body: dict[str, Any] = {
         "envName": environment,
         "environment_variables": forwarded(gateway.url, environment, {**variables, **secrets}),
