@@ -53,6 +53,7 @@ class TestFailures:
             (["init"], 2, "aenv: missing argument 'NAME'"),
             (["init", "Bad_Name"], 2, "aenv: bad environment name 'Bad_Name'"),
             (["init", "x", "-v", "a b"], 2, "aenv: bad version 'a b'"),
+            (["init", "x", "-v", "^1.2"], 2, "aenv: bad version '^1.2'"),
             (["init", "x", "-t", "none"], 2, "aenv: invalid value for '-t' / '--template'"),
             (["version", "--nope"], 2, "aenv: no such option"),
             (

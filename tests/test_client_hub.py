@@ -167,22 +167,22 @@ async def test_every_method_says_what_the_hub_says(gateway: Gateway, packed: Pac
     async with Api(gateway.control) as api:
         hub = Hub(api)
         assert await hub.whoami() == {"user": "local", "role": "admin", "account": None, "max_instances": None}
-        assert (await hub.exists(REF))["exists"] is False
+        assert (await api.call("GET", "/env/large/1.0.0/exists"))["exists"] is False
         assert await hub.find(REF) is None
         await upload(hub, packed)
         await hub.create(record(packed))
-        assert (await hub.exists(REF))["exists"] is True
+        assert (await api.call("GET", "/env/large/1.0.0/exists"))["exists"] is True
         assert (await hub.get(Ref("large")))["version"] == "1.0.0"
-        assert await hub.status(REF) == "Ready"
+        assert (await api.call("GET", "/env/large/1.0.0/status"))["status"] == "Ready"
         listed, total = await hub.list(name="large")
         assert ([env["name"] for env in listed], total) == (["large"], 1)
         assert [each["version"] for each in (await hub.versions("large"))["versions"]] == ["1.0.0"]
         await hub.set_access("large", {"access": "private"})
         assert (await hub.access("large"))["access"] == "private"
-        assert (await hub.sign(REF, "read")).startswith("http")
+        assert (await api.call("POST", "/env/large/1.0.0/sign?style=read")).startswith("http")
         await hub.update(REF, {**record(packed), "description": "new"})
         assert (await hub.get(REF))["description"] == "new"
         await hub.release(REF)
-        assert await hub.status(REF) == "Released"
+        assert (await api.call("GET", "/env/large/1.0.0/status"))["status"] == "Released"
         await hub.delete(REF, force=True)
         assert await hub.list(name="large") == ([], 0)

@@ -67,12 +67,12 @@ OnLine = Callable[[str], None]
 class Target:
     """The Python that packages are installed for."""
 
-    executable: str
+    executable: Path
     platform: str
     """What they are compiled for."""
 
 
-OWN = Target(sys.executable, f"{sys.implementation.cache_tag} {sysconfig.get_platform()}")
+OWN = Target(Path(sys.executable), f"{sys.implementation.cache_tag} {sysconfig.get_platform()}")
 
 
 async def folder_for(

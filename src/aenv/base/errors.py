@@ -42,27 +42,26 @@ class AEnvError(Exception):
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal"
 
+    def __init_subclass__(cls, *, status: int | None = None, code: str | None = None) -> None:
+        cls.status = status or cls.status
+        cls.code = code or cls.code
+
     def __init__(self, message: str, details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.details = details or {}
 
 
-class ToolError(AEnvError):
+class ToolError(AEnvError, code="tool_failed"):
     """A tool could not be called, or the call broke before it gave a result."""
-
-    code = "tool_failed"
 
     def __init__(self, message: str, tool_name: str | None = None, details: dict[str, Any] | None = None) -> None:
         super().__init__(message, details)
         self.tool_name = tool_name
 
 
-class ToolTimeoutError(ToolError):
+class ToolTimeoutError(ToolError, status=504, code="tool_timeout"):
     """The tool did not answer within its time limit."""
-
-    status = 504
-    code = "tool_timeout"
 
     def __init__(
         self,
@@ -75,11 +74,8 @@ class ToolTimeoutError(ToolError):
         self.timeout = timeout
 
 
-class ToolServerError(ToolError):
+class ToolServerError(ToolError, status=502, code="tool_server"):
     """The server that holds the tool answered with an HTTP error."""
-
-    status = 502
-    code = "tool_server"
 
     def __init__(
         self,
@@ -92,135 +88,91 @@ class ToolServerError(ToolError):
         self.status_code = status_code
 
 
-class EnvironmentError(AEnvError):
+class EnvironmentError(AEnvError, code="environment_failed"):
     """Something about an environment or an instance failed. (The published name; it shadows a builtin.)"""
-
-    code = "environment_failed"
 
     def __init__(self, message: str, env_name: str | None = None, details: dict[str, Any] | None = None) -> None:
         super().__init__(message, details)
         self.env_name = env_name
 
 
-class UnrecoverableEnvironmentError(EnvironmentError):
+class UnrecoverableEnvironmentError(EnvironmentError, status=503, code="unrecoverable"):
     """The instance failed so often in a row that calling it again is pointless."""
 
-    status = 503
-    code = "unrecoverable"
 
-
-class InvalidRequest(EnvironmentError):
+class InvalidRequest(EnvironmentError, status=400, code="invalid_request"):
     """The request is wrong; the message names the field and the fix."""
 
-    status = 400
-    code = "invalid_request"
 
-
-class Unauthenticated(EnvironmentError):
+class Unauthenticated(EnvironmentError, status=401, code="unauthenticated"):
     """No credentials, or unknown credentials."""
 
-    status = 401
-    code = "unauthenticated"
 
-
-class Forbidden(EnvironmentError):
+class Forbidden(EnvironmentError, status=403, code="forbidden"):
     """Known, but not allowed."""
 
-    status = 403
-    code = "forbidden"
 
-
-class NotFound(EnvironmentError):
+class NotFound(EnvironmentError, status=404, code="not_found"):
     """No such environment, instance, tool, function or route."""
 
-    status = 404
-    code = "not_found"
 
-
-class MethodNotAllowed(EnvironmentError):
+class MethodNotAllowed(EnvironmentError, status=405, code="method_not_allowed"):
     """The route exists, with other methods."""
-
-    status = 405
-    code = "method_not_allowed"
 
     def __init__(self, message: str, allowed: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.allowed = allowed
 
 
-class Conflict(EnvironmentError):
+class Conflict(EnvironmentError, status=409, code="conflict"):
     """The thing exists already, with other content."""
 
-    status = 409
-    code = "conflict"
 
-
-class TooLarge(EnvironmentError):
+class TooLarge(EnvironmentError, status=413, code="too_large"):
     """A body above the limit; the message names the limit."""
 
-    status = 413
-    code = "too_large"
 
-
-class TooManyRequests(EnvironmentError):
+class TooManyRequests(EnvironmentError, status=429, code="too_many_requests"):
     """A rate limit or quota; try again after `retry_after` seconds."""
-
-    status = 429
-    code = "too_many_requests"
 
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
 
-class StartFailed(EnvironmentError):
+class StartFailed(EnvironmentError, code="start_failed"):
     """An instance was made but never became ready; the message carries what it printed last."""
-
-    code = "start_failed"
 
     def __init__(self, message: str, env_name: str | None = None, details: dict[str, Any] | None = None) -> None:
         super().__init__(sayable(message), env_name, details)
 
 
-class Unsupported(EnvironmentError):
+class Unsupported(EnvironmentError, status=501, code="unsupported"):
     """This engine cannot do it; another may."""
 
-    status = 501
-    code = "unsupported"
 
-
-class Unavailable(EnvironmentError):
+class Unavailable(EnvironmentError, status=503, code="unavailable"):
     """Something we depend on does not answer now; try again after `retry_after` seconds."""
-
-    status = 503
-    code = "unavailable"
 
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
 
-class NetworkError(AEnvError):
+class NetworkError(AEnvError, status=503, code="network"):
     """The other side could not be reached, or the connection broke."""
 
-    status = 503
-    code = "network"
 
-
-class ConnectFailed(NetworkError):
+class ConnectFailed(NetworkError, code="connect_failed"):
     """No connection was made, so nothing was sent: always safe to try again."""
 
-    code = "connect_failed"
 
-
-class NotJudged(AEnvError):
+# With this status: published clients read `success` in the body, and take any other status for a broken server
+class NotJudged(AEnvError, status=200, code="not_judged"):
     """A reward function gives no number: nothing can be said (`invalid`), or something is missing (`not_ready`).
 
     Authors raise it, `call_reward` raises it again: `raise NotJudged("not_ready", "no gcc; install gcc")`
     """
-
-    status = 200  # published clients read `success` in the body, and take any other status for a broken server
-    code = "not_judged"
 
     def __init__(self, outcome: str, reason: str, details: dict[str, Any] | None = None) -> None:
         super().__init__(reason, details)
@@ -233,17 +185,12 @@ class NotJudged(AEnvError):
         return self.message
 
 
-class ValidationError(AEnvError):
+class ValidationError(AEnvError, status=400, code="validation"):
     """A value does not have the shape that it must have."""
 
-    status = 400
-    code = "validation"
 
-
-class RegistrationError(AEnvError, ValueError):
+class RegistrationError(AEnvError, ValueError, code="registration"):
     """An author's mistake in a decorated function: found when the module is imported."""
-
-    code = "registration"
 
 
 def from_code(code: str, message: str, *, status: int = 500, retry_after: float | None = None) -> AEnvError:
@@ -261,21 +208,8 @@ def _tree(root: type[AEnvError]) -> list[type[AEnvError]]:
 
 # Not NotJudged: it travels with its outcome, in the reply of a reward (`client/session.py`).
 _BY_CODE = {kind.code: kind for kind in _tree(AEnvError) if kind is not NotJudged}
-_BY_STATUS: dict[int, type[AEnvError]] = {
-    kind.status: kind
-    for kind in (
-        Unavailable,
-        InvalidRequest,
-        Unauthenticated,
-        Forbidden,
-        NotFound,
-        MethodNotAllowed,
-        Conflict,
-        TooLarge,
-        TooManyRequests,
-        Unsupported,
-    )
-}
+# Not what 500 says, which is no more than that something about an environment failed. Of two the later counts.
+_BY_STATUS = {kind.status: kind for kind in EnvironmentError.__subclasses__() if kind.status != 500}
 
 
 @contextmanager

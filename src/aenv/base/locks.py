@@ -1,4 +1,4 @@
-"""Locks between processes, waited for without blocking the event loop."""
+"""Locks between processes: refused, or waited for without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -7,8 +7,22 @@ import contextlib
 import fcntl
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+
+from .errors import Conflict
+
+
+@contextlib.contextmanager
+def alone(path: Path, refusal: str) -> Iterator[None]:
+    """Inside, no other process has the lock of this file; Conflict with these words when one has it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Conflict(refusal) from None
+        yield
 
 
 @contextlib.asynccontextmanager

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -114,19 +113,9 @@ class SseParser:
         return [event for event in events if event]
 
 
-@dataclass(frozen=True)
-class Envelope:
-    """What a stateless client says about itself in every request."""
-
-    client_name: str
-    client_version: str
-
-    def meta(self) -> dict[str, Any]:
-        return {
-            VERSION_META: STATELESS_VERSION,
-            CLIENT_INFO_META: {"name": self.client_name, "version": self.client_version},
-            CAPABILITIES_META: {},
-        }
+def stateless_meta(client: Mapping[str, str]) -> dict[str, Any]:
+    """What a stateless client says about itself in every request: its name and its version."""
+    return {VERSION_META: STATELESS_VERSION, CLIENT_INFO_META: client, CAPABILITIES_META: {}}
 
 
 def stateless_headers(method: str, params: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -132,7 +132,7 @@ class PushEnvironment(BaseModel):
     What a bundle says itself need not be sent: description, tags and the configs come from its config.json.
     """
 
-    model_config = ConfigDict(extra="ignore", populate_by_name=True, alias_generator=to_camel)
+    model_config = ConfigDict(populate_by_name=True, alias_generator=to_camel)
 
     name: str | None = None
     version: str | None = None
@@ -189,8 +189,6 @@ class SetImage(BaseModel):
 class EnvInstance(BaseModel):
     """An instance as create, get and list describe it. Fields below `labels` are ours."""
 
-    model_config = ConfigDict(extra="ignore")
-
     id: str
     env: Env | None = None
     status: str
@@ -219,7 +217,7 @@ class EnvInstance(BaseModel):
 class CreateInstance(BaseModel):
     """The body of `POST /env-instance` and `PUT /env-instance/{id}`; unknown keys are ignored."""
 
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     env_name: str = Field(
         validation_alias=AliasChoices("envName", "env_name"), serialization_alias="envName", max_length=512
@@ -323,8 +321,6 @@ class PresignUrl(BaseModel):
 class EnvService(BaseModel):
     """A service as create, get and list describe it. `reason` is ours."""
 
-    model_config = ConfigDict(extra="ignore")
-
     id: str
     env: Env | None = None
     status: str
@@ -351,7 +347,7 @@ class EnvService(BaseModel):
 class CreateService(BaseModel):
     """The body of `POST /env-service`."""
 
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     env_name: str = Field(validation_alias=AliasChoices("envName", "env_name"), serialization_alias="envName")
     service_name: str | None = None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import total_ordering
+from dataclasses import dataclass, field
 from operator import eq, ge, gt, le, lt
 from typing import cast
 
@@ -80,12 +79,15 @@ def check_new_name(name: str) -> str:
     return name
 
 
-@total_ordering
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, order=True)
 class Version:
     """A version that orders as semantic versioning says; anything else orders before, by its text."""
 
-    text: str
+    text: str = field(compare=False)
+    key: tuple[object, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", self._key())
 
     def _key(self) -> tuple[object, ...]:
         core, _, _build = self.text.partition("+")
@@ -100,18 +102,9 @@ class Version:
         # A pre-release comes before its release, hence the 0 or 1 in front.
         return (1, release_key, 0 if dash else 1, pre_key)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Version) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def __lt__(self, other: Version) -> bool:
-        return self._key() < other._key()
-
     @property
     def is_semantic(self) -> bool:
-        return self._key()[0] == 1
+        return self.key[0] == 1
 
     @property
     def is_pre_release(self) -> bool:
@@ -120,7 +113,7 @@ class Version:
 
 def place(version: str) -> str:
     """A text that sorts as the version does, for lists that are sorted by text."""
-    kind, *rest = Version(version)._key()
+    kind, *rest = Version(version).key
     if kind == 0:
         return f"0{rest[0]}"
     release, is_release, pre = cast(tuple[tuple[int, ...], int, tuple[tuple[int, int, str], ...]], tuple(rest))

@@ -68,6 +68,21 @@ class Tasks:
                 failed(error)
 
 
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await `work` to its end even when cancelled meanwhile; the cancellation goes on afterwards."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled and not task.cancelled():
+        task.exception()  # read, so that it is not reported as lost
+        raise cancelled
+    return task.result()
+
+
 async def kept_up(what: str, run: Callable[[], Awaitable[None]]) -> None:
     """Return when `run` returns. Each time it fails, log the error, wait a little longer, and start it again."""
     delay = _FIRST_DELAY

@@ -147,21 +147,18 @@ def _unknown(
     lines = config.key_lines(text)
     for key, value in values.items():
         name, line = prefix + key, lines.get(prefix + key, 1)
+        where = f"{str(file)!r} line {line}: {name}"
         if key not in known:
             if prefix.removesuffix(".") not in _OPEN:
                 yield line, name
         elif isinstance(known[key], dict):
             if not isinstance(value, dict):
-                raise _wrong(file, f"line {line}: {name} must be an object")
+                raise output.Failure(f"{where} must be an object", exit_code=3)
             yield from _unknown(file, text, value, known[key], f"{name}.")
         elif not isinstance(value, _types(known[key])) or isinstance(value, bool) != isinstance(known[key], bool):
             kind = {bool: "true or false", int: "a number"}.get(type(known[key]), "a string")
-            raise _wrong(file, f"line {line}: {name} must be {kind}")
+            raise output.Failure(f"{where} must be {kind}", exit_code=3)
 
 
 def _types(default: Any) -> Any:
     return {bool: bool, int: int | float}.get(type(default), str | None)
-
-
-def _wrong(file: Path, what: str) -> output.Failure:
-    return output.Failure(f"{str(file)!r} {what}", exit_code=3)

@@ -7,8 +7,8 @@ it is this user's own platform, which is started when it is needed.
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,12 +16,13 @@ import click
 
 from ..base import settings
 from ..base.errors import ConnectFailed, Unauthenticated
-from . import config_file, output, progress
+from . import config_file, progress
 
 if TYPE_CHECKING:
     from ..base.addresses import Origin
     from ..client.api import Api
     from ..client.hub import Hub
+    from ..client.remote import Remote
     from ..client.where import Where
 
 T = TypeVar("T")
@@ -48,30 +49,50 @@ class Gateway:
 
         return self.run_at(connected)
 
+    def run_on(self, id: str, act: Callable[[Remote], Awaitable[T]]) -> T:
+        """The same for one instance: the one whose id is `id`, or begins with it."""
+        from ..client.remote import Remote
+        from . import prefixes
+
+        async def found(api: Api) -> T:
+            return await act(Remote(api, await prefixes.instance(api, id)))
+
+        return self.run(found)
+
     def run_at(self, act: Callable[[Origin], Awaitable[T]]) -> T:
         """The same, for what opens its own connections."""
         import asyncio
 
         async def located() -> T:
-            return await act(await self._origin())
+            with progress.lines("starting your own platform") if not self.url else nullcontext():
+                origin = await _origin(self.url)
+            return await act(origin)
 
-        try:
+        with _hints("name one with --system-url", f"aenv login {self.url or 'URL'}, or pass --api-key"):
             return asyncio.run(located())
-        except ConnectFailed as error:
-            hint = "start a gateway with 'aenv serve', or name one with --system-url"
-            raise output.Failure(error.message, hint=hint) from error
-        except Unauthenticated as error:
-            hint = f"aenv login {self.url or 'URL'}, or pass --api-key"
-            raise output.Failure(error.message, hint=hint) from error
 
-    async def _origin(self) -> Origin:
-        from ..client.address import control_origin
-        from ..client.embedded import platform
 
-        if self.url:
-            return control_origin(self.url)
-        with progress.lines("starting your own platform"):
-            return await platform(settings.client_settings(), _START_TIMEOUT)
+async def _origin(url: str | None, *, instances: bool = True) -> Origin:
+    """Where requests go; this user's own platform is started if need be, for `instances` or for its hub alone."""
+    from ..client.address import control_origin
+    from ..client.embedded import platform
+
+    if url:
+        return control_origin(url)
+    return await platform(settings.client_settings(), _START_TIMEOUT, instances=instances)
+
+
+@contextmanager
+def _hints(elsewhere: str, log_in: str) -> Iterator[None]:
+    """Errors of the block say what to try: where else to look for a gateway, or how to get its key."""
+    try:
+        yield
+    except ConnectFailed as error:
+        error.details["hint"] = f"start a gateway with 'aenv serve', or {elsewhere}"
+        raise
+    except Unauthenticated as error:
+        error.details["hint"] = log_in
+        raise
 
 
 def gateway(system_url: str | None = None, api_key: str | None = None, *, option: str = "--system-url") -> Gateway:
@@ -91,11 +112,6 @@ def hub_address(system_url: str | None = None, api_key: str | None = None) -> Wh
     return where.find_hub(settings.client_settings(), given, api_key, config_file.login())
 
 
-def hub_timeout() -> float:
-    """Seconds to wait for an answer of the hub."""
-    return float(config_file.load()["hub_config"]["timeout"] or 30)
-
-
 def _from_option(address: str | None, option: str) -> str | None:
     from ..client.address import Located
 
@@ -105,25 +121,15 @@ def _from_option(address: str | None, option: str) -> str | None:
 @asynccontextmanager
 async def hub(at: Where | None = None) -> AsyncIterator[Hub]:
     """The hub, for the time of the block."""
-    from ..client import embedded
-    from ..client.address import control_origin
     from ..client.api import Api
     from ..client.hub import Hub
 
     at = at or hub_address()
-    if at.url:
-        origin = control_origin(at.url)
-    else:
-        origin = await embedded.platform(settings.client_settings(), _START_TIMEOUT, instances=False)
-    async with Api(origin, api_key=at.api_key, timeout=hub_timeout(), max_retries=_HUB_RETRIES) as api:
-        try:
+    origin = await _origin(at.url, instances=False)
+    timeout = float(config_file.load()["hub_config"]["timeout"] or 30)
+    async with Api(origin, api_key=at.api_key, timeout=timeout, max_retries=_HUB_RETRIES) as api:
+        with _hints("log in to one with 'aenv login URL'", f"aenv login {at.url or 'URL'}"):
             yield Hub(api)
-        except ConnectFailed as error:
-            error.details["hint"] = "start a gateway with 'aenv serve', or log in to one with 'aenv login URL'"
-            raise
-        except Unauthenticated as error:
-            error.details["hint"] = f"aenv login {at.url or 'URL'}"
-            raise
 
 
 def ask_hub(question: Callable[[Hub], Awaitable[T]], at: Where | None = None) -> T:

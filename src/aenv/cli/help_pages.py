@@ -6,7 +6,7 @@ command that does not exist is an error with the name that was perhaps meant.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -26,6 +26,13 @@ class DocumentedCommand(click.Command):
             with formatter.section("Examples"):
                 for example in self.examples:  # as they are: a wrapped command line could not be copied
                     formatter.write(f"{'':{formatter.current_indent}}{example}\n")
+
+
+def documented(
+    name: str, *, examples: Sequence[str], **attributes: Any
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Declares a command whose help page ends with these examples."""
+    return click.command(name, cls=DocumentedCommand, examples=examples, **attributes)
 
 
 class CommandGroup(DocumentedCommand, click.Group):

@@ -34,11 +34,6 @@ def named(what: str | None, work_dir: Path) -> config.Project:
     raise output.Failure(f"no project {what!r} in {where!r}", hint="aenv push PATH, or aenv init NAME")
 
 
-def environment(name: str | None) -> str:
-    """The environment that a command is about: as given, else that of the project in the current folder."""
-    return name or str(load(Path()).ref)
-
-
 def _name(file: Path) -> str | None:
     try:
         return str(json.loads(file.read_bytes())["name"])

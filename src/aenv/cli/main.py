@@ -71,7 +71,7 @@ def _print_version(ctx: click.Context, parameter: click.Parameter, asked: bool) 
 @click.command(
     "aenv",
     cls=LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     examples=(
         "aenv init my-env && aenv run my-env       # write an environment and serve it",
         "aenv instance create gsm-tools --keep-alive  # start an instance",

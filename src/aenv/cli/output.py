@@ -85,6 +85,23 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     console.print(columns, width=wide, crop=False, no_wrap=False)
 
 
+def answer(
+    value: Mapping[str, Any] | Sequence[Any],
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    as_json: bool,
+    nothing: str = "",
+) -> None:
+    """A value as JSON, or as the rows of a table; `nothing` is said to a person where there are none."""
+    if as_json:
+        json(value)
+    elif rows or not nothing:
+        table(headers, rows)
+    else:
+        talk(nothing)
+
+
 def _widest_id(header: str, cells: Sequence[str]) -> int:
     """How long the ids of a column are; 0 when it has none."""
     return max((len(cell) for cell in cells if header == "ID" or _ID.search(cell)), default=0)

@@ -30,7 +30,6 @@ def formats(
         "output_format",
         type=click.Choice([plain, "json"]),
         default=plain,
-        show_default=True,
         expose_value=False,
         callback=_note,
         help="Format of the output.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from click.types import FloatParamType, IntParamType
@@ -14,6 +14,7 @@ from ..base import logs, origins, quantities, refs
 from ..base.errors import InvalidRequest
 from . import arguments, output
 
+T = TypeVar("T")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -66,26 +67,25 @@ LOG_FILE = click.option(
 )
 
 # With a variable each: an address may hold a password, and other users can see the options of a process.
+_URL: Any = {"default": "", "show_default": False, "metavar": "URL"}
 STORE = click.option(
     "--store",
-    default="",
     envvar="AENV_STORE",
-    metavar="URL",
     help="Store for records, as in redis://host.  [default: $AENV_STORE, else SQLite in the home folder]",
+    **_URL,
 )
 BLOBS = click.option(
     "--blobs",
-    default="",
     envvar="AENV_BLOBS",
-    metavar="URL",
     help="Store for bundles, as in s3://bucket/prefix.  [default: $AENV_BLOBS, else the home folder]",
+    **_URL,
 )
 HOME = click.option(
     "--home",
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for everything that aenv keeps.  [default: $AENV_HOME, else ~/.aenv]",
 )
-HOST = click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+HOST = click.option("--host", default="127.0.0.1", help="Address to listen on.")
 READY_FD = click.option(
     "--ready-fd", type=int, hidden=True, help="File descriptor that gets the addresses as a line of JSON."
 )
@@ -99,6 +99,7 @@ def work_dir(help: str) -> Decorator:
         "--work-dir",
         type=click.Path(path_type=Path, exists=True, file_okay=False),
         default=Path("."),
+        show_default=False,
         help=f"{help}  [default: the current folder]",
     )
 
@@ -106,7 +107,11 @@ def work_dir(help: str) -> Decorator:
 def log_level(default: str | None) -> Decorator:
     """How much to log; without a default here, the command has one."""
     return click.option(
-        "--log-level", type=_LOG_LEVEL, default=default, help="Lowest level to log.  [default: INFO]"
+        "--log-level",
+        type=_LOG_LEVEL,
+        default=default,
+        show_default=False,
+        help="Lowest level to log.  [default: INFO]",
     )
 
 
@@ -152,12 +157,28 @@ def start_log(level: str, file: Path | None, *, as_json: bool = False) -> None:
         raise output.Failure(f"cannot log to {str(file)!r}: {error.strerror}") from error
 
 
-def reference(ctx: click.Context, parameter: click.Parameter, value: str) -> refs.Ref:
-    """Callback of an argument that names an environment: "name" or "name@version"."""
+def version(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Callback of an option that names one version."""
     try:
-        return refs.parse(value)
-    except InvalidRequest as error:
-        raise click.UsageError(error.message, ctx) from error
+        return value and refs.exact("name", value).version
+    except InvalidRequest:
+        raise click.UsageError(f"bad version {value!r}; write it as '1.0.0'", ctx) from None
+
+
+def parsed_by(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str], T]:
+    """Callback of an argument that `parse` reads."""
+
+    def callback(ctx: click.Context, parameter: click.Parameter, value: str) -> T:
+        try:
+            return parse(value)
+        except InvalidRequest as error:
+            raise click.UsageError(error.message, ctx) from error
+
+    return callback
+
+
+reference = parsed_by(refs.parse)
+"""Callback of an argument that names an environment: "name" or "name@version"."""
 
 
 def exact_reference(ctx: click.Context, parameter: click.Parameter, value: str) -> refs.Ref:
@@ -168,24 +189,20 @@ def exact_reference(ctx: click.Context, parameter: click.Parameter, value: str) 
     return ref
 
 
-def pairs(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
-    """Callback of an option that takes KEY=VALUE, any number of times."""
-    return dict(arguments.split(value, None).pairs)
+def pairs(*names: str, help: str, form: str = "KEY=VALUE", read: Callable[[str], Any] = str) -> Decorator:
+    """An option that can be given many times: a dictionary of what `read` makes of the values."""
+
+    def split(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
+        return {key: read(value) for key, value in arguments.split(given, None).pairs.items()}
+
+    return click.option(*names, multiple=True, callback=split, metavar=form, help=help)
 
 
-def references(
-    ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
-) -> dict[str, dict[str, str]]:
-    """Callback of an option that takes KEY=NAME of secrets, any number of times: as requests refer to them."""
-    return {variable: {"secret": name} for variable, name in pairs(ctx, parameter, value).items()}
-
-
-SECRETS = click.option(
+SECRETS = pairs(
     "--secret",
     "secrets",
-    multiple=True,
-    callback=references,
-    metavar="KEY=NAME",
+    form="KEY=NAME",
+    read=lambda name: {"secret": name},  # as requests refer to it
     help="Set variable KEY to the value of your secret NAME; repeatable.",
 )
 

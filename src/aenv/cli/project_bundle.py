@@ -68,7 +68,7 @@ async def describe(packed: PackedProject) -> dict[str, Any]:
         }
         installed = ["--requirements", str(requirements)] if requirements else []
         options = ["--name", project.name, "--log-level", "ERROR", *installed]
-        plan = supervise.Plan(path, options, (), Path(workspace), variables, python.executable)
+        plan = supervise.Plan(path, options, (), Path(workspace), variables, str(python.executable))
         try:
             async with asyncio.timeout(_LOAD_TIMEOUT):
                 return await _ask(plan, listener)

@@ -22,30 +22,14 @@ _OPTIONS = (
         metavar="ID,…|FILE",
         help="Tasks to play: ids separated by commas, or a file with one id on each line; repeatable.",
     ),
-    click.option("--split", default="", metavar="NAME", help="Play only the tasks of this split."),
+    click.option(
+        "--split", default="", show_default=False, metavar="NAME", help="Play only the tasks of this split."
+    ),
     click.option("--limit", type=parameters.Number(1), help="Play only the first N tasks."),
-    click.option(
-        "--variable",
-        multiple=True,
-        callback=parameters.pairs,
-        metavar="NAME=VALUE",
-        help="Environment variable of every instance; repeatable.",
-    ),
+    parameters.pairs("--variable", form="NAME=VALUE", help="Environment variable of every instance; repeatable."),
     parameters.SECRETS,
-    click.option(
-        "--concurrency",
-        type=parameters.Number(1, 1000),
-        default=4,
-        show_default=True,
-        help="Episodes to run in parallel.",
-    ),
-    click.option(
-        "--timeout",
-        default="30m",
-        type=parameters.DURATION,
-        show_default=True,
-        help="Maximum duration of one episode.",
-    ),
+    click.option("--concurrency", type=parameters.Number(1, 1000), default=4, help="Episodes to run in parallel."),
+    click.option("--timeout", default="30m", type=parameters.DURATION, help="Maximum duration of one episode."),
 )
 
 without_self_check = click.option(

@@ -12,8 +12,8 @@ import math
 import random
 import time
 import weakref
-from collections.abc import AsyncIterable, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -173,17 +173,13 @@ class Api:
 
         Any status but 2xx is raised as the error that it carries. `timeout` is that of the response's head.
         """
-        limit = timeout or self._timeout
-        try:
-            async with asyncio.timeout(limit):
-                response = await self.pool().request(
-                    self.origin, method, path, [*headers, *self._authorization()], body
-                )
-                if 200 <= response.status < 300:
-                    return response
-                reply = await response.read(_MAX_ERROR_BYTES)
-        except TimeoutError:
-            raise _too_late(self.origin, method, path, limit) from None
+        async with in_time(self.origin, method, path, timeout or self._timeout):
+            response = await self.pool().request(
+                self.origin, method, path, [*headers, *self._authorization()], body
+            )
+            if 200 <= response.status < 300:
+                return response
+            reply = await response.read(_MAX_ERROR_BYTES)
         unwrap(response, reply, self.origin)
         raise NetworkError(f"{self.origin} answered {method} {path} with {response.status}")
 
@@ -195,27 +191,23 @@ class Api:
     async def _once(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float) -> Any:
         headers = [("accept", "application/json"), ("content-type", "application/json"), *self._authorization()]
         payload = mcp.dumps(body) if body is not None else b""
-        response, reply = await fetch(self.pool(), self.origin, method, path, headers, payload, timeout)
+        async with in_time(self.origin, method, path, timeout):
+            response = await self.pool().request(self.origin, method, path, headers, payload)
+            reply = await response.read()
         return unwrap(response, reply, self.origin, whole=True)
 
     def _authorization(self) -> list[tuple[str, str]]:
         return [("authorization", f"Bearer {self._api_key}")] if self._api_key else []
 
 
-async def fetch(
-    pool: Pool, origin: Origin, method: str, target: str, headers: Headers, body: bytes, timeout: float | None
-) -> tuple[Response, bytes]:
-    """A whole exchange within `timeout` seconds; NetworkError when it takes longer."""
+@asynccontextmanager
+async def in_time(origin: Origin, method: str, target: str, timeout: float) -> AsyncIterator[None]:
+    """NetworkError when the request in the block takes longer than `timeout` seconds."""
     try:
         async with asyncio.timeout(timeout):
-            response = await pool.request(origin, method, target, headers, body)
-            return response, await response.read()
+            yield
     except TimeoutError:
-        raise _too_late(origin, method, target, timeout) from None
-
-
-def _too_late(origin: Origin, method: str, target: str, timeout: float | None) -> NetworkError:
-    return NetworkError(f"{origin} did not answer {method} {target} within {timeout:g} s")
+        raise NetworkError(f"{origin} did not answer {method} {target} within {timeout:g} s") from None
 
 
 def unwrap(response: Response, body: bytes, origin: Origin, *, whole: bool = False) -> Any:

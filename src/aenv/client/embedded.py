@@ -69,9 +69,8 @@ def forwarded(url: str | None, environment: str, given: Mapping[str, T]) -> dict
     """
     if url:
         return dict(given)
-    from ..artifacts.data.data_folders import (
-        of_built_in,
-    )  # here alone: programs of other gateways need no config.json
+    # Here alone: programs of other gateways need no config.json.
+    from ..artifacts.data.data_folders import of_built_in
 
     return {**of_built_in(environment.partition("@")[0]), **given}
 

@@ -31,27 +31,16 @@ def legal_names(names: Iterable[str]) -> dict[str, str]:
 def openai(tools: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Tools for OpenAI's chat completions."""
     return [
-        {
-            "type": "function",
-            "function": {
-                "name": legal,
-                "description": tool.get("description") or "",
-                "parameters": tool["inputSchema"],
-            },
-        }
-        for legal, tool in _with_legal_names(tools)
+        {"type": "function", "function": {"name": legal, "description": text, "parameters": tool["inputSchema"]}}
+        for legal, text, tool in _described(tools)
     ]
 
 
 def anthropic(tools: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Tools for Anthropic's messages."""
     return [
-        {
-            "name": legal,
-            "description": tool.get("description") or "",
-            "input_schema": tool["inputSchema"],
-        }
-        for legal, tool in _with_legal_names(tools)
+        {"name": legal, "description": text, "input_schema": tool["inputSchema"]}
+        for legal, text, tool in _described(tools)
     ]
 
 
@@ -66,18 +55,20 @@ def openai_agents(tools: Iterable[dict[str, Any]], call_tool: CallTool) -> list[
     return [
         FunctionTool(
             name=legal,
-            description=tool.get("description") or "",
+            description=text,
             params_json_schema=tool["inputSchema"],
             on_invoke_tool=_invoker(tool["name"], call_tool),
             strict_json_schema=False,  # strict mode refuses tools with a free dict among their parameters
         )
-        for legal, tool in _with_legal_names(tools)
+        for legal, text, tool in _described(tools)
     ]
 
 
-def _with_legal_names(tools: Iterable[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+def _described(tools: Iterable[dict[str, Any]]) -> list[tuple[str, str, dict[str, Any]]]:
+    """Each tool with its legal name and its description."""
     listed = list(tools)
-    return list(zip(legal_names(tool["name"] for tool in listed), listed, strict=True))
+    legal = legal_names(tool["name"] for tool in listed)
+    return [(name, tool.get("description") or "", tool) for name, tool in zip(legal, listed, strict=True)]
 
 
 def _invoker(name: str, call_tool: CallTool) -> Callable[[Any, str], Awaitable[str]]:

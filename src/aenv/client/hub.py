@@ -46,12 +46,6 @@ class Hub:
         """Who the hub takes us for: user, role, account, max_instances."""
         return await self._record("GET", "/whoami")
 
-    async def exists(self, ref: Ref) -> Record:
-        return await self._record("GET", f"{_path(ref)}/exists")
-
-    async def status(self, ref: Ref) -> str:
-        return str((await self._record("GET", f"{_path(ref)}/status"))["status"])
-
     async def get(self, ref: Ref) -> Record:
         return await self._record("GET", _path(ref))
 
@@ -98,10 +92,6 @@ class Hub:
 
     async def delete(self, ref: Ref, *, force: bool = False) -> None:
         await self._api.call("DELETE", _path(ref) + ("?force=true" if force else ""))
-
-    async def sign(self, ref: Ref, style: str = "write") -> str:
-        """A URL that reads or writes the code of a version for a while."""
-        return str(await self._api.call("POST", f"{_path(ref)}/sign?{urlencode({'style': style})}"))
 
     async def access(self, name: str) -> Record:
         return await self._record("GET", f"/env/{quote(name, safe='')}/access")

@@ -7,23 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from ..base import refs, wire
 from ..base.addresses import Origin, parse_url
 from ..base.errors import AEnvError, ConnectFailed, EnvironmentError, MethodNotAllowed, NotFound
 from ..base.mcp import RpcError
+from ..base.supervision import to_the_end
 from . import waiting
 from .address import DATA_PORT
 from .api import Api
 from .session import Session
 
 logger = logging.getLogger("aenv.client.launch")
-
-T = TypeVar("T")
 
 _RELEASE_TIMEOUT = 10.0
 _PUBLISHED_POLL = 0.5
@@ -235,7 +234,7 @@ def _routing_headers(instance: Instance, control: Origin) -> tuple[tuple[str, st
 async def _give_back(api: Api, id: str | None) -> None:
     try:
         # Shielded: a cancelled rollout must still give its instance back.
-        await _to_the_end(_delete(api, id))
+        await to_the_end(_delete(api, id))
     except (AEnvError, TimeoutError) as error:
         logger.warning("could not release instance %s: %s", id, error)
 
@@ -247,19 +246,3 @@ async def _delete(api: Api, id: str | None) -> None:
                 await api.delete_instance(id)
     finally:
         await api.close()
-
-
-async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Await `work` to its end even when cancelled meanwhile; the cancellation goes on afterwards."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            cancelled = error
-        except BaseException:
-            break  # the work's own: raised below
-    if cancelled and not task.cancelled():
-        raise cancelled
-    return task.result()

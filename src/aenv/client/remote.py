@@ -63,11 +63,9 @@ class Remote:
     async def _list(self, target: str) -> list[dict[str, Any]]:
         return await self.api.call("GET", self._path + target) or []
 
-    async def logs(self, *, follow: bool = False) -> AsyncGenerator[str]:
+    def logs(self, *, follow: bool = False) -> AsyncGenerator[str]:
         """The lines that the instance has printed; with `follow` also those that come, until it ends."""
-        async with aclosing(text_lines(self.api, f"{self._path}/logs{'?follow=1' if follow else ''}")) as lines:
-            async for line in lines:
-                yield line
+        return text_lines(self.api, f"{self._path}/logs{'?follow=1' if follow else ''}")
 
     # Commands.
 
@@ -175,23 +173,19 @@ class Remote:
     async def _fetch(self, source: PurePosixPath, target: Path) -> None:
         """The file, whole or not at all."""
         part = target.with_name(f".{secrets.token_hex(8)}.part")
-        async with aclosing(self._body(self._file(str(source)).removeprefix(self._path))) as chunks:
+        response = await self.api.raw("GET", self._file(str(source)), [("accept", "*/*")])
+        try:
             await asyncio.to_thread(target.parent.mkdir, parents=True, exist_ok=True)
-            try:
-                with await asyncio.to_thread(part.open, "xb") as file:
-                    async for chunk in chunks:
-                        await asyncio.to_thread(file.write, chunk)
-                part.replace(target)
-            finally:
-                part.unlink(missing_ok=True)
+            with await asyncio.to_thread(part.open, "xb") as file:
+                async for chunk in response:
+                    await asyncio.to_thread(file.write, chunk)
+            part.replace(target)
+        finally:
+            response.close()
+            part.unlink(missing_ok=True)
 
     def _file(self, path: str) -> str:
         return f"{self._path}/files/{quote(path)}"
-
-    async def _body(self, target: str, accept: str = "*/*") -> AsyncGenerator[bytes]:
-        response = await self.api.raw("GET", self._path + target, [("accept", accept)])
-        async for chunk in response:
-            yield chunk
 
 
 async def text_lines(api: Api, target: str) -> AsyncGenerator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -36,12 +35,10 @@ class Services:
     async def delete(self, id: str, *, delete_storage: bool = False) -> None:
         await self._api.call("DELETE", _path(id) + ("?deleteStorage=true" if delete_storage else ""))
 
-    async def logs(self, id: str, replica: str, *, follow: bool = False) -> AsyncGenerator[str]:
+    def logs(self, id: str, replica: str, *, follow: bool = False) -> AsyncGenerator[str]:
         """The lines that a replica has printed; with `follow` also those that come, until it ends."""
         query = urlencode({"replica": replica, **({"follow": "1"} if follow else {})})
-        async with aclosing(text_lines(self._api, f"{_path(id)}/logs?{query}")) as lines:
-            async for line in lines:
-                yield line
+        return text_lines(self._api, f"{_path(id)}/logs?{query}")
 
 
 def _path(id: str) -> str:

@@ -17,12 +17,12 @@ from ..base import mcp, wire
 from ..base.addresses import Origin
 from ..base.errors import AEnvError, NetworkError, NotFound, Unauthenticated
 from ..base.http1 import Headers, Pool, Response
-from .api import unwrap
+from .api import in_time, unwrap
 from .result import Progress
 
 OnProgress = Callable[[Progress], Any]
 
-_ENVELOPE = mcp.Envelope("aenv", __version__)
+_CLIENT = {"name": "aenv", "version": __version__}
 _ACCEPT = ("accept", "application/json, text/event-stream")
 _JSON = ("content-type", "application/json")
 _TOKEN = wire.TOKEN_HEADER.lower().encode()
@@ -78,11 +78,7 @@ class Session:
     async def _handshake(self) -> None:
         self._stateless = False
         self._handshake_headers = []
-        params = {
-            "protocolVersion": mcp.HANDSHAKE_VERSIONS[-1],
-            "capabilities": {},
-            "clientInfo": {"name": "aenv", "version": __version__},
-        }
+        params = {"protocolVersion": mcp.HANDSHAKE_VERSIONS[-1], "capabilities": {}, "clientInfo": _CLIENT}
         response, result = await self._exchange("initialize", params, self._timeout, None)
         self._handshake_headers.append((mcp.VERSION_HEADER, str(result.get("protocolVersion"))))
         session = response.header(mcp.SESSION_HEADER.encode())
@@ -118,7 +114,7 @@ class Session:
         self, method: str, params: Mapping[str, Any], timeout: float, on_progress: OnProgress | None
     ) -> tuple[Response, dict[str, Any]]:
         id = next(self._ids)
-        meta: dict[str, Any] = _ENVELOPE.meta() if self._stateless else {}
+        meta: dict[str, Any] = mcp.stateless_meta(_CLIENT) if self._stateless else {}
         if on_progress:
             meta["progressToken"] = id
         full = {**params, "_meta": meta} if meta else params
@@ -179,17 +175,12 @@ class Session:
         """
         target = path + (f"?{urlencode(query)}" if query else "")
         payload = mcp.dumps(body) if body is not None else b""
-        limit = self._timeout if timeout is None else timeout
-        try:
-            async with asyncio.timeout(limit):
-                response = await self._send(method, target, [_JSON, *headers], payload)
-                reply = await response.read()
-        except TimeoutError:
-            raise NetworkError(f"{self.origin} did not answer {method} {path} within {limit:g} s") from None
+        async with in_time(self.origin, method, path, self._timeout if timeout is None else timeout):
+            response = await self._send(method, target, [_JSON, *headers], payload)
+            reply = await response.read()
         if heard:
             heard(response)
-        data = unwrap(response, reply, self.origin)
-        return mcp.loads(reply) if whole else data
+        return unwrap(response, reply, self.origin, whole=whole)
 
     async def _send(self, method: str, target: str, headers: Headers, body: bytes) -> Response:
         """The head of the answer; once more with a new token when ours had expired, which ran nothing."""

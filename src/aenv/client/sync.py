@@ -6,20 +6,17 @@ Async is written once; this facade drives it on one background loop per process.
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from .environment import Environment
-from .result import Progress, ToolResult
-from .session import OnProgress
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from .group import Group
-    from .remote import Finished, RemoteOutput
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -48,6 +45,30 @@ class _Background:
 
 
 _background = _Background()
+
+
+def _blocking(
+    method: Callable[Concatenate[Environment, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SyncEnvironment, P], T]:
+    """The method that waits for what `method` of the environment gives."""
+
+    @functools.wraps(method)
+    def blocking(self: SyncEnvironment, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return _background.run(method(self.environment, *args, **kwargs))
+
+    return blocking
+
+
+def _iterating(
+    method: Callable[Concatenate[Environment, P], AsyncIterator[T]],
+) -> Callable[Concatenate[SyncEnvironment, P], Iterator[T]]:
+    """The same for a method that gives one item after another."""
+
+    @functools.wraps(method)
+    def iterating(self: SyncEnvironment, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        yield from _each(method(self.environment, *args, **kwargs))
+
+    return iterating
 
 
 class SyncEnvironment:
@@ -80,107 +101,37 @@ class SyncEnvironment:
     def instance_id(self) -> str | None:
         return self.environment.instance_id
 
-    def initialize(self) -> bool:
-        return _background.run(self.environment.initialize())
+    initialize = _blocking(Environment.initialize)
+    release = _blocking(Environment.release)
+    destroy = _blocking(Environment.destroy)
+    wait_for_ready = _blocking(Environment.wait_for_ready)
+    get_env_info = _blocking(Environment.get_env_info)
+    renew = _blocking(Environment.renew)
+    presign_url = _blocking(Environment.presign_url)
+    logs = _iterating(Environment.logs)
+    exec = _blocking(Environment.exec)
+    exec_stream = _iterating(Environment.exec_stream)
+    upload = _blocking(Environment.upload)
+    download = _blocking(Environment.download)
+    list_files = _blocking(Environment.list_files)
+    events = _blocking(Environment.events)
+    history = _blocking(Environment.history)
+    list_tools = _blocking(Environment.list_tools)
+    openai_tools = _blocking(Environment.openai_tools)
+    anthropic_tools = _blocking(Environment.anthropic_tools)
+    list_anthropic_tools = _blocking(Environment.list_anthropic_tools)
+    list_openai_tools = _blocking(Environment.list_openai_tools)
+    call_tool = _blocking(Environment.call_tool)
+    stream = _iterating(Environment.stream)
+    list_functions = _blocking(Environment.list_functions)
+    call_function = _blocking(Environment.call_function)
+    call_reward = _blocking(Environment.call_reward)
+    check_task = _blocking(Environment.check_task)
+    check_health = _blocking(Environment.check_health)
 
-    def release(self) -> None:
-        _background.run(self.environment.release())
-
-    def destroy(self) -> None:
-        self.release()
-
-    def wait_for_ready(self, timeout: float = 300.0) -> None:
-        _background.run(self.environment.wait_for_ready(timeout))
-
-    def get_env_info(self) -> dict[str, Any]:
-        return _background.run(self.environment.get_env_info())
-
-    def renew(self, ttl: str) -> str:
-        return _background.run(self.environment.renew(ttl))
-
-    def presign_url(self, port: int, expiration_time_in_minutes: float = 5) -> str:
-        return _background.run(self.environment.presign_url(port, expiration_time_in_minutes))
-
-    def logs(self, follow: bool = False) -> Iterator[str]:
-        yield from _each(self.environment.logs(follow))
-
-    def exec(
-        self, command: str | Sequence[str], timeout: float | None = None, stdin: str | bytes = b""
-    ) -> Finished:
-        return _background.run(self.environment.exec(command, timeout, stdin))
-
-    def exec_stream(
-        self, command: str | Sequence[str], timeout: float | None = None, stdin: str | bytes = b""
-    ) -> Iterator[RemoteOutput]:
-        yield from _each(self.environment.exec_stream(command, timeout, stdin))
-
-    def upload(self, local: str | Path, remote: str) -> int:
-        return _background.run(self.environment.upload(local, remote))
-
-    def download(self, remote: str, local: str | Path) -> int:
-        return _background.run(self.environment.download(remote, local))
-
-    def list_files(self, path: str = "") -> list[dict[str, Any]]:
-        return _background.run(self.environment.list_files(path))
-
-    def events(self) -> list[dict[str, Any]]:
-        return _background.run(self.environment.events())
-
-    def history(self) -> list[dict[str, Any]]:
-        return _background.run(self.environment.history())
-
-    def list_tools(self) -> list[dict[str, Any]]:
-        return _background.run(self.environment.list_tools())
-
-    def openai_tools(self) -> list[dict[str, Any]]:
-        return _background.run(self.environment.openai_tools())
-
-    def anthropic_tools(self) -> list[dict[str, Any]]:
-        return _background.run(self.environment.anthropic_tools())
-
-    def list_anthropic_tools(self) -> list[dict[str, Any]]:
-        return self.anthropic_tools()
-
-    def list_openai_tools(self) -> list[Any]:
-        return _background.run(self.environment.list_openai_tools())
-
-    def call_tool(
-        self,
-        tool_name: str,
-        arguments: dict[str, Any] | None = None,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-    ) -> ToolResult:
-        return _background.run(self.environment.call_tool(tool_name, arguments, timeout, on_progress))
-
-    def stream(
-        self, tool_name: str, arguments: dict[str, Any] | None = None, timeout: float | None = None
-    ) -> Iterator[Progress | ToolResult]:
-        yield from _each(self.environment.stream(tool_name, arguments, timeout))
-
-    def list_functions(self) -> dict[str, Any]:
-        return _background.run(self.environment.list_functions())
-
-    def call_function(
-        self, function_name: str, arguments: dict[str, Any] | None = None, timeout: float | None = None
-    ) -> Any:
-        return _background.run(self.environment.call_function(function_name, arguments, timeout))
-
-    def call_reward(
-        self, arguments: dict[str, Any] | None = None, timeout: float | None = None, name: str | None = None
-    ) -> Any:
-        return _background.run(self.environment.call_reward(arguments, timeout, name))
-
-    def check_task(self, timeout: float | None = None) -> tuple[str, str] | None:
-        return _background.run(self.environment.check_task(timeout))
-
+    # By hand: types cannot say of a method with free names that it has no other `self`.
     def reset(self, seed: int | None = None, **options: Any) -> Any:
         return _background.run(self.environment.reset(seed, **options))
-
-    def check_health(
-        self, arguments: dict[str, Any] | None = None, timeout: float | None = None
-    ) -> dict[str, Any]:
-        return _background.run(self.environment.check_health(arguments, timeout))
 
 
 class SyncGroup(list[SyncEnvironment]):

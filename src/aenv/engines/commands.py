@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ..base.errors import InvalidRequest, TooManyRequests
+from ..base.supervision import to_the_end
 from . import proc, spawning
 from .base import CommandOutput
 from .descriptors import readable
@@ -92,7 +93,7 @@ class Commands:
                     check()
                     await running.begun()
                 except BaseException:
-                    await _finish(running.close())
+                    await to_the_end(running.close())
                     raise
         except OSError as error:
             check()
@@ -110,7 +111,7 @@ class Commands:
                     yield output
             yield CommandOutput("exit", exit_code=running.exit_code())
         finally:
-            await _finish(running.close())
+            await to_the_end(running.close())
 
     async def _start(self, command: Command) -> _RunningCommand:
         """Start it in a thread. Who is cancelled meanwhile leaves no process."""
@@ -278,17 +279,3 @@ async def _uncancelled(started: asyncio.Future[spawning.Child]) -> spawning.Chil
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait({started})
     return started.result()
-
-
-async def _finish(work: Coroutine[Any, Any, None]) -> None:
-    """Do all of `work`, also when cancelled meanwhile; only then be cancelled."""
-    task = asyncio.create_task(work)
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError:
-            cancelled = True
-    task.result()
-    if cancelled:
-        raise asyncio.CancelledError

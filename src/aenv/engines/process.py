@@ -14,7 +14,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,12 @@ from ..base.addresses import Origin
 from ..base.errors import Conflict, InvalidRequest, NotFound, StartFailed, Unsupported
 from ..isolation.sandbox import protocol
 from . import logfile, ports, proc
-from .base import MAX_ENTRIES, Address, CommandOutput, FileEntry, InstanceSpec
+from .base import Address, CommandOutput, InstanceSpec
 from .commands import Command, Commands
 from .descriptors import readable
 from .folder import InstanceFolder, bind
 from .instance_state import InstanceState
-from .workspace import Workspace
+from .workspace import Workspace, WorkspaceFiles
 
 logger = logging.getLogger("aenv.engines.process")
 
@@ -38,25 +38,23 @@ _ROOT = "the host's own, all of it"
 _GRACE = 3.0  # seconds between asking an instance to end and ending it
 _TAIL_BYTES = 4096
 
-Entries = list[FileEntry]  # the class below has a method `list`
 Ids = list[str]
 
 
-class ProcessEngine:
+class ProcessEngine(WorkspaceFiles):
     """Makes instances as child processes. `python` runs those that ask for no other, and can import `aenv`."""
 
     name = "process"
     isolation: tuple[str, ...] = ()
 
     def __init__(self, home: Path, python: str = sys.executable) -> None:
-        self._root = home.expanduser().absolute() / "run" / "instances"
+        super().__init__(home.expanduser().absolute() / "run" / "instances")
         self._python = python
         self._commands = Commands()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
 
     async def create(self, spec: InstanceSpec) -> Address:
-        """Return once the instance serves requests. On failure, and on cancellation, leave nothing behind."""
         _refuse(spec)
         folder = InstanceFolder(self._root, spec.id)
         try:
@@ -90,11 +88,7 @@ class ProcessEngine:
         return found
 
     async def leftovers(self) -> Ids:
-        """Those that are not running: their process is gone, or they never became ready.
-
-        An instance that another engine object starts at this moment is among them: destroy them only when
-        there is no other.
-        """
+        """Those that are not running: their process is gone, or they never became ready."""
         running = await self.running()
         return [folder.id for folder in self._folders() if folder.id not in running]
 
@@ -114,7 +108,6 @@ class ProcessEngine:
     # What living instances can do besides
 
     def logs(self, id: str, *, follow: bool = False) -> AsyncIterator[bytes]:
-        """What the instance has printed so far; with `follow` also what comes, until it ends."""
         _, leader = self._living(id)
         place = logfile.LogLocation(self._root, (id,), "log")
         return logfile.follow(place, id, leader) if follow else logfile.read(place, id)
@@ -131,22 +124,6 @@ class ProcessEngine:
         wanted = Command(command, folder.workspace, variables, stdin, timeout)
         return self._commands.run(id, wanted, check=lambda: self._living(id))
 
-    async def put(self, id: str, path: str, content: AsyncIterable[bytes]) -> int:
-        """Write a file of the workspace, whole or not at all."""
-        return await self._workspace(id).put(path, content)
-
-    def read(self, id: str, path: str) -> AsyncIterator[bytes]:
-        """The content of a file of the workspace."""
-        return self._workspace(id).read(path)
-
-    async def list(self, id: str, path: str = "", *, after: str = "", limit: int = MAX_ENTRIES) -> Entries:
-        """What is in a folder of the workspace, by name: the first `limit` of those after `after`."""
-        return await self._workspace(id).entries(path, after=after, limit=limit)
-
-    async def remove(self, id: str, path: str) -> None:
-        """Remove a file of the workspace, or a folder with all that is in it."""
-        await self._workspace(id).remove(path)
-
     async def port(self, id: str, port: int) -> Origin:
         """Where a port of the instance can be reached: only one on which a process of the instance listens."""
         _, leader = self._living(id)
@@ -158,14 +135,6 @@ class ProcessEngine:
     def _workspace(self, id: str) -> Workspace:
         self._living(id)
         return Workspace(self._root, id, (id, "workspace"), (id,))
-
-    def _living(self, id: str) -> tuple[InstanceFolder, proc.Process]:
-        """The folder of an instance, and the process that leads it."""
-        with contextlib.suppress(InvalidRequest):
-            folder = InstanceFolder(self._root, id)
-            if leader := folder.leader():
-                return folder, leader
-        raise NotFound(f"instance {id!r} not found")
 
     def _folders(self) -> Iterator[InstanceFolder]:
         for path in sorted(self._root.glob("*/")):

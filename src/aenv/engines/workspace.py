@@ -9,40 +9,37 @@ import heapq
 import os
 import secrets
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
 from ..base.errors import InvalidRequest, NotFound, Unavailable
 from . import beneath
 from .base import MAX_ENTRIES, FileEntry
+from .folder import InstanceFolder
+from .proc import Process
 
 _PIECE_BYTES = 256 << 10
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
-
+Entries = list[FileEntry]  # a class below has a method `list`
 Acting = Callable[[], contextlib.AbstractContextManager[None]]
 
 
+@dataclass(frozen=True)
 class Workspace:
     """The files of a folder below `root`. Code in the instance changes them at any time, also while we do.
 
     What is being written is kept in the folder `aside`. Whenever files are named, it is done inside `acting()`.
     """
 
-    def __init__(
-        self,
-        root: Path | str,
-        id: str,
-        folder: tuple[str, ...],
-        aside: tuple[str, ...],
-        acting: Acting = contextlib.nullcontext,
-    ) -> None:
-        self._root = root
-        self._id = id
-        self._parts = folder
-        self._aside = aside
-        self._acting = acting
+    root: Path | str
+    id: str
+    folder: tuple[str, ...]
+    aside: tuple[str, ...]
+    acting: Acting = contextlib.nullcontext
 
     async def put(self, path: str, content: AsyncIterable[bytes]) -> int:
         """Write a file, whole or not at all, and make the folders above it; returns its size."""
@@ -63,14 +60,14 @@ class Workspace:
         finally:
             with contextlib.suppress(OSError):
                 file.close()
-            with contextlib.suppress(OSError), self._acting(), beneath.folder(self._root, self._aside) as own:
+            with contextlib.suppress(OSError), self.acting(), beneath.folder(self.root, self.aside) as own:
                 os.unlink(temporary, dir_fd=own)
         return size
 
     async def read(self, path: str) -> AsyncIterator[bytes]:
         """The content of a file, as long as it was when it was opened."""
         *above, name = _split(path)
-        with self._told(path), self._acting(), beneath.folder(self._root, [*self._parts, *above]) as parent:
+        with self._told(path), self.acting(), beneath.folder(self.root, [*self.folder, *above]) as parent:
             file = beneath.open_file(parent, name)
         with file:
             left = os.fstat(file.fileno()).st_size
@@ -87,20 +84,20 @@ class Workspace:
         await asyncio.to_thread(self._remove, path)
 
     def _create(self, name: str) -> BinaryIO:
-        with self._acting(), beneath.folder(self._root, self._aside) as own:
+        with self.acting(), beneath.folder(self.root, self.aside) as own:
             return os.fdopen(beneath.step(own, name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb")
 
     def _move(self, temporary: str, above: list[str], name: str) -> None:
         with (
-            self._acting(),
-            beneath.folder(self._root, self._aside) as own,
-            beneath.folder(self._root, [*self._parts, *above], make=True) as parent,
+            self.acting(),
+            beneath.folder(self.root, self.aside) as own,
+            beneath.folder(self.root, [*self.folder, *above], make=True) as parent,
         ):
             os.rename(temporary, name, src_dir_fd=own, dst_dir_fd=parent)
 
     def _entries(self, path: str, after: str, limit: int) -> list[FileEntry]:
         parts = _split(path) if path else []
-        with self._told(path), self._acting(), beneath.folder(self._root, [*self._parts, *parts]) as parent:
+        with self._told(path), self.acting(), beneath.folder(self.root, [*self.folder, *parts]) as parent:
             opened = os.open(".", os.O_RDONLY, dir_fd=parent)
             try:
                 return list(_entries(opened, parts, after, limit))
@@ -109,7 +106,7 @@ class Workspace:
 
     def _remove(self, path: str) -> None:
         *above, name = _split(path)
-        with self._told(path), self._acting(), beneath.folder(self._root, [*self._parts, *above]) as parent:
+        with self._told(path), self.acting(), beneath.folder(self.root, [*self.folder, *above]) as parent:
             beneath.remove(parent, name)
 
     @contextlib.contextmanager
@@ -118,7 +115,7 @@ class Workspace:
         try:
             yield
         except FileNotFoundError:
-            raise NotFound(f"{path!r} not found in the workspace of instance {self._id!r}") from None
+            raise NotFound(f"{path!r} not found in the workspace of instance {self.id!r}") from None
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             if error.errno in _FULL:
@@ -126,6 +123,37 @@ class Workspace:
             if isinstance(error, NotADirectoryError):
                 reason = "it leads through a link, a mount, or something else that is not a folder"
             raise InvalidRequest(f"cannot use {path!r}: {reason}") from error
+
+
+class WorkspaceFiles(ABC):
+    """The part of an engine that is `Files`, of instances whose folders are below `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    async def put(self, id: str, path: str, content: AsyncIterable[bytes]) -> int:
+        return await self._workspace(id).put(path, content)
+
+    def read(self, id: str, path: str) -> AsyncIterator[bytes]:
+        return self._workspace(id).read(path)
+
+    async def list(self, id: str, path: str = "", *, after: str = "", limit: int = MAX_ENTRIES) -> Entries:
+        return await self._workspace(id).entries(path, after=after, limit=limit)
+
+    async def remove(self, id: str, path: str) -> None:
+        await self._workspace(id).remove(path)
+
+    @abstractmethod
+    def _workspace(self, id: str) -> Workspace:
+        """Of an instance that lives; NotFound when it does not."""
+
+    def _living(self, id: str) -> tuple[InstanceFolder, Process]:
+        """The folder of an instance, and the process that leads it."""
+        with contextlib.suppress(InvalidRequest):
+            folder = InstanceFolder(self._root, id)
+            if leader := folder.leader():
+                return folder, leader
+        raise NotFound(f"instance {id!r} not found")
 
 
 def _split(path: str) -> list[str]:

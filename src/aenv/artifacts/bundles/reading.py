@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from ...base import mcp
 from ...base.config import FILE_NAME
@@ -97,16 +97,6 @@ def _config(texts: Mapping[str, str]) -> dict[str, Any]:
     return config
 
 
-class _Sink(Protocol):
-    """Where the entries of a bundle go. Their paths are clean, new, and below nothing but folders."""
-
-    def file(self, path: str, entry: tarfile.TarInfo, chunks: Iterator[bytes]) -> None: ...
-
-    def copy(self, path: str, source: str) -> None: ...
-
-    def link(self, path: str, target: str) -> None: ...
-
-
 class _KeptTexts:
     """The digests of all files, and the text of the few that say what the bundle is."""
 
@@ -170,6 +160,10 @@ class _Written:
         place = self._root / path
         place.parent.mkdir(parents=True, exist_ok=True)
         return place
+
+
+_Sink = _KeptTexts | _Written
+"""Where the entries of a bundle go. Their paths are clean, new, and below nothing but folders."""
 
 
 def _read(archive: Path, sink: _Sink, max_bytes: int, max_files: int) -> str:

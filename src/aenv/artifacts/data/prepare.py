@@ -6,17 +6,16 @@ JSON for each step, and for each task that is ready or cannot be. Its target is 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...base.config import Project
-from ...base.errors import Conflict, InvalidRequest, NotFound, StartFailed
+from ...base.errors import InvalidRequest, NotFound, StartFailed
+from ...base.locks import alone
 from ..requirements import find_uv
 from .builtin import built_in
 from .data_folders import on_host
@@ -63,7 +62,7 @@ def prepare(
         "base": base,
         "uv": find_uv(),
     }
-    with _alone(target.with_name(f".{name}-prepared.lock"), name):
+    with alone(target.with_name(f".{name}-prepared.lock"), f"{name} is being prepared by another program"):
         yield from _run([sys.executable, str(project.path / _PROGRAM)], order, on_step)
 
 
@@ -85,13 +84,3 @@ def _run(command: list[str], order: dict[str, object], on_step: Callable[[str], 
             raise
     if process.returncode:
         raise StartFailed(f"{command[-1]!r} broke off with exit code {process.returncode}")
-
-
-@contextmanager
-def _alone(lock: Path, name: str) -> Iterator[None]:
-    with lock.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Conflict(f"{name} is being prepared by another program") from None
-        yield

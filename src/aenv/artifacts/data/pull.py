@@ -5,17 +5,17 @@ What has been fetched stays in `<home>/data/.<name>.partial` until all is there;
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 from ...base.errors import AEnvError, Conflict, InvalidRequest, NetworkError, NotFound
+from ...base.locks import alone
 from ...base.paths import below
 from .. import bundles
 from . import chromium, manifests
@@ -38,7 +38,7 @@ def pull(name: str, home: Path, bar: Bar, *, source: str = "", force: bool = Fal
     if not source and name not in SOURCES:
         raise NotFound(f"no data {name!r} is known; there are {', '.join(SOURCES)}; others take --from")
     target, work = home / "data" / name, home / "data" / f".{name}.partial"
-    with _alone(home / "data" / f".{name}.lock", name):
+    with alone(home / "data" / f".{name}.lock", f"{name} is being pulled by another program"):
         if target.exists() and not force:
             raise Conflict(f"{name} is there already, in {str(target)!r}; --force replaces it")
         pulling = _Pull(name, work, bar)
@@ -49,17 +49,6 @@ def pull(name: str, home: Path, bar: Bar, *, source: str = "", force: bool = Fal
         pulling.tree.rename(target)
         shutil.rmtree(work)
     return manifest
-
-
-@contextmanager
-def _alone(lock: Path, name: str) -> Iterator[None]:
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Conflict(f"{name} is being pulled by another program") from None
-        yield
 
 
 class _Pull:
@@ -138,18 +127,11 @@ class _Pull:
     def _fetch(self, base: str, manifest: Manifest) -> Manifest:
         """Each file by itself."""
         self._begin(manifest.dump())
-        done = 0
-        with self._bar(f"downloading {self._name}", manifest.total_bytes) as show:
-            for entry in manifest.files:
-                place = self._place(entry)
-                if not entry.link and not (place.is_file() and _is(entry, place)):
-                    url = f"{base.rstrip('/')}/{quote(entry.path)}"
-                    download(url, place, entry.size, lambda now, before=done: show(before + now))  # type: ignore[misc]
-                    self._check(entry, place)
-                done += entry.size
-                show(done)
-        self._finish(manifest)
-        return manifest
+
+        def fetch(entry: ManifestEntry, place: Path, show: OnBytes) -> None:
+            download(f"{base.rstrip('/')}/{quote(entry.path)}", place, entry.size, show)
+
+        return self._put_all("downloading", manifest, fetch)
 
     def _unpack(self, url: str) -> Manifest:
         self._begin(url.encode())
@@ -169,17 +151,25 @@ class _Pull:
             raise
 
     def _copy(self, folder: Path, manifest: Manifest) -> Manifest:
+        def copy(entry: ManifestEntry, place: Path, show: OnBytes) -> None:
+            file = below(folder, entry.path)
+            if file is None or not file.is_file():
+                raise InvalidRequest(f"{entry.path!r} of the manifest is not in {str(folder)!r}")
+            shutil.copyfile(file, place)
+
+        return self._put_all("copying", manifest, copy)
+
+    def _put_all(
+        self, doing: str, manifest: Manifest, put: Callable[[ManifestEntry, Path, OnBytes], None]
+    ) -> Manifest:
+        """Have every file put into its place that is not there yet, and check it."""
         done = 0
-        with self._bar(f"copying {self._name}", manifest.total_bytes) as show:
+        with self._bar(f"{doing} {self._name}", manifest.total_bytes) as show:
             for entry in manifest.files:
-                if entry.link:
-                    continue
-                file = below(folder, entry.path)
-                if file is None or not file.is_file():
-                    raise InvalidRequest(f"{entry.path!r} of the manifest is not in {str(folder)!r}")
                 place = self._place(entry)
-                shutil.copyfile(file, place)
-                self._check(entry, place)
+                if not entry.link and not (place.is_file() and _is(entry, place)):
+                    put(entry, place, lambda now, before=done: show(before + now))  # type: ignore[misc]
+                    self._check(entry, place)
                 done += entry.size
                 show(done)
         self._finish(manifest)

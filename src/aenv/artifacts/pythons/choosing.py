@@ -18,7 +18,7 @@ from ...base.errors import InvalidRequest, StartFailed
 from .. import requirements
 from .interpreters import Search, find
 from .runtimes import Python, runtime
-from .wanted import OLDEST, Minor, WantedPython, spelled, wanted_by
+from .wanted import OLDEST, Minor, WantedPython, spelled, wanted
 
 Clock = Callable[[], float]
 _LOOK_AGAIN = 600.0  # seconds: an operator may have installed what was missing
@@ -43,11 +43,7 @@ class Choice:
     @property
     def target(self) -> requirements.Target:
         """What its packages are installed for."""
-        return (
-            requirements.Target(str(self.python.executable), self.python.platform)
-            if self.python
-            else requirements.OWN
-        )
+        return self.python or requirements.OWN
 
 
 _OURS = Choice()
@@ -67,7 +63,7 @@ class Pythons:
         if choice := self._known(project.path):
             return choice
         try:
-            asked = await asyncio.to_thread(wanted_by, project)
+            asked = await asyncio.to_thread(wanted, project.path, project.build.dockerfile)
         except InvalidRequest as error:
             choice = self._without(error.message)
         else:
@@ -117,7 +113,7 @@ async def requirements_of_project(
 def note_on_our_own(project: Project) -> str:
     """That a project is about to run on our own Python, where it asks for another; empty when it does not."""
     try:
-        asked = wanted_by(project)
+        asked = wanted(project.path, project.build.dockerfile)
     except InvalidRequest as error:
         return error.message
     if asked is None or asked.is_ours:

@@ -39,12 +39,9 @@ _COMPILED = (
 
 
 @dataclass(frozen=True)
-class Python:
+class Python(requirements.Target):
     """An interpreter of this host, not the one that runs us, and a runtime for it."""
 
-    executable: Path
-    platform: str
-    """What packages for it are compiled for."""
     packages: Path
     """The folder in which it finds the runtime's code and what that loads."""
     folders: tuple[Path, ...]
@@ -78,7 +75,7 @@ async def _make(found: Found, place: Path, home: Path, on_line: requirements.OnL
         made = Path(work) / "runtime"
         packages = _packages(made, found)
         await asyncio.to_thread(_make_environment, made, found)
-        target = requirements.Target(str(_interpreter(made)), found.platform)
+        target = requirements.Target(_interpreter(made), found.platform)
         await requirements.install_runtime(packages, home, target, on_line)
         await asyncio.to_thread(_add_ours, made, packages)
         requirements.mark(made)

@@ -11,7 +11,6 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...base.config import Project
 from ...base.errors import InvalidRequest
 from ...base.paths import below
 
@@ -48,13 +47,8 @@ class WantedPython:
         return tuple(minor for minor in self.minors if minor >= OLDEST)
 
 
-def wanted_by(project: Project) -> WantedPython | None:
-    """What a project asks for, if anything. InvalidRequest when that cannot be read."""
-    return wanted(project.path, project.build.dockerfile)
-
-
 def wanted(folder: Path, dockerfile: str = "Dockerfile") -> WantedPython | None:
-    """What the project in this folder asks for."""
+    """What the project in this folder asks for, if anything. InvalidRequest when that cannot be read."""
     if found := _FROM.findall(_text(folder, dockerfile)):
         major, minor = map(int, found[-1])  # the last one is what the image is made of
         return WantedPython(f"its Dockerfile asks for Python {major}.{minor}", ((major, minor),))

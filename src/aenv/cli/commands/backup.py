@@ -8,12 +8,10 @@ import click
 
 from ...base import settings
 from .. import output, parameters
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 
 
-@click.command(
-    "backup", cls=DocumentedCommand, examples=("aenv backup aenv.backup", "aenv backup aenv.backup --force")
-)
+@documented("backup", examples=("aenv backup aenv.backup", "aenv backup aenv.backup --force"))
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @parameters.STORE

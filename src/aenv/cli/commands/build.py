@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .. import local_project, output, parameters
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 
 if TYPE_CHECKING:
     from ...base.config import Project
 
 
-@click.command(
+@documented(
     "build",
-    cls=DocumentedCommand,
     examples=("aenv build", "aenv build --no-image", "aenv build --registry ghcr.io --namespace me --push"),
 )
 @parameters.work_dir("Folder of the project.")
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option("-r", "--registry", help="Registry of the image.  [default: from cli_config.json, else docker.io]")
 @click.option("-s", "--namespace", help="Namespace in the registry.  [default: from cli_config.json, else aenv]")
-@click.option("--push/--no-push", default=False, help="Push the image to its registry, or do not.")
+@click.option("--push/--no-push", show_default=False, help="Push the image to its registry, or do not.")
 @click.option("-p", "--platform", help="Platform of the image, as in linux/arm64.  [default: this machine's]")
 @click.option(
     "-f",

@@ -9,7 +9,7 @@ import click
 from ...base import settings
 from ...base.errors import ConnectFailed
 from .. import output, parameters
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import formats
 
 if TYPE_CHECKING:
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 _RUN_ADDRESS = "http://127.0.0.1:8081"
 
 
-@click.command(
+@documented(
     "call",
-    cls=DocumentedCommand,
     examples=(
         "aenv call my_custom_echo_env content=hello",
         "aenv call word_count text='one two three' --function",
@@ -39,13 +38,7 @@ _RUN_ADDRESS = "http://127.0.0.1:8081"
 @click.option("--instance", metavar="ID", help="Call this running instance, through its gateway.")
 @click.option("--function", "kind", flag_value="function", help="Call the function with the name TOOL.")
 @click.option("--reward", "kind", flag_value="reward", help="Call the reward with the name TOOL.")
-@click.option(
-    "--timeout",
-    type=parameters.DURATION,
-    default="60s",
-    show_default=True,
-    help="Maximum time to wait for the answer.",
-)
+@click.option("--timeout", type=parameters.DURATION, default="60s", help="Maximum time to wait for the answer.")
 @formats(plain="text", json_help="Print the whole result as JSON.")
 def command(
     name: str,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import click
 
 from .. import output
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 
 
-@click.command(
+@documented(
     "completion",
-    cls=DocumentedCommand,
     examples=(
         'eval "$(aenv completion bash)"     # in ~/.bashrc',
         'eval "$(aenv completion zsh)"      # in ~/.zshrc',

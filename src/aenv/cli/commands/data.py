@@ -26,10 +26,8 @@ def list_data(as_json: bool) -> None:
     from ...artifacts.data.sources import overview
 
     found = overview(settings.home())
-    if as_json:
-        output.json(found)
-    else:
-        output.table(("Name", "Folder", "Variable", "Revision", "About"), [(*each.values(),) for each in found])
+    headers = ("Name", "Folder", "Variable", "Revision", "About")
+    output.answer(found, headers, [(*each.values(),) for each in found], as_json=as_json)
 
 
 @command.command(
@@ -37,7 +35,12 @@ def list_data(as_json: bool) -> None:
 )
 @click.argument("name")
 @click.option(
-    "--from", "source", default="", metavar="URL|DIR", help="Fetch from this folder, archive or URL instead."
+    "--from",
+    "source",
+    default="",
+    show_default=False,
+    metavar="URL|DIR",
+    help="Fetch from this folder, archive or URL instead.",
 )
 @click.option("--force", is_flag=True, help="Replace data that is already there.")
 def pull(name: str, source: str, force: bool) -> None:

@@ -1,38 +1,32 @@
 """`aenv data prepare`: what an environment needs before its tasks can be judged, made ahead.
 
-The same command for all environments, which runs the self-check of their tasks. An environment that needs more
-has a command of its own name in `OWN`, which may call `self_check` at its end.
+The same command for all environments, which runs the self-check of their tasks. SWE-bench needs more, and has a
+command of its own.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from .. import connection, output, task_selection
-from ..help_pages import CommandGroup, DocumentedCommand
+from ..help_pages import CommandGroup, documented
 from ..output_formats import formats
-
-OWN: Mapping[str, str] = {"swebench": "aenv.cli.commands.data_prepare_swebench:command"}
-"""Environments that need more than the self-check, each with the "module:attribute" of its command."""
 
 
 class _ByEnvironment(CommandGroup):
     """Takes the name of any environment as a command."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        name = cmd_name.partition("@")[0]
-        if name in OWN:
-            module, _, attribute = OWN[name].partition(":")
-            found: click.Command = getattr(importlib.import_module(module), attribute)
-            return found
+        if cmd_name.partition("@")[0] == "swebench":
+            from .data_prepare_swebench import command as own
+
+            return own
         return _of_any(cmd_name)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(OWN)
+        return ["swebench"]
 
 
 @click.command(
@@ -50,7 +44,7 @@ def command() -> None:
 
 
 def _of_any(env: str) -> click.Command:
-    @click.command(env, cls=DocumentedCommand, examples=(f"aenv data prepare {env} --limit 10",))
+    @documented(env, examples=(f"aenv data prepare {env} --limit 10",))
     @task_selection.options
     @formats(plain="text", json_help="Print each task as a line of JSON.")
     @connection.options
@@ -59,21 +53,16 @@ def _of_any(env: str) -> click.Command:
 
         The exit code is 1 when the rewards of a task cannot be trusted.
         """
-        return self_check(env, as_json=as_json, **given)
+        from ...rollouts import preparation
+
+        if "/" in env or env in (".", ".."):
+            raise click.UsageError(
+                f"{env!r} is a folder, and checks are kept for pushed environments only; push it, and use its name"
+            )
+        selection = task_selection.selected(env, **given)
+        tell = output.line if as_json else lambda row: None
+        found = preparation.prepared(selection.opened, selection.wanted, selection.concurrency, tell)
+        (output.talk if as_json else output.data)(preparation.told(found))
+        return int(any(preparation.is_unready(row) for row in found))
 
     return prepare
-
-
-def self_check(env: str, *, as_json: bool, **given: Any) -> int:
-    """The self-check of the chosen tasks; `given` has the options of task selection and of the connection."""
-    from ...rollouts import preparation
-
-    if "/" in env or env in (".", ".."):
-        raise click.UsageError(
-            f"{env!r} is a folder, and checks are kept for pushed environments only; push it, and use its name"
-        )
-    selection = task_selection.selected(env, **given)
-    tell = output.line if as_json else lambda row: None
-    found = preparation.prepared(selection.opened, selection.wanted, selection.concurrency, tell)
-    (output.talk if as_json else output.data)(preparation.told(found))
-    return int(any(preparation.is_unready(row) for row in found))

@@ -8,17 +8,15 @@ import click
 
 from ...base import settings
 from .. import connection, output, parameters
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import PUBLISHED, formats
 
 _NAME = "swebench"
 _LIMIT = 3 * 3600.0  # seconds for the self-check of one record: large suites run several times
 
 
-@click.command(
-    _NAME,
-    cls=DocumentedCommand,
-    examples=("aenv data prepare swebench", "aenv data prepare swebench --instances psf__requests-1963"),
+@documented(
+    _NAME, examples=("aenv data prepare swebench", "aenv data prepare swebench --instances psf__requests-1963")
 )
 @click.option(
     "--instances", metavar="ID,…", help="Tasks to prepare, separated by commas.  [default: all tasks in the data]"
@@ -27,17 +25,10 @@ _LIMIT = 3 * 3600.0  # seconds for the self-check of one record: large suites ru
     "--base",
     type=click.Choice(["sdist", "git"]),
     default="sdist",
-    show_default=True,
     help="Source of the repositories: release archives, or git mirrors.",
 )
 @click.option("--no-self-check", is_flag=True, help="Prepare the tasks without running their self-checks.")
-@click.option(
-    "--concurrency",
-    type=parameters.Number(1),
-    default=1,
-    show_default=True,
-    help="Self-checks to run in parallel.",
-)
+@click.option("--concurrency", type=parameters.Number(1), default=1, help="Self-checks to run in parallel.")
 @formats(*PUBLISHED)
 @connection.options
 def command(
@@ -69,10 +60,8 @@ def command(
         place = InstanceSource(str(prepare.preparable(_NAME).ref), gateway.url, gateway.api_key, limit=_LIMIT)
         for found in preparation.prepared(locations.known(place), TaskSelection([*ready]), concurrency, _tell):
             ready[found["task"]].update(check=found["self_check"], reason=found["reason"])
-    if as_json:
-        output.json(rows)
-    else:
-        output.table(("Id", "Base", "Self-check", "Reason"), [(*row.values(),) for row in rows])
+    headers = ("Id", "Base", "Self-check", "Reason")
+    output.answer(rows, headers, [(*row.values(),) for row in rows], as_json=as_json)
     return int(any(not row["base"] or row["check"] not in ("", *preparation.READY) for row in rows))
 
 

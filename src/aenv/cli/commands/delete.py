@@ -6,12 +6,10 @@ import click
 
 from ...base import refs
 from .. import output, parameters
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 
 
-@click.command(
-    "delete", cls=DocumentedCommand, examples=("aenv delete my-env@1.0.0", "aenv delete my-env@1.0.0 --yes")
-)
+@documented("delete", examples=("aenv delete my-env@1.0.0", "aenv delete my-env@1.0.0 --yes"))
 @click.argument("ref", metavar="NAME@VERSION", callback=parameters.exact_reference)
 @click.option(
     "--force", is_flag=True, help="Delete a released version as well. Only an administrator may do that."

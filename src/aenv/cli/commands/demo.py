@@ -11,10 +11,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from .. import output, scaffold
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 
 if TYPE_CHECKING:
     from ...client.api import Api
@@ -25,7 +23,7 @@ _REF = f"{_NAME}@{_VERSION}"
 _LIFE = "1m"  # of what a demo that is killed leaves behind
 
 
-@click.command("demo", cls=DocumentedCommand, examples=("aenv demo",))
+@documented("demo", examples=("aenv demo",))
 def command() -> None:
     """Run through the main features in a few seconds, and clean up."""
     import asyncio

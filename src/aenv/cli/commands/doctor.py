@@ -15,7 +15,7 @@ import click
 from ...base import settings
 from ...control.homes import disk_usage
 from .. import output
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import formats
 
 _LOW = 0.05  # of the disk
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...attacks.verdicts import Verdict
 
 
-@click.command("doctor", cls=DocumentedCommand, examples=("aenv doctor", "sudo aenv doctor --attack"))
+@documented("doctor", examples=("aenv doctor", "sudo aenv doctor --attack"))
 @click.option(
     "--attack",
     is_flag=True,
@@ -132,29 +132,11 @@ async def _verdicts() -> list[Verdict] | None:
 async def _gateway(home: Path, projects: list[Path]) -> AsyncIterator[tuple[str, str]]:
     """A gateway with an account, so that no other user of this host can use it meanwhile."""
     from ..own_gateway import own_gateway
+    from .token import new_administrator
 
-    key = await _administrator(home)
+    key = await new_administrator("doctor", home)
     # The store and the blobs of this home, whatever the variables of the operator's own gateway say.
     options = [*map(str, projects[1:]), "--store", "sqlite", "--blobs", ""]
     options += ["--freeze-after", "0", "--rate-limit", "0"]
     async with own_gateway(projects[0], home, engine="native", options=options) as url:
         yield url, key
-
-
-async def _administrator(home: Path) -> str:
-    """The token of a new account."""
-    import asyncio
-
-    command = ["-m", "aenv.cli", "token", "create", "--user", "doctor", "--role", "admin"]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *(*command, "--home", str(home), "--store", "sqlite"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    said, wrong = await process.communicate()
-    if process.returncode:
-        raise output.Failure(
-            f"cannot create an account at the temporary gateway: {wrong.decode(errors='replace')[-300:]}"
-        )
-    return said.decode().strip()

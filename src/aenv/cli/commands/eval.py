@@ -9,15 +9,14 @@ import click
 
 from ...base import settings
 from .. import connection, output, parameters, task_selection
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import formats
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-@click.command(
+@documented(
     "eval",
-    cls=DocumentedCommand,
     examples=(
         "aenv eval gsm-tools --agent oracle",
         "aenv eval ./my-env --agent llm --model gpt-4o --concurrency 16",
@@ -37,7 +36,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--repeat", type=parameters.Number(1), help="Number of attempts at each task; prints pass@k as well."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random agent.")
+@click.option("--seed", type=int, default=0, help="Seed of the random agent.")
 @click.option(
     "--max-steps",
     type=parameters.Number(1),
@@ -53,7 +52,6 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--api-key-env",
     default="OPENAI_API_KEY",
-    show_default=True,
     metavar="NAME",
     help="Variable that holds the key for the model's server.",
 )

@@ -7,16 +7,12 @@ from pathlib import Path
 import click
 
 from .. import output
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-@click.command(
-    "show",
-    cls=DocumentedCommand,
-    examples=("aenv eval show results.jsonl", "aenv eval show results.jsonl --out chart.svg"),
-)
+@documented("show", examples=("aenv eval show results.jsonl", "aenv eval show results.jsonl --out chart.svg"))
 @click.argument("file", type=_FILE)
 @click.option("--out", type=_FILE, metavar="PICTURE.svg", help="Draw a chart of the rewards into this file.")
 def command(file: Path, out: Path | None) -> None:

@@ -10,18 +10,14 @@ import click
 from ...base import config, refs
 from ...base.errors import InvalidRequest
 from .. import output, parameters
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import PUBLISHED, formats
 
 if TYPE_CHECKING:
     from ...client.hub import Hub
 
 
-@click.command(
-    "get",
-    cls=DocumentedCommand,
-    examples=("aenv get my-env", "aenv get my-env@1.0.0 --json", "aenv get my-env --versions"),
-)
+@documented("get", examples=("aenv get my-env", "aenv get my-env@1.0.0 --json", "aenv get my-env --versions"))
 @click.argument("ref", metavar="NAME[@VERSION]", callback=parameters.reference)
 @click.option("-v", "--version", help="Version, or a range such as ^1.2.  [default: the latest version]")
 @click.option("--versions", "history", is_flag=True, help="List all versions, and what changed in each.")

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     examples=("aenv hub --port 8083", "aenv hub access my-env --add-writer ada", "aenv hub audit my-env"),
 )
 @parameters.HOST
-@click.option(
-    "--port", type=parameters.PORT, default=8083, show_default=True, help="Port to listen on; 0 picks a free port."
-)
+@click.option("--port", type=parameters.PORT, default=8083, help="Port to listen on; 0 picks a free port.")
 @parameters.METRICS_ADDRESS
 @parameters.STORE
 @parameters.BLOBS
@@ -42,17 +40,12 @@ if TYPE_CHECKING:
 @click.pass_context
 def command(
     ctx: click.Context,
-    host: str,
-    port: int,
-    metrics_address: tuple[str, int] | None,
-    store: str,
-    blobs: str,
+    /,
     home: Path | None,
-    insecure: bool,
-    allow_origins: frozenset[str],
     log_level: str,
     log_file: Path | None,
     ready_fd: int | None,
+    **same: Any,
 ) -> None:
     """Run a hub alone, or manage access to its environments.
 
@@ -65,17 +58,8 @@ def command(
     from ...control.gateway import gateway_app
 
     parameters.start_log(log_level, log_file)
-    known = settings.GatewaySettings(
-        host=host,
-        port=port,
-        data_port=None,
-        metrics_address=metrics_address,
-        home=home or settings.home(),
-        store=store,
-        blobs=blobs,
-        insecure=insecure,
-        allow_origins=allow_origins,
-    )
+    # The other options are called as the settings are.
+    known = settings.GatewaySettings(data_port=None, home=home or settings.home(), **same)
     uvloop.run(gateway_app.serve_hub(known, lambda address: _announce(address, ready_fd)))
 
 
@@ -127,12 +111,9 @@ def access(
         return policy if wanted == policy else await hub.set_access(name, wanted)
 
     policy = connection.ask_hub(changed)
-    if as_json:
-        output.json(policy)
-        return
     rows = [("owner", policy["owner"]), ("visibility", policy["access"])]
     rows += [(kind, ", ".join(policy[kind]) or "-") for kind in ("readers", "writers")]
-    output.table(("Field", "Value"), rows)
+    output.answer(policy, ("Field", "Value"), rows, as_json=as_json)
 
 
 def _with(users: Sequence[str], added: Sequence[str], removed: Sequence[str]) -> list[str]:
@@ -144,14 +125,7 @@ def _with(users: Sequence[str], added: Sequence[str], removed: Sequence[str]) ->
 
 @command.command("audit", examples=("aenv hub audit my-env", "aenv hub audit --limit 10"))
 @click.argument("name", required=False)
-@click.option(
-    "-l",
-    "--limit",
-    type=parameters.Number(1, 1000),
-    default=100,
-    show_default=True,
-    help="Maximum number of entries.",
-)
+@click.option("-l", "--limit", type=parameters.Number(1, 1000), default=100, help="Maximum number of entries.")
 @formats()
 def audit(name: str | None, limit: int, as_json: bool) -> None:
     """List the changes to an environment, newest first.
@@ -159,11 +133,6 @@ def audit(name: str | None, limit: int, as_json: bool) -> None:
     Without NAME, administrators see the changes to all environments.
     """
     found = connection.ask_hub(lambda hub: hub.audit(name, limit))
-    if as_json:
-        output.json(found)
-    elif found:
-        cells = ("at", "user", "action", "environment", "digest")
-        rows = [tuple(str(each.get(key) or "-") for key in cells) for each in found]
-        output.table(("At", "User", "Action", "Environment", "Digest"), rows)
-    else:
-        output.talk("no entries")
+    headers = ("At", "User", "Action", "Environment", "Digest")
+    rows = [tuple(str(each.get(header.lower()) or "-") for header in headers) for each in found]
+    output.answer(found, headers, rows, as_json=as_json, nothing="no entries")

@@ -30,7 +30,13 @@ def command() -> None:
 
 @command.command("load", examples=("aenv image load debian.tar", "aenv image load debian.tar --name debian:12"))
 @click.argument("file", type=click.Path(path_type=Path, exists=True))
-@click.option("--name", default="", metavar="REF", help="Name of the image here.  [default: the name in FILE]")
+@click.option(
+    "--name",
+    default="",
+    show_default=False,
+    metavar="REF",
+    help="Name of the image here.  [default: the name in FILE]",
+)
 @parameters.HOME
 def load(file: Path, name: str, home: Path | None) -> None:
     """Load an image from an archive or an OCI layout folder.
@@ -54,10 +60,8 @@ def load(file: Path, name: str, home: Path | None) -> None:
 def list_images(home: Path | None, as_json: bool) -> None:
     """List the images on this machine."""
     names = sorted(_images(home).names().items())
-    if as_json:
-        output.json([{"name": name, "digest": f"sha256:{digest}"} for name, digest in names])
-    else:
-        output.table(("Name", "Digest"), [(name, digest[:12]) for name, digest in names])
+    found = [{"name": name, "digest": f"sha256:{digest}"} for name, digest in names]
+    output.answer(found, ("Name", "Digest"), [(name, digest[:12]) for name, digest in names], as_json=as_json)
 
 
 @command.command("remove", examples=("aenv image remove debian:12",))

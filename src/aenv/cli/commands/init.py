@@ -7,46 +7,22 @@ from pathlib import Path
 import click
 
 from ...base import refs
-from ...base.errors import InvalidRequest
-from .. import output, scaffold
-from ..help_pages import DocumentedCommand
+from .. import output, parameters, scaffold
+from ..help_pages import documented
 
 
-def _new_name(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    try:
-        return refs.check_new_name(value)
-    except InvalidRequest as error:
-        raise click.UsageError(error.message, ctx) from error
-
-
-def _version(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    try:
-        refs.parse(f"name@{value}")
-    except InvalidRequest:
-        raise click.UsageError(f"bad version {value!r}; write it as '1.0.0'", ctx) from None
-    return value
-
-
-@click.command(
-    "init", cls=DocumentedCommand, examples=("aenv init my-env", "aenv init my-env --template benchmark")
-)
-@click.argument("name", callback=_new_name)
+@documented("init", examples=("aenv init my-env", "aenv init my-env --template benchmark"))
+@click.argument("name", callback=parameters.parsed_by(refs.check_new_name))
+@click.option("-v", "--version", default="1.0.0", callback=parameters.version, help="Version of the environment.")
 @click.option(
-    "-v", "--version", default="1.0.0", callback=_version, show_default=True, help="Version of the environment."
-)
-@click.option(
-    "-t",
-    "--template",
-    type=click.Choice(scaffold.TEMPLATES),
-    default="default",
-    show_default=True,
-    help="Template to start from.",
+    "-t", "--template", type=click.Choice(scaffold.TEMPLATES), default="default", help="Template to start from."
 )
 @click.option(
     "-w",
     "--work-dir",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("."),
+    show_default=False,
     help="Folder in which the project is created.  [default: the current folder]",
 )
 @click.option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from ...base.refs import Ref
     from ...client.api import Api
     from ...client.launch import ReadyInstance, RetryLimits
-
-_DURATION: Any = {"type": parameters.DURATION, "show_default": True}
 
 
 @click.group(
@@ -40,29 +39,16 @@ def command() -> None:
     ),
 )
 @click.argument("env_name", metavar="[ENV]", required=False)
-@click.option("-d", "--datasource", default="", help="Folder of a dataset, or image of the sidecar.")
-@click.option("-t", "--ttl", metavar="DURATION", help="Time to live.  [default: from the environment, else 30m]")
 @click.option(
-    "-e",
-    "--env",
-    "variables",
-    multiple=True,
-    callback=parameters.pairs,
-    metavar="KEY=VALUE",
-    help="Environment variable of the instance; repeatable.",
+    "-d", "--datasource", default="", show_default=False, help="Folder of a dataset, or image of the sidecar."
 )
+@click.option("-t", "--ttl", metavar="DURATION", help="Time to live.  [default: from the environment, else 30m]")
+@parameters.pairs("-e", "--env", "variables", help="Environment variable of the instance; repeatable.")
 @parameters.SECRETS
 @click.option(
     "-a", "--arg", "arguments", multiple=True, metavar="TEXT", help="Argument for the environment; repeatable."
 )
-@click.option(
-    "--label",
-    "labels",
-    multiple=True,
-    callback=parameters.pairs,
-    metavar="KEY=VALUE",
-    help="Label of the instance; repeatable.",
-)
+@parameters.pairs("--label", "labels", help="Label of the instance; repeatable.")
 @click.option("--owner", help="Owner of the instance.  [default: from cli_config.json]")
 @click.option(
     "--count", type=parameters.Number(1), help="Number of instances to create. If one fails, all are ended."
@@ -83,14 +69,12 @@ def command() -> None:
     is_flag=True,
     help="Leave the instance running. By default it is ended after it has been shown.",
 )
-@click.option("--timeout", default="60s", help="Maximum duration of a request.", **_DURATION)
-@click.option("--startup-timeout", default="500s", help="Maximum time until the instance is ready.", **_DURATION)
+@click.option("--timeout", default="60s", help="Maximum duration of a request.", type=parameters.DURATION)
 @click.option(
-    "--max-retries",
-    type=parameters.Number(0),
-    default=3,
-    show_default=True,
-    help="Number of retries after a network error.",
+    "--startup-timeout", default="500s", help="Maximum time until the instance is ready.", type=parameters.DURATION
+)
+@click.option(
+    "--max-retries", type=parameters.Number(0), default=3, help="Number of retries after a network error."
 )
 @click.option("--skip-health", is_flag=True, help="Accepted for compatibility; it has no effect.")
 @connection.options
@@ -124,7 +108,7 @@ def create(
     from ...client.launch import RetryLimits
 
     given["datasource"] = found_by(gateway.url, given["datasource"])
-    environment = local_project.environment(env_name)
+    environment = env_name or str(local_project.load(Path()).ref)
     body: dict[str, Any] = {
         "envName": environment,
         "environment_variables": forwarded(gateway.url, environment, {**variables, **secrets}),
@@ -141,7 +125,7 @@ def create(
         instances = await _launch(origin, gateway.api_key, limits, body, count)
         try:
             shown = [dict(one.instance.data) for one in instances]
-            output.json(shown if count else shown[0]) if as_json else _table(shown)
+            output.answer(shown if count else shown[0], _HEADERS, _rows(shown), as_json=as_json)
             if not keep_alive:
                 output.talk(f"ending the instance{'s' if count else ''}; use --keep-alive to avoid that")
         finally:
@@ -170,9 +154,7 @@ async def _launch(
 @click.option("--owner", help="List only instances of this owner.")
 @click.option("--label", metavar="KEY=VALUE", help="List only instances with this label.")
 @click.option("--status", help="List only instances with this status.  [default: all that have not ended]")
-@click.option(
-    "--limit", type=parameters.Number(1, 1000), default=100, show_default=True, help="Maximum number of instances."
-)
+@click.option("--limit", type=parameters.Number(1, 1000), default=100, help="Maximum number of instances.")
 @click.option("--cursor", metavar="ID", help="List only instances after the one with this id.")
 @connection.options
 @formats()
@@ -192,12 +174,8 @@ def list_(
         return found, await _replicas(api, which, chosen.get("owner")) if with_replicas else []
 
     found, replicas = gateway.run(listed)
-    if as_json:
-        output.json([*found, *replicas])
-    elif found or replicas:
-        _table([*found, *replicas])
-    else:
-        output.talk("no instances")
+    both = [*found, *replicas]
+    output.answer(both, _HEADERS, _rows(both), as_json=as_json, nothing="no instances")
     if len(found) == limit:
         output.talk(f"there may be more; use --cursor {found[-1]['id']}")
 
@@ -220,20 +198,13 @@ async def _replicas(api: Api, which: str, owner: str | None) -> list[dict[str, A
 @formats()
 def get(gateway: Gateway, id: str, as_json: bool) -> None:
     """Show one instance."""
-
-    async def named(api: Api) -> dict[str, Any]:
-        return await api.get_instance(await prefixes.instance(api, id))
-
-    found = gateway.run(named)
-    if as_json:
-        output.json(found)
-        return
+    found = gateway.run_on(id, lambda one: one.api.get_instance(one.id))
     name, version = output.environment_columns(found)
     rows = [("id", found["id"]), ("environment", f"{name}@{version}")]
     rows += [(key, _text(found[key])) for key in _SHOWN if found.get(key)]
     if found.get("tools"):
         rows.append(("tools", ", ".join(tool["name"] for tool in found["tools"])))
-    output.table(("Field", "Value"), rows)
+    output.answer(found, ("Field", "Value"), rows, as_json=as_json)
 
 
 @command.command("delete", examples=("aenv instance delete my-env-3q", "aenv instance delete --label run=7 --yes"))
@@ -272,11 +243,7 @@ def renew(gateway: Gateway, id: str, ttl: str) -> None:
 
     It then ends after TTL from now; without TTL, after 30 minutes. Prints the new time of its end.
     """
-
-    async def renewed(api: Api) -> dict[str, Any]:
-        return await api.renew_instance(await prefixes.instance(api, id), ttl)
-
-    output.data(str(gateway.run(renewed)["expires_at"]))
+    output.data(str(gateway.run_on(id, lambda one: one.api.renew_instance(one.id, ttl))["expires_at"]))
 
 
 @command.command("info", examples=("aenv instance info my-env@1.0.0",))
@@ -287,11 +254,9 @@ def renew(gateway: Gateway, id: str, ttl: str) -> None:
 def info(ref: Ref, system_url: str | None, api_key: str | None, as_json: bool) -> None:
     """Show an environment and its tools, without creating an instance."""
     found = connection.ask_hub(lambda hub: hub.get(ref), connection.hub_address(system_url, api_key))
-    if as_json:
-        output.json(found)
-        return
-    output.table(("Field", "Value"), [(key, _text(found[key])) for key in _ABOUT if found.get(key)])
-    if found.get("tools"):
+    rows = [(key, _text(found[key])) for key in _ABOUT if found.get(key)]
+    output.answer(found, ("Field", "Value"), rows, as_json=as_json)
+    if found.get("tools") and not as_json:
         output.data("")
         tools = [(tool["name"], output.first_line(tool.get("description"))) for tool in found["tools"]]
         output.table(("Tool", "Description"), tools)
@@ -320,8 +285,11 @@ _SHOWN = (
 _ABOUT = ("name", "version", "description", "tags", "owner", "digest", "created_at", "updated_at")
 
 
-def _table(instances: Sequence[Mapping[str, Any]]) -> None:
-    rows = [
+_HEADERS = ("ID", "Environment", "Version", "Owner", "Status", "IP", "Created")
+
+
+def _rows(instances: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    return [
         (
             instance["id"],
             *output.environment_columns(instance),
@@ -330,7 +298,6 @@ def _table(instances: Sequence[Mapping[str, Any]]) -> None:
         )
         for instance in instances
     ]
-    output.table(("ID", "Environment", "Version", "Owner", "Status", "IP", "Created"), rows)
 
 
 def _text(value: Any) -> str:

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import click
 
-from .. import connection, output, prefixes
+from .. import connection, output
 from ..connection import Gateway
-from ..help_pages import DocumentedCommand
-
-if TYPE_CHECKING:
-    from ...client.api import Api
+from ..help_pages import documented
 
 _REMOTE = re.compile(r"([a-z0-9-]{2,}):(.*)\Z", re.DOTALL)
 
 
-@click.command(
-    "cp",
-    cls=DocumentedCommand,
-    examples=("aenv instance cp notes.txt my-env-3q:inputs/", "aenv instance cp my-env-3q:result.json ."),
+@documented(
+    "cp", examples=("aenv instance cp notes.txt my-env-3q:inputs/", "aenv instance cp my-env-3q:result.json .")
 )
 @click.argument("source")
 @click.argument("target")
@@ -34,14 +28,9 @@ def command(gateway: Gateway, source: str, target: str) -> None:
     there, here = _REMOTE.match(target), _REMOTE.match(source)
     if bool(there) == bool(here):
         raise click.UsageError("one of SOURCE and TARGET must be ID:PATH, and the other one a local path")
-
-    async def transfer(api: Api) -> int:
-        from ...client.remote import Remote
-
-        if there:
-            return await Remote(api, await prefixes.instance(api, there[1])).upload(source, there[2])
+    if there:
+        count = gateway.run_on(there[1], lambda remote: remote.upload(source, there[2]))
+    else:
         assert here
-        return await Remote(api, await prefixes.instance(api, here[1])).download(here[2], target)
-
-    count = gateway.run(transfer)
+        count = gateway.run_on(here[1], lambda remote: remote.download(here[2], target))
     output.talk(f"copied {count} file{'' if count == 1 else 's'}")

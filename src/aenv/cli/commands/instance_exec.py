@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .. import connection, output, parameters, prefixes
+from .. import connection, output, parameters
 from ..connection import Gateway
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 
 if TYPE_CHECKING:
-    from ...client.api import Api
+    from ...client.remote import Remote
 
 
 def _words(ctx: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
@@ -22,9 +22,8 @@ def _words(ctx: click.Context, parameter: click.Parameter, words: tuple[str, ...
     return words
 
 
-@click.command(
+@documented(
     "exec",
-    cls=DocumentedCommand,
     context_settings={"allow_interspersed_args": False},
     examples=(
         "aenv instance exec my-env-3q -- python -m pytest -q",
@@ -48,15 +47,12 @@ def command(gateway: Gateway, id: str, words: tuple[str, ...], with_stdin: bool,
     """
     stdin = sys.stdin.buffer.read() if with_stdin else b""
 
-    async def run(api: Api) -> int:
-        from ...client.remote import Remote
-
+    async def run(remote: Remote) -> int:
         command = words[0] if len(words) == 1 else words
-        remote = Remote(api, await prefixes.instance(api, id))
         async for piece in remote.exec_stream(command, timeout=timeout, stdin=stdin):
             if piece.exit_code is not None:
                 return piece.exit_code
             output.raw(piece.data, to_stderr=piece.stream == "stderr")
         raise output.Failure("the connection ended before the command did")
 
-    return gateway.run(run)
+    return gateway.run_on(id, run)

@@ -9,15 +9,13 @@ import click
 
 from ...artifacts.data.builtin import built_in
 from .. import output, parameters
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import PUBLISHED, formats
 
 
-@click.command(
-    "list", cls=DocumentedCommand, examples=("aenv list", "aenv list terminal", "aenv list --tags demo --json")
-)
+@documented("list", examples=("aenv list", "aenv list terminal", "aenv list --tags demo --json"))
 @click.argument("text", required=False, default="")
-@click.option("--name", default="", help="List only the versions of this environment.")
+@click.option("--name", default="", show_default=False, help="List only the versions of this environment.")
 @click.option(
     "--tags",
     multiple=True,
@@ -25,21 +23,9 @@ from ..output_formats import PUBLISHED, formats
     help="List only environments with this tag; repeatable, or several with commas.",
 )
 @click.option(
-    "-l",
-    "--limit",
-    type=parameters.Number(1, 1000),
-    default=100,
-    show_default=True,
-    help="Maximum number of environments.",
+    "-l", "--limit", type=parameters.Number(1, 1000), default=100, help="Maximum number of environments."
 )
-@click.option(
-    "-o",
-    "--offset",
-    type=parameters.Number(0),
-    default=0,
-    show_default=True,
-    help="Number of environments to skip.",
-)
+@click.option("-o", "--offset", type=parameters.Number(0), default=0, help="Number of environments to skip.")
 @click.option("--builtin", is_flag=True, help="List only the environments that come with aenv.")
 @formats(*PUBLISHED, names=("--output",))
 def command(

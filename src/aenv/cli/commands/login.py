@@ -7,14 +7,10 @@ import sys
 import click
 
 from .. import config_file, connection, output
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 
 
-@click.command(
-    "login",
-    cls=DocumentedCommand,
-    examples=("aenv login http://gateway:8080", "aenv login https://gateway.example < key.txt"),
-)
+@documented("login", examples=("aenv login http://gateway:8080", "aenv login https://gateway.example < key.txt"))
 @click.argument("url", required=False)
 @click.option("--api-key", metavar="KEY", help="Key to check and save.  [default: asked for, or read from a pipe]")
 def command(url: str | None, api_key: str | None) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import click
-
 from .. import config_file, output
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 
 
-@click.command("logout", cls=DocumentedCommand, examples=("aenv logout",))
+@documented("logout", examples=("aenv logout",))
 def command() -> None:
     """Remove the address and the key that 'aenv login' has saved.
 

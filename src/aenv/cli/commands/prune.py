@@ -11,7 +11,7 @@ import click
 
 from ...base import quantities, settings
 from .. import output, parameters
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import PUBLISHED, formats
 
 if TYPE_CHECKING:
@@ -20,16 +20,14 @@ if TYPE_CHECKING:
 _KINDS = ("rootfs", "requirements", "bundles", "code", "evals", "logs")  # as in `homes/pruning.py`
 
 
-@click.command(
+@documented(
     "prune",
-    cls=DocumentedCommand,
     examples=("aenv prune --dry-run", "aenv prune --older-than 7d --only rootfs --only requirements --yes"),
 )
 @click.option(
     "--older-than",
     type=parameters.DURATION,
     default="30d",
-    show_default=True,
     help="Remove only what has not been used for this long.",
 )
 @click.option(
@@ -76,10 +74,8 @@ def command(
         parameters.confirm(f"remove {len(found)} items, {total} in total", yes)
         found = asyncio.run(pruning.prune(place, chosen, older_than))
     if as_json:
-        rows = [
-            {"kind": one.kind, "name": one.name, "size_bytes": one.size_bytes, "last_used": one.last_used}
-            for one in found
-        ]
+        shown = ("kind", "name", "size_bytes", "last_used")
+        rows = [{name: getattr(one, name) for name in shown} for one in found]
         output.json({"removed": not dry_run, "items": rows})
         return
     if dry_run:

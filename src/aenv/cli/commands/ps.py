@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import click
-
 from .. import connection, output, usage
 from ..connection import Gateway
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import formats
 
 
-@click.command("ps", cls=DocumentedCommand, examples=("aenv ps", "aenv ps --name my-env --json"))
+@documented("ps", examples=("aenv ps", "aenv ps --name my-env --json"))
 @usage.filters
 @connection.options
 @formats()

@@ -11,15 +11,13 @@ import click
 
 from ...base import refs
 from .. import output, parameters
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 
 if TYPE_CHECKING:
     from ...client.hub import Hub
 
 
-@click.command(
-    "pull", cls=DocumentedCommand, examples=("aenv pull my-env", "aenv pull 'my-env@^1.2' --output ./copy")
-)
+@documented("pull", examples=("aenv pull my-env", "aenv pull 'my-env@^1.2' --output ./copy"))
 @click.argument("ref", metavar="NAME[@VERSION]", callback=parameters.reference)
 @click.option(
     "-o",

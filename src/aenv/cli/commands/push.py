@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...base import refs
-from ...base.errors import AEnvError, InvalidRequest
+from ...base.errors import AEnvError
 from .. import local_project, output, parameters
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import formats
 
 if TYPE_CHECKING:
@@ -19,25 +19,16 @@ if TYPE_CHECKING:
     from ..project_bundle import PackedProject
 
 
-def _version(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    try:
-        return value and refs.exact("name", value).version
-    except InvalidRequest:
-        raise click.UsageError(f"bad version {value!r}; write it as '1.0.0'", ctx) from None
-
-
-@click.command(
-    "push",
-    cls=DocumentedCommand,
-    examples=("aenv push", "aenv push ./my-env --version 1.1.0", "aenv push --dry-run"),
-)
+@documented("push", examples=("aenv push", "aenv push ./my-env --version 1.1.0", "aenv push --dry-run"))
 @click.argument("what", metavar="[PATH|NAME]", required=False)
 @parameters.work_dir("Folder that contains PATH or NAME.")
 @click.option("--dry-run", is_flag=True, help="Print what would be pushed, without pushing it.")
 @click.option(
     "--force", is_flag=True, help="Replace an existing version with other content, unless it is released."
 )
-@click.option("-v", "--version", callback=_version, help="Version to push.  [default: the one in config.json]")
+@click.option(
+    "-v", "--version", callback=parameters.version, help="Version to push.  [default: the one in config.json]"
+)
 @click.option("--no-verify", is_flag=True, help="Do not load the environment to check it first.")
 @click.option("-r", "--registry", help="Registry that holds the image.  [default: the one it was built for]")
 @click.option(
@@ -73,12 +64,10 @@ def command(
             _print_plan(packed, as_json)
             return
         created = asyncio.run(_push(packed, body, force, verify=not no_verify))
-    ref, bundle = packed.project.ref, packed.bundle
     if as_json:
-        said = {"name": ref.name, "version": ref.version, "digest": bundle.digest, "size_bytes": bundle.size_bytes}
-        output.json({**said, "files": len(bundle.files), "created": created})
+        output.json({**_as_json(packed), "files": len(packed.bundle.files), "created": created})
     else:
-        output.data(f"pushed {ref} ({packed})")
+        output.data(f"pushed {packed.project.ref} ({packed})")
 
 
 async def _push(packed: PackedProject, body: dict[str, Any], force: bool, *, verify: bool) -> bool:
@@ -132,11 +121,15 @@ def _record(packed: PackedProject) -> dict[str, Any]:
 
 
 def _print_plan(packed: PackedProject, as_json: bool) -> None:
-    ref, bundle = packed.project.ref, packed.bundle
+    bundle = packed.bundle
     if as_json:
-        said = {"name": ref.name, "version": ref.version, "digest": bundle.digest, "size_bytes": bundle.size_bytes}
-        output.json({**said, "files": list(bundle.files)})
+        output.json({**_as_json(packed), "files": list(bundle.files)})
         return
     for name in bundle.files:
         output.data(output.plain(name))
-    output.talk(f"would push {ref} ({packed}; sha256:{bundle.digest})")
+    output.talk(f"would push {packed.project.ref} ({packed}; sha256:{bundle.digest})")
+
+
+def _as_json(packed: PackedProject) -> dict[str, Any]:
+    ref, bundle = packed.project.ref, packed.bundle
+    return {"name": ref.name, "version": ref.version, "digest": bundle.digest, "size_bytes": bundle.size_bytes}

@@ -6,10 +6,10 @@ import click
 
 from ...base import refs
 from .. import output, parameters
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 
 
-@click.command("release", cls=DocumentedCommand, examples=("aenv release my-env@1.0.0",))
+@documented("release", examples=("aenv release my-env@1.0.0",))
 @click.argument("ref", metavar="NAME@VERSION", callback=parameters.exact_reference)
 def command(ref: refs.Ref) -> None:
     """Make a version immutable.

@@ -8,14 +8,10 @@ import click
 
 from ...base import settings
 from .. import output, parameters
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 
 
-@click.command(
-    "restore",
-    cls=DocumentedCommand,
-    examples=("aenv restore aenv.backup", "aenv restore aenv.backup --home /srv/aenv"),
-)
+@documented("restore", examples=("aenv restore aenv.backup", "aenv restore aenv.backup --home /srv/aenv"))
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--force", is_flag=True, help="Replace existing records; they are kept as aenv.db.before-TIME.")
 @parameters.STORE

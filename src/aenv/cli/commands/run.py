@@ -44,15 +44,10 @@ class _WithArguments(DocumentedCommand):
     "--port",
     type=parameters.PORT,
     default=8081,
-    show_default=True,
     help="Port for tools, functions and rewards; 0 picks a free port.",
 )
 @click.option(
-    "--control-port",
-    type=parameters.PORT,
-    default=8080,
-    show_default=True,
-    help="Port for the control API; 0 turns it off.",
+    "--control-port", type=parameters.PORT, default=8080, help="Port for the control API; 0 turns it off."
 )
 @click.option("--name", help="Name of the server in MCP.  [default: the name in config.json]")
 @click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors.")

@@ -43,13 +43,9 @@ def set_(gateway: Gateway, name: str) -> None:
 def list_(gateway: Gateway, as_json: bool) -> None:
     """List the names of your secrets, and when they were set."""
     found: list[dict[str, Any]] = gateway.run(lambda api: api.call("GET", "/secret"))
-    if as_json:
-        output.json(found)
-    elif found:
-        rows = [(one["name"], output.minute(one["created_at"]), output.minute(one["updated_at"])) for one in found]
-        output.table(("Name", "Created", "Updated"), rows)
-    else:
-        output.talk("no secrets; create one with 'aenv secret set NAME'")
+    rows = [(one["name"], output.minute(one["created_at"]), output.minute(one["updated_at"])) for one in found]
+    nothing = "no secrets; create one with 'aenv secret set NAME'"
+    output.answer(found, ("Name", "Created", "Updated"), rows, as_json=as_json, nothing=nothing)
 
 
 @command.command("rm", examples=("aenv secret rm OPENAI_API_KEY",))

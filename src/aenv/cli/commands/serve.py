@@ -11,7 +11,7 @@ import click
 
 from ...base import config, settings
 from .. import local_project, output, parameters
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 
 if TYPE_CHECKING:
     from ...control.gateway.gateway_app import GatewayAddress
@@ -42,9 +42,8 @@ def _folders(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
     return found
 
 
-@click.command(
+@documented(
     "serve",
-    cls=DocumentedCommand,
     examples=(
         "aenv serve",
         "aenv serve ./my-env --port 9080 --data-port 9081",
@@ -55,22 +54,13 @@ def _folders(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
     "paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path, exists=True, file_okay=False)
 )
 @parameters.HOST
-@click.option(
-    "--port", type=parameters.PORT, default=8080, show_default=True, help="Control port; 0 picks a free port."
-)
-@click.option(
-    "--data-port",
-    type=parameters.PORT,
-    default=8081,
-    show_default=True,
-    help="Data port; 0 picks a free port.",
-)
+@click.option("--port", type=parameters.PORT, default=8080, help="Control port; 0 picks a free port.")
+@click.option("--data-port", type=parameters.PORT, default=8081, help="Data port; 0 picks a free port.")
 @parameters.METRICS_ADDRESS
 @click.option(
     "--engine",
     type=click.Choice(["native", "process"]),
     default="native",
-    show_default=True,
     help="Engine that makes instances. The process engine does not isolate them.",
 )
 @parameters.HOME
@@ -88,7 +78,6 @@ def _folders(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
     type=click.FloatRange(0),
     metavar="N",
     default=1000.0,
-    show_default=True,
     help="Maximum number of requests per second for each token; 0 is no limit.",
 )
 @click.option(
@@ -124,7 +113,6 @@ def _folders(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
     "--allow-network",
     type=click.Choice(["none", "egress", "full"]),
     default="full",
-    show_default=True,
     help="Largest network access that an instance may have.",
 )
 @click.option(
@@ -152,7 +140,6 @@ def _folders(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
     "--freeze-after",
     type=parameters.DURATION,
     default="60s",
-    show_default=True,
     help="Freeze an instance after this long without a call; 0 turns freezing off.",
 )
 @click.option(
@@ -174,7 +161,6 @@ def _folders(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
     "--start-timeout",
     type=parameters.DURATION,
     default="60s",
-    show_default=True,
     help="Maximum time for an instance to become ready.",
 )
 @parameters.log_level("INFO")

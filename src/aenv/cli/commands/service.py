@@ -17,15 +17,7 @@ from ..output_formats import formats
 if TYPE_CHECKING:
     from ...client.api import Api
 
-_VARIABLES = click.option(
-    "-e",
-    "--env",
-    "variables",
-    multiple=True,
-    callback=parameters.pairs,
-    metavar="KEY=VALUE",
-    help="Environment variable of the replicas; repeatable.",
-)
+_VARIABLES = parameters.pairs("-e", "--env", "variables", help="Environment variable of the replicas; repeatable.")
 
 
 @click.group(
@@ -62,14 +54,12 @@ def command() -> None:
 def create(
     gateway: Gateway,
     env_name: str | None,
-    service_name: str | None,
-    replicas: int | None,
-    port: int | None,
     variables: dict[str, str],
     secrets: dict[str, dict[str, str]],
     enable_storage: bool,
     owner: str | None,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Create a service of an environment.
 
@@ -79,13 +69,8 @@ def create(
     from ...client.services import Services
 
     name, deploy = _configured(env_name)
-    given = {
-        "service_name": service_name,
-        "replicas": replicas,
-        "port": port,
-        "owner": owner or gateway.owner,
-        "environment_variables": {**_variables(deploy), **variables, **secrets} or None,
-    }
+    given["owner"] = owner or gateway.owner
+    given["environment_variables"] = {**_variables(deploy), **variables, **secrets} or None
     body = {"envName": name, **_from_config(name, deploy, enable_storage)}
     body |= {key: value for key, value in given.items() if value is not None}
     _show(gateway.run(lambda api: Services(api).create(body)), as_json)
@@ -100,12 +85,7 @@ def list_(gateway: Gateway, name: str | None, as_json: bool) -> None:
     from ...client.services import Services
 
     found = gateway.run(lambda api: Services(api).list(name or "*"))
-    if as_json:
-        output.json(found)
-    elif found:
-        _table(found)
-    else:
-        output.talk("no services")
+    output.answer(found, _HEADERS, _rows(found), as_json=as_json, nothing="no services")
 
 
 @command.command("get", examples=("aenv service get notes",))
@@ -136,12 +116,10 @@ def get(gateway: Gateway, id: str, as_json: bool) -> None:
 def update(
     gateway: Gateway,
     id: str,
-    replicas: int | None,
-    image: str | None,
-    version: str | None,
     variables: dict[str, str],
     secrets: dict[str, dict[str, str]],
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Change a service while it serves.
 
@@ -149,12 +127,7 @@ def update(
     """
     from ...client.services import Services
 
-    given = {
-        "replicas": replicas,
-        "image": image,
-        "version": version,
-        "environment_variables": {**variables, **secrets} or None,
-    }
+    given["environment_variables"] = {**variables, **secrets} or None
     changes = {key: value for key, value in given.items() if value is not None}
     if not changes:
         raise click.UsageError("no change is given; use --replicas, --image, --version, --env or --secret")
@@ -255,16 +228,16 @@ def _variables(deploy: Deploy) -> dict[str, Any]:
 
 
 def _show(service: Mapping[str, Any], as_json: bool) -> None:
-    if as_json:
-        output.json(service)
-        return
-    _table([service])
-    if service.get("reason"):
+    output.answer(service, _HEADERS, _rows([service]), as_json=as_json)
+    if service.get("reason") and not as_json:
         output.talk(output.plain(service["reason"]))
 
 
-def _table(services: Sequence[Mapping[str, Any]]) -> None:
-    rows = [
+_HEADERS = ("ID", "Environment", "Version", "Owner", "Status", "Replicas", "URL", "Created")
+
+
+def _rows(services: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    return [
         (
             service["id"],
             *output.environment_columns(service),
@@ -276,4 +249,3 @@ def _table(services: Sequence[Mapping[str, Any]]) -> None:
         )
         for service in services
     ]
-    output.table(("ID", "Environment", "Version", "Owner", "Status", "Replicas", "URL", "Created"), rows)

@@ -10,15 +10,13 @@ import click
 
 from ...base import settings
 from .. import local_project, output
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 
 if TYPE_CHECKING:
     from ...base.config import Project
 
 
-@click.command(
-    "test", cls=DocumentedCommand, examples=("aenv test", "aenv test ./my-env --script 'pytest -q tests'")
-)
+@documented("test", examples=("aenv test", "aenv test ./my-env --script 'pytest -q tests'"))
 @click.argument("path", type=click.Path(path_type=Path, exists=True, file_okay=False), default=Path("."))
 @click.option("--script", help="Shell script to run instead of testConfig.script.")
 def command(path: Path, script: str | None) -> int:

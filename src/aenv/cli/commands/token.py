@@ -27,22 +27,27 @@ def _stored(command: Callable[..., T]) -> Callable[..., T]:
     @parameters.HOME
     @functools.wraps(command)
     def with_store(store: str, home: Path | None, **given: Any) -> T:
-        return command(store=functools.partial(_run, store, home or settings.home()), **given)
+        import asyncio
+
+        return command(store=lambda act: asyncio.run(_opened(store, home or settings.home(), act)), **given)
 
     return with_store
 
 
-def _run(url: str, home: Path, act: Callable[[Accounts], Awaitable[T]]) -> T:
-    import asyncio
-
+async def _opened(url: str, home: Path, act: Callable[[Accounts], Awaitable[T]]) -> T:
     from ...control.serving.accounts import Accounts
     from ...control.stores.opening import open_store
 
-    async def opened() -> T:
-        async with open_store(url, home) as store:
-            return await act(Accounts(store))
+    async with open_store(url, home) as store:
+        return await act(Accounts(store))
 
-    return asyncio.run(opened())
+
+async def new_administrator(user: str, home: Path) -> str:
+    """The token of a new account at the gateways of a home."""
+    from ...control.serving.accounts import Role
+
+    _, token = await _opened("sqlite", home, lambda accounts: accounts.create(user, Role.ADMIN))
+    return token
 
 
 @click.group("token", cls=CommandGroup, examples=("aenv token create --user ada", "aenv token list"))
@@ -61,7 +66,6 @@ def command() -> None:
     "--role",
     type=click.Choice(["admin", "user", "viewer"]),
     default="user",
-    show_default=True,
     help="Rights of the user: everything, own instances, or reading only.",
 )
 @click.option(
@@ -96,9 +100,6 @@ def list_(store: Any, as_json: bool) -> None:
     from ...control.serving.account_routes import show
 
     rows = [show(account) for account in store(lambda accounts: accounts.list())]
-    if as_json:
-        output.json(rows)
-        return
     shown = [
         (
             *(row["id"], row["user"], row["role"]),
@@ -107,7 +108,8 @@ def list_(store: Any, as_json: bool) -> None:
         )
         for row in rows
     ]
-    output.table(("ID", "User", "Role", "Instances", "Created", "Expires", "Revoked"), shown)
+    headers = ("ID", "User", "Role", "Instances", "Created", "Expires", "Revoked")
+    output.answer(rows, headers, shown, as_json=as_json)
 
 
 @command.command("revoke", examples=("aenv token revoke 3f2a",))

@@ -11,7 +11,7 @@ import click
 
 from .. import connection, output, parameters, usage
 from ..connection import Gateway
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import formats
 from ..usage import Row
 
@@ -25,28 +25,11 @@ _ORDERS: dict[str, Callable[[Row], float]] = {
 }
 
 
-@click.command(
-    "top",
-    cls=DocumentedCommand,
-    examples=("aenv top", "aenv top --sort memory --delay 5s", "aenv top --count 1 --json"),
-)
+@documented("top", examples=("aenv top", "aenv top --sort memory --delay 5s", "aenv top --count 1 --json"))
 @usage.filters
-@click.option(
-    "--sort",
-    type=click.Choice(list(_ORDERS)),
-    default="cpu",
-    show_default=True,
-    help="Column to sort by, largest first.",
-)
+@click.option("--sort", type=click.Choice(list(_ORDERS)), default="cpu", help="Column to sort by, largest first.")
 @click.option("-n", "--count", type=parameters.Number(1), help="Number of measurements.  [default: until Ctrl-C]")
-@click.option(
-    "-d",
-    "--delay",
-    type=parameters.DURATION,
-    default="2s",
-    show_default=True,
-    help="Time between two measurements.",
-)
+@click.option("-d", "--delay", type=parameters.DURATION, default="2s", help="Time between two measurements.")
 @formats(json_help="Print each measurement as a line of JSON.")
 @connection.options
 def command(

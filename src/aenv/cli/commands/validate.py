@@ -7,15 +7,11 @@ from typing import Any
 import click
 
 from .. import connection, output, task_selection
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import formats
 
 
-@click.command(
-    "validate",
-    cls=DocumentedCommand,
-    examples=("aenv validate ./my-env", "aenv validate gsm-tools --limit 5 --json"),
-)
+@documented("validate", examples=("aenv validate ./my-env", "aenv validate gsm-tools --limit 5 --json"))
 @click.argument("env", metavar="ENV|DIR")
 @task_selection.options
 @task_selection.without_self_check

@@ -7,11 +7,11 @@ import sys
 import click
 
 from .. import output
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import formats
 
 
-@click.command("version", cls=DocumentedCommand, examples=("aenv version", "aenv version --short"))
+@documented("version", examples=("aenv version", "aenv version --short"))
 @click.option("-s", "--short", is_flag=True, help="Print only the version number.")
 @formats(json_names=("-j", "--json"), plain="text")
 def command(short: bool, as_json: bool) -> None:

@@ -7,13 +7,11 @@ import click
 from ...base import refs
 from .. import connection, output, parameters
 from ..connection import Gateway
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import formats
 
 
-@click.command(
-    "warm", cls=DocumentedCommand, examples=("aenv warm my-env@1.0.0 --count 8", "aenv warm my-env --count 0")
-)
+@documented("warm", examples=("aenv warm my-env@1.0.0 --count 8", "aenv warm my-env --count 0"))
 @click.argument("ref", metavar="NAME[@VERSION]", callback=parameters.reference)
 @click.option(
     "--count",

@@ -337,11 +337,11 @@ async def parts(
 
 def _this_gateway(settings: GatewaySettings, home: Home) -> ThisGateway:
     rules = Rules(
-        settings.allow_network,
         settings.data_roots,
-        settings.home.expanduser(),
         settings.data_folders,
-        self_check=settings.self_check,
+        settings.home.expanduser(),
+        settings.allow_network,
+        settings.self_check,
     )
     return ThisGateway(home.node, secrets.token_hex(8), settings.start_timeout, settings.keep_history, rules)
 

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 from ...base import quantities, refs, wire
 from ...base.config import NetworkKind, Project, is_secret_variable
@@ -39,16 +37,10 @@ _POD_TEMPLATES = {"default", "singlecontainer", "dualcontainer"}
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What the operator of a gateway allows."""
+class Rules(Offered):
+    """What the operator of a gateway allows and offers."""
 
     network: NetworkKind = "full"
-    data_roots: tuple[Path, ...] = ()
-    """Where the folders are that instances may read as their data."""
-    home: Path | None = None
-    """Below which the data is that the operator has fetched."""
-    data_folders: Mapping[str, Path] = field(default_factory=dict)
-    """Folders by the variables under which every environment may ask for them."""
     self_check: bool = True
     """Whether rewards wait for the self-check of their task, where the environment has one."""
 
@@ -176,9 +168,8 @@ def _idle_timeout(request: CreateInstance, project: Project) -> float | None:
 def check_request(request: CreateInstance, project: Project, rules: Rules) -> CheckedRequest:
     """What the request may have of the environment; InvalidRequest or Forbidden when it asks for more."""
     data, sidecar = data_and_sidecar(request.datasource, project, rules.data_roots)
-    offered = Offered(rules.data_roots, rules.data_folders, rules.home)
     given = texts_in(request.environment_variables)  # a secret names no folder
-    data = data or declared_data(given, project, offered)
+    data = data or declared_data(given, project, rules)
     own = project.deploy.environment_variables.texts
     return CheckedRequest(
         project=project,
@@ -187,7 +178,7 @@ def check_request(request: CreateInstance, project: Project, rules: Rules) -> Ch
         limits=limits_for(request, project),
         network=network_for(request, project, rules.network),
         data=data,
-        folders=declared_folders(given, project, offered),
+        folders=declared_folders(given, project, rules),
         sidecar=sidecar or later(project, {**own, **given}, data),
     )
 

@@ -81,11 +81,7 @@ class Catalog:
 
     async def python(self, project: Project) -> Choice:
         """The Python that a project's instances run on, made ready once."""
-
-        def tell(line: str) -> None:
-            doing.at(f"preparing the Python that is asked for: {line.strip()}")
-
-        choice = await self._pythons.choose(project, tell)
+        choice = await self._pythons.choose(project, _telling("preparing the Python that is asked for"))
         if choice.problem and (project.path, choice.problem) not in self._told:
             self._told.add((project.path, choice.problem))
             logger.warning("%s: %s", project.ref, choice.problem)
@@ -97,12 +93,8 @@ class Catalog:
     async def prepare(self, project: Project) -> PreparedProject:
         """The Python of a project's instances, and the packages that it requires: each made ready once."""
         trusted = project.path in self._trusted
-
-        def tell(line: str) -> None:
-            doing.at(f"installing requirements: {line.strip()}")
-
         choice = await self.python(project)
-        file = project.path / "requirements.txt"
+        file, tell = project.path / "requirements.txt", _telling("installing requirements")
         folder = await requirements.folder_for(file, self._home, tell, trusted=trusted, target=choice.target)
         doing.at("")
         if folder:
@@ -115,6 +107,11 @@ class Catalog:
         await self._hub.collect()
         await self._checkouts.collect(_UNUSED, in_use)
         await asyncio.to_thread(requirements.collect, self._home, in_use, _UNUSED)
+
+
+def _telling(what: str) -> requirements.OnLine:
+    """Tells those who wait what is done, with the last line that uv said."""
+    return lambda line: doing.at(f"{what}: {line.strip()}")
 
 
 def _as_published(project: Project, published: EnvironmentRecord) -> Project:

@@ -28,9 +28,9 @@ def data_and_sidecar(datasource: str, project: Project, roots: Sequence[Path]) -
 class Offered:
     """The folders that the operator offers."""
 
-    roots: Sequence[Path] = ()
+    data_roots: tuple[Path, ...] = ()
     """Below which a request may name one."""
-    listed: Mapping[str, Path] = field(default_factory=dict)
+    data_folders: Mapping[str, Path] = field(default_factory=dict)
     """By the variables under which every environment may ask for them."""
     home: Path | None = None
     """Below which is what was fetched."""
@@ -46,7 +46,7 @@ def declared_data(given: Mapping[str, str], project: Project, offered: Offered) 
         return None
     variable = project.data.variable
     if named := given.get(variable):
-        return _folder(f"environment_variables.{variable}", named, offered.roots)
+        return _folder(f"environment_variables.{variable}", named, offered.data_roots)
     has_fetched = fetched(project.data.name, offered.home) if offered.home else None
     return _of_operator("data.variable", variable, project, offered, has_fetched)
 
@@ -63,7 +63,7 @@ def declared_folders(given: Mapping[str, str], project: Project, offered: Offere
         elif named == DATA_PLACE or named.startswith(f"{DATA_PLACE}/"):
             folder = None  # it is among the data, as the instance sees them
         else:
-            folder = _folder(f"environment_variables.{variable}", named, offered.roots)
+            folder = _folder(f"environment_variables.{variable}", named, offered.data_roots)
         if folder:
             found[variable] = folder
     return found
@@ -77,7 +77,7 @@ def _of_operator(
     Our own variables are not for what was published: its author would choose which of them, and so which folder of
     the host, is shown inside.
     """
-    if listed := offered.listed.get(variable):
+    if listed := offered.data_folders.get(variable):
         return checked(listed, variable)
     ours = None if project.is_published else named_here(variable)
     if ours or has_fetched:

@@ -84,13 +84,13 @@ def _installed(words: list[str], find_file: FindFile) -> Iterator[str]:
         case ["pip" | "pip3", "install", *rest] | ["uv", "add", *rest]:
             yield from _named(rest, find_file)
         case ["uvx", *rest] | ["uv", "tool", "run", *rest] | ["uv", "run", *rest]:
-            yield from _beside(rest, find_file)
+            yield from _named(rest, find_file, is_run=True)
         case ["uv", "tool", "install", *rest]:
             yield from _named(rest, find_file)
 
 
-def _named(words: list[str], find_file: FindFile) -> Iterator[str]:
-    """Of `pip install` and `uv add`: everything that is no option."""
+def _named(words: list[str], find_file: FindFile, *, is_run: bool = False) -> Iterator[str]:
+    """Of `pip install` and `uv add`: everything that is no option. Of a program: what comes with it."""
     waiting = iter(words)
     for word in waiting:
         option, equals, value = word.partition("=")
@@ -98,24 +98,13 @@ def _named(words: list[str], find_file: FindFile) -> Iterator[str]:
             yield from _value(option, value if equals else next(waiting, ""), find_file)
         elif word in _WITH_VALUE:
             next(waiting, None)
+        elif is_run and not word.startswith("-"):
+            return  # its name
         elif word.startswith((">", "<", "2>")):  # where its output goes
             if word in (">", ">>", "2>", "<"):
                 next(waiting, None)
         elif not word.startswith("-"):
             yield word
-
-
-def _beside(words: list[str], find_file: FindFile) -> Iterator[str]:
-    """Of `uvx` and `uv run`: what comes with the program, up to its name."""
-    waiting = iter(words)
-    for word in waiting:
-        option, equals, value = word.partition("=")
-        if option in (*_REQUIREMENTS, *_WITH):
-            yield from _value(option, value if equals else next(waiting, ""), find_file)
-        elif word in _WITH_VALUE:
-            next(waiting, None)
-        elif not word.startswith("-"):
-            return
 
 
 def _value(option: str, value: str, find_file: FindFile) -> Iterator[str]:

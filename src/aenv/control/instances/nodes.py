@@ -45,7 +45,7 @@ class Nodes:
         others = set(await self._ledger.nodes()) - {self._node}
         if not self._has_walked:  # a node that died before this version had no lease, and had not joined
             others |= {record.node for record in await self._ledger.living()} - {self._node}
-        silent = {node for node in others if await self._is_silent(node)}
+        silent = {node for node in others if await is_free(self._coordination, f"node {node}", self._gateway)}
         # Twice in a row: when the store comes back, all leases are over, and others renew theirs in a moment.
         dead, self._silent = silent & self._silent, silent
         self._has_walked = self._has_walked or not (silent - dead)
@@ -55,13 +55,6 @@ class Nodes:
     async def resign(self) -> None:
         """Let another gateway look at once. The node's own lease ends by itself: others of it may live."""
         await self._coordination.lease("upkeep of nodes", self._gateway, 0)
-
-    async def _is_silent(self, node: str) -> bool:
-        # A gateway that can take a node's own lease knows that the node does not keep it.
-        if not await self._coordination.lease(f"node {node}", self._gateway, 1.0):
-            return False
-        await self._coordination.lease(f"node {node}", self._gateway, 0)
-        return True
 
     async def _bury(self, node: str) -> None:
         lost = await self._ledger.living_on(node)
@@ -73,3 +66,11 @@ class Nodes:
         await self._ledger.remove_node(node)
         if lost:
             logger.warning("node %s gave no sign of life: its %d instances have failed", node, len(lost))
+
+
+async def is_free(coordination: Coordination, lease: str, gateway: str) -> bool:
+    """Whether its owner does not keep a lease: then another gateway can take it, and gives it back."""
+    if not await coordination.lease(lease, gateway, 1.0):
+        return False
+    await coordination.lease(lease, gateway, 0)
+    return True

@@ -19,7 +19,7 @@ from ...engines.base import Address, Engine, Leftovers, Sweeps
 from ..stores.base import Coordination
 from .catalog import Catalog
 from .ledger import Ledger
-from .nodes import Nodes
+from .nodes import Nodes, is_free
 from .records import Record
 from .states import State
 from .supervisor import Supervisor
@@ -180,11 +180,7 @@ class Upkeep:
         await _each(orphans, lambda record: self._take_over(record, running.get(record.id)))
 
     async def _is_missing(self, gateway: str) -> bool:
-        # A gateway that can take the lease of another knows that the other does not keep it.
-        if not await self._coordination.lease(f"gateway {gateway}", self._gateway, 1.0):
-            return False
-        await self._coordination.lease(f"gateway {gateway}", self._gateway, 0)
-        return True
+        return await is_free(self._coordination, f"gateway {gateway}", self._gateway)
 
     async def _take_over(self, record: Record, address: Address | None) -> None:
         if address and record.status is EnvStatus.RUNNING:

@@ -6,20 +6,20 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 
 from ...base.addresses import Origin
-from ...base.errors import InvalidRequest, NotFound, StartFailed
+from ...base.errors import NotFound, StartFailed
 from ...isolation import cgroups
 from ...isolation.sandbox import interpreter, system, volumes
 from ...isolation.sandbox.enter import EnterOrder
 from ...isolation.sandbox.typed_json import encode
 from .. import logfile, proc
-from ..base import MAX_ENTRIES, CommandOutput, FileEntry
+from ..base import CommandOutput
 from ..commands import Command, Commands
 from ..folder import InstanceFolder
-from ..workspace import Workspace
+from ..workspace import Workspace, WorkspaceFiles
 from . import gvisor, sidecars
 from .gvisor import Gvisor
 from .relays import Relays
@@ -27,22 +27,19 @@ from .relays import Relays
 _LOG = ("var", "log"), "instance.log"
 _OPEN_FILES = 1024  # of a command in an instance whose limit was not written down
 
-Entries = list[FileEntry]  # the class below has a method `list`
 
-
-class InsideAccess:
+class InsideAccess(WorkspaceFiles):
     """The part of the engine that needs nothing but an instance's folder and its processes."""
 
     _gvisor: Gvisor
 
     def __init__(self, root: Path, group_of: Callable[[InstanceFolder], cgroups.ControlGroup | None]) -> None:
-        self._root = root
+        super().__init__(root)
         self._group_of = group_of
         self._relays = Relays()
         self._commands = Commands()
 
     def logs(self, id: str, *, follow: bool = False) -> AsyncIterator[bytes]:
-        """What the instance has printed so far; with `follow` also what comes, until it ends."""
         folder, leader = self._living(id)
         if gvisor.is_one(folder):
             return self._gvisor.logs(folder, follow=follow)
@@ -73,28 +70,10 @@ class InsideAccess:
         wanted = Command(enter, Path("/"), interpreter.variables(), stdin, timeout, encode(order))
         return self._commands.run(id, wanted, check=lambda: self._living(id))
 
-    async def put(self, id: str, path: str, content: AsyncIterable[bytes]) -> int:
-        """Write a file of the workspace, whole or not at all."""
-        return await self._workspace(id).put(path, content)
-
-    def read(self, id: str, path: str) -> AsyncIterator[bytes]:
-        """The content of a file of the workspace."""
-        return self._workspace(id).read(path)
-
-    async def list(self, id: str, path: str = "", *, after: str = "", limit: int = MAX_ENTRIES) -> Entries:
-        """What is in a folder of the workspace, by name: the first `limit` of those after `after`."""
-        return await self._workspace(id).entries(path, after=after, limit=limit)
-
-    async def remove(self, id: str, path: str) -> None:
-        """Remove a file of the workspace, or a folder with all that is in it."""
-        await self._workspace(id).remove(path)
-
     def why_no_volumes(self) -> str:
-        """Why storage has no size here, and what to do about it; empty when it has."""
         return volumes.why_not()
 
     async def make_volume(self, place: Path, size_bytes: int) -> None:
-        """Make a file that can be the storage of an instance, and holds no more than this."""
         try:
             await asyncio.to_thread(volumes.make, place, size_bytes)
         except OSError as error:
@@ -113,14 +92,6 @@ class InsideAccess:
         with contextlib.suppress(NotFound):
             return await sidecars.ended(*self._living(id))
         return "its process ended"
-
-    def _living(self, id: str) -> tuple[InstanceFolder, proc.Process]:
-        """The folder of an instance, and the process that leads it."""
-        with contextlib.suppress(InvalidRequest):
-            folder = InstanceFolder(self._root, id)
-            if leader := folder.leader():
-                return folder, leader
-        raise NotFound(f"instance {id!r} not found")
 
     def _workspace(self, id: str) -> Workspace:
         folder, leader = self._living(id)

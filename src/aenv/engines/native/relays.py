@@ -8,7 +8,6 @@ a pidfd, so that there is no moment in which a number could mean another process
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import os
@@ -30,6 +29,7 @@ from ...isolation.sandbox import interpreter
 from .. import ports, proc
 from ..descriptors import readable
 from ..folder import InstanceFolder, bind
+from .members import members
 
 logger = logging.getLogger("aenv.engines.native")
 
@@ -246,26 +246,11 @@ async def _finished(child: subprocess.Popen[bytes]) -> str:
 def _look(folder: InstanceFolder, leader: proc.Process, port: int) -> Origin | Path | None:
     """Where the port is, when it is on the host; else the place for a socket. None when nothing listens."""
     try:
-        if _namespace(leader.pid, "net") == _namespace(os.getpid(), "net"):
-            return ports.find(port, _members(leader))
+        if os.path.samefile(f"/proc/{leader.pid}/ns/net", "/proc/self/ns/net"):
+            return ports.find(port, members(leader))
     except OSError:  # it has ended
         return None
     if folder.read_state().egress is not None and port == EGRESS_PORT:
         return None  # the engine's own
     # Beside the instance's own socket: in its folder, or elsewhere where the path of that is too long.
     return folder.socket.parent if ports.answers(port, leader.pid) else None
-
-
-def _members(leader: proc.Process) -> list[int]:
-    """The processes in the pid namespace of `leader`."""
-    own = _namespace(leader.pid, "pid")
-    found = []
-    for name in os.listdir("/proc"):
-        with contextlib.suppress(OSError):  # it has ended, or is another user's
-            if name.isdecimal() and _namespace(int(name), "pid") == own:
-                found.append(int(name))
-    return found
-
-
-def _namespace(pid: int, kind: str) -> int:
-    return os.stat(f"/proc/{pid}/ns/{kind}").st_ino
