@@ -76,7 +76,7 @@ class InstanceSpec:
     folders: Mapping[str, Path] = field(default_factory=dict)
     """Further folders that it may read, by the variable that tells where."""
     sidecar: str | LazySidecar = ""
-    """The image of a sidecar, in which the tools of the instance can run commands; or one that is made later."""
+    """The image of a sidecar, where the tools of the instance run commands; or one made at its first use."""
     preload: tuple[str, ...] = ()
     """Modules that are the same for all instances of the environment, to be loaded once."""
     tenant: str = ""

@@ -1,5 +1,4 @@
-"""Pruning a home folder: finds and removes what no instance uses, no version refers to, and nothing has asked for in a
-while.
+"""Pruning a home folder: what no instance uses, no version refers to, and nothing has asked for in a while.
 
 Records, fetched data, and the storage of services are never pruned: nothing could bring them back.
 Not here: the kinds of what can go (`prunable.py`).
