@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from ..artifacts.pythons.runtimes import Python
 from ..base.addresses import Origin
-from ..base.config import Network
+from ..base.config import Network, Project
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,25 @@ class NoticesEnds(Protocol):
 
 
 # What some engines can do besides; the gateway asks `isinstance`, and says so when one cannot.
+
+
+@runtime_checkable
+class Describes(Protocol):
+    """An engine that tells operators and authors more of itself than `isolation`."""
+
+    summary: str
+    """What keeps instances apart here, or why it makes none; one line."""
+
+    def describe_rootfs(self, project: Project) -> str:
+        """Which root file system instances of the project get, in words. Reads files, and makes nothing."""
+        ...
+
+
+def summary(engine: Engine) -> str:
+    """One line on what the engine isolates, whether or not it `Describes` itself."""
+    if isinstance(engine, Describes):
+        return engine.summary
+    return ", ".join(engine.isolation) or "does not isolate instances"
 
 
 @runtime_checkable

@@ -20,6 +20,7 @@ from ...artifacts.data import builtin
 from ...base import limits, origins
 from ...base.errors import Forbidden, Unavailable
 from ...base.settings import GatewaySettings
+from ...engines.base import summary
 from ..instances.catalog import read_folders
 from ..serving import listeners, loops, openapi, pages
 from ..serving.routes import Route
@@ -39,6 +40,8 @@ class GatewayAddress:
     socket: Path | None = None
     metrics: tuple[str, int] | None = None
     """Host and port where `/metrics` answers without a token."""
+    engine: str = ""
+    """The engine behind it, with what it isolates, in one line; empty for a hub."""
 
     @property
     def url(self) -> str:
@@ -136,7 +139,7 @@ async def gateway(settings: GatewaySettings) -> AsyncIterator[tuple[GatewayAddre
                 running = tasks.create_task(made.run())
                 try:
                     await made.begun()
-                    yield address, made
+                    yield replace(address, engine=f"{made.engine.name}: {summary(made.engine)}"), made
                 finally:
                     running.cancel()
                     # Before the listeners close: streams from instances end only with them.

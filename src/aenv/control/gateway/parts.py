@@ -187,7 +187,7 @@ class Parts:
                 max_body_bytes=self.settings.max_body_bytes,
             ).routes(),
             *UsageRoutes(self.instances, self.services, self.warmth, self.catalog, self.shared.hub).routes(),
-            *RootfsRoutes(self.catalog, self.settings).routes(),
+            *RootfsRoutes(self.catalog, self.engine).routes(),
             *ServiceRoutes(self.services, data_port=data_port).routes(),
             *SecretRoutes(self.shared.secrets).routes(),
             *self.shared.routes(self.check_ready),
@@ -392,6 +392,7 @@ async def _engine(settings: GatewaySettings) -> AsyncIterator[Engine]:
                     rootfs_cache.root_of,
                     sidecar_rootfs=roots.image,
                     lazy_sidecar_rootfs=rootfs_cache.lazy_sidecar_rootfs,
+                    describe_root=roots.describe,
                 ) as engine,
             ):
                 yield engine
