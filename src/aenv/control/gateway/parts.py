@@ -15,6 +15,7 @@ from functools import partial
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from ... import __version__
 from ...artifacts.data.builtin import Folders
 from ...base import origins
 from ...base.config import Project
@@ -93,7 +94,14 @@ class Shared:
         return [
             *self.hub.routes(),
             *AccountRoutes(self.accounts).routes(),
-            Route("GET", "/health", self._health, None, "whether this server answers", reply=dict[str, str]),
+            Route(
+                "GET",
+                "/health",
+                self._health,
+                None,
+                "whether this server answers",
+                reply=dict[str, str],
+            ),
             Route("GET", "/ready", ready, None, "whether requests should come here now", reply=dict[str, str]),
             self._metrics_route(None if self.is_local else Role.VIEWER),
         ]
@@ -107,7 +115,7 @@ class Shared:
         await self.store.totals("instances")
 
     async def _health(self, call: RouteCall) -> Response:
-        return envelope.success({"status": "healthy"})
+        return envelope.success({"status": "healthy", "version": __version__})
 
     def _metrics_route(self, access: Role | None) -> Route:
         return Route("GET", "/metrics", self._metrics, access, "counters, for Prometheus", media="text/plain")
