@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from ..output_formats import formats
 
 if TYPE_CHECKING:
     from ...client.hub import Hub
+    from ...client.hub_records import HubAccess
     from ...control.gateway.gateway_app import GatewayAddress
 
 
@@ -116,30 +118,30 @@ def access(
 ) -> None:
     """Show or change who can see an environment and push to it."""
 
-    async def changed(hub: Hub) -> dict[str, Any]:
+    async def changed(hub: Hub) -> HubAccess:
         policy = await hub.access(name)
-        wanted = {
-            **policy,
-            "access": visibility or policy["access"],
-            "readers": _with(policy["readers"], add_reader, remove_reader),
-            "writers": _with(policy["writers"], add_writer, remove_writer),
-        }
+        wanted = replace(
+            policy,
+            access=visibility or policy.access,
+            readers=_with(policy.readers, add_reader, remove_reader),
+            writers=_with(policy.writers, add_writer, remove_writer),
+        )
         return policy if wanted == policy else await hub.set_access(name, wanted)
 
     policy = connection.ask_hub(changed)
     if as_json:
-        output.json(policy)
+        output.json(asdict(policy))
         return
-    rows = [("owner", policy["owner"]), ("visibility", policy["access"])]
-    rows += [(kind, ", ".join(policy[kind]) or "-") for kind in ("readers", "writers")]
+    rows = [("owner", policy.owner), ("visibility", policy.access)]
+    rows += [("readers", ", ".join(policy.readers) or "-"), ("writers", ", ".join(policy.writers) or "-")]
     output.table(("Field", "Value"), rows)
 
 
-def _with(users: Sequence[str], added: Sequence[str], removed: Sequence[str]) -> list[str]:
+def _with(users: Sequence[str], added: Sequence[str], removed: Sequence[str]) -> tuple[str, ...]:
     """The users in their order, without those that are removed; one that is not there cannot be."""
     if missing := [user for user in removed if user not in users]:
         raise output.Failure(f"user {missing[0]!r} is not in the list; it has {', '.join(users) or 'no users'}")
-    return [user for user in dict.fromkeys((*users, *added)) if user not in removed]
+    return tuple(user for user in dict.fromkeys((*users, *added)) if user not in removed)
 
 
 @command.command("audit", examples=("aenv hub audit my-env", "aenv hub audit --limit 10"))
@@ -160,10 +162,10 @@ def audit(name: str | None, limit: int, as_json: bool) -> None:
     """
     found = connection.ask_hub(lambda hub: hub.audit(name, limit))
     if as_json:
-        output.json(found)
+        output.json([each.sent for each in found])
     elif found:
-        cells = ("at", "user", "action", "environment", "digest")
-        rows = [tuple(str(each.get(key) or "-") for key in cells) for each in found]
+        cells = [(each.at, each.user, each.action, each.environment, each.digest) for each in found]
+        rows = [tuple(cell or "-" for cell in row) for row in cells]
         output.table(("At", "User", "Action", "Environment", "Digest"), rows)
     else:
         output.talk("no entries")

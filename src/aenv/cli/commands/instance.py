@@ -288,12 +288,12 @@ def info(ref: Ref, system_url: str | None, api_key: str | None, as_json: bool) -
     """Show an environment and its tools, without creating an instance."""
     found = connection.ask_hub(lambda hub: hub.get(ref), connection.hub_address(system_url, api_key))
     if as_json:
-        output.json(found)
+        output.json(found.sent)
         return
-    output.table(("Field", "Value"), [(key, _text(found[key])) for key in _ABOUT if found.get(key)])
-    if found.get("tools"):
+    output.table(("Field", "Value"), [(key, _text(getattr(found, key))) for key in _ABOUT if getattr(found, key)])
+    tools = [(each.name, output.first_line(each.description)) for each in found.offers if each.kind == "tool"]
+    if tools:
         output.data("")
-        tools = [(tool["name"], output.first_line(tool.get("description"))) for tool in found["tools"]]
         output.table(("Tool", "Description"), tools)
 
 
@@ -336,4 +336,4 @@ def _table(instances: Sequence[Mapping[str, Any]]) -> None:
 def _text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}={item}" for key, item in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
