@@ -314,7 +314,7 @@ def test_a_ready_line_tells_functions_and_rewards_beside_the_tools() -> None:
 
 def test_what_a_hub_says_of_a_version_is_read_once_and_leniently() -> None:
     told = HubVersion.of(
-        {"name": "a", "version": "1", "status": 6, "tags": ["x"], "tools": [{"name": "t"}], "more": 1}
+        {"name": "a", "version": "1", "status": 6, "tags": ["x"], "tools": [{"name": "t"}], "b": 2}
     )
     assert (told.status, told.tags, told.offers) == (6, ("x",), (HubOffer("tool", "t", ""),))
     assert told.sent["b"] == 2

@@ -68,7 +68,7 @@ logger = logging.getLogger("aenv.control.gateway")
 
 _MEASURE_EVERY = 3600.0  # seconds: to walk through a large home folder takes a while
 
-Check = Callable[[], Awaitable[None]]
+ReadyCheck = Callable[[], Awaitable[None]]
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Shared:
     built_in: Folders
     secrets: Secrets
 
-    def routes(self, check_ready: Check | None = None) -> list[Route]:
+    def routes(self, check_ready: ReadyCheck | None = None) -> list[Route]:
         """Environments, accounts, and what operators ask. `check_ready`: else that the store answers."""
         ready = partial(_ready, check_ready or self.check_ready)
         return [
@@ -178,7 +178,7 @@ class Parts:
     tokens: Tokens
     pool: Pool
     proxy: ASGIApp
-    check_ready: Check
+    check_ready: ReadyCheck
     """Unavailable, with the reason, while requests should go elsewhere."""
     settings: GatewaySettings
     _tried: asyncio.Event = field(default_factory=asyncio.Event)
@@ -369,7 +369,7 @@ async def _check_ready(supervisor: Supervisor, base: Shared) -> None:
     await base.check_ready()
 
 
-async def _ready(check: Check, call: RouteCall) -> Response:
+async def _ready(check: ReadyCheck, call: RouteCall) -> Response:
     await check()
     return envelope.success({"status": "ready"})
 
