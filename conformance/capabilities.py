@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from aenv.base.addresses import Origin
+from aenv.base.config import Project
 from aenv.base.errors import NetworkError, NotFound
 from aenv.base.http1 import Pool
-from aenv.engines.base import Address, Engine, Exec, Files, InstanceSpec, Logs, Ports
+from aenv.engines.base import Address, Describes, Engine, Exec, Files, InstanceSpec, Logs, Ports
 
 from .able import ABLE, result, whole
 from .commands import ExecConformance
@@ -49,6 +50,13 @@ class CapabilityConformance(ExecConformance, FilesConformance):
             with pytest.raises(NotFound, match="not found"):
                 await ask()
         await another.destroy(id)
+
+    async def test_an_engine_that_describes_itself_has_words_for_each_part(
+        self, another: Engine, spec: InstanceSpec
+    ) -> None:
+        if isinstance(another, Describes):
+            assert another.summary
+            assert another.describe_rootfs(Project(spec.project, "conformance", "1.0.0"))
 
     # Logs
 

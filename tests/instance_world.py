@@ -62,7 +62,7 @@ class StubEngine:
     """An engine as one gateway sees it. What it is told to make waits in `starting` for the test's word."""
 
     name = "stub"
-    isolation = ()
+    isolation: tuple[str, ...] = ()
 
     def __init__(self, world: World) -> None:
         self.starting: dict[str, asyncio.Future[str]] = {}

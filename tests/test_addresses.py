@@ -11,6 +11,7 @@ import pytest
 from aenv import Environment
 from aenv.base import errors
 from aenv.cli import connection
+from aenv.client import where
 from tests.command_line import aenv, environ, serving
 
 NOBODY = "http://127.0.0.1:1"  # where nothing listens
@@ -80,6 +81,38 @@ class TestOrder:
     ) -> None:
         monkeypatch.setenv("DUMMY_INSTANCE_IP", "http://runtime")
         assert find("http://given") == ("http://given", None)
+
+    def test_a_file_that_came_with_a_folder_names_no_address_and_no_key(
+        self, find: Callable[..., Found], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        hostile = {"system_url": "http://evil", "hub_config": {"hub_backend": "http://evil", "api_key": "theirs"}}
+        (tmp_path / ".aenv").mkdir()
+        (tmp_path / ".aenv" / "cli_config.json").write_text(json.dumps(hostile))
+        assert find() == (None, None)
+        monkeypatch.setenv("AENV_API_KEY", "secret")
+        assert find() == (None, "secret")
+
+    def test_the_file_of_the_machine_counts_where_this_user_has_none(
+        self, find: Callable[..., Found], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        machine = tmp_path / "etc.json"
+        machine.write_text(json.dumps({"system_url": "http://machine", "hub_config": {"api_key": "shared"}}))
+        monkeypatch.setattr(where, "MACHINE_FILE", machine)  # /etc/aenv is not a test's to write
+        assert find() == ("http://machine", "shared")
+        own = tmp_path / "aenv-home" / "cli_config.json"
+        own.parent.mkdir()
+        own.write_text(json.dumps({"system_url": NOBODY}))
+        assert find() == (NOBODY, None)
+
+
+def test_a_command_says_that_the_address_of_a_folder_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / ".aenv").mkdir()
+    (tmp_path / ".aenv" / "cli_config.json").write_text('{"system_url": "http://evil"}')
+    env = environ(AENV_SYSTEM_URL=NOBODY, AENV_HOME=str(tmp_path / "home"))
+    said = aenv("instances", cwd=tmp_path, env=env).stderr.splitlines()
+    assert [line for line in said if "'.aenv/cli_config.json' are not used" in line] == said[:1]
+    (tmp_path / ".aenv" / "cli_config.json").write_text('{"owner": "ada"}')
+    assert "not used" not in aenv("instances", cwd=tmp_path, env=env).stderr
 
 
 def test_a_runtime_wins_over_a_gateway_where_variables_name_both(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import re
 import runpy
 from pathlib import Path
@@ -12,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "aenv"
 PAGES = [ROOT / "docs" / "architecture.md", *sorted(PACKAGE.glob("*/README.md"))]
 _FILE = re.compile(r"`([\w./-]+\.py)`")
+_ROW = "importlinter:contract:row-"
 _FOLDER = re.compile(r"`([\w./-]+/)`")
 
 
@@ -44,6 +46,22 @@ def test_the_architecture_page_names_every_wing() -> None:
     wings = {page.parent.name for page in PAGES[1:]}
     text = PAGES[0].read_text()
     assert {wing for wing in wings if f"| `{wing}/` |" not in text or f"{wing}/README.md" not in text} == set()
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "AGENTS.md"])
+def test_the_import_contract_forbids_what_the_table_of_wings_does_not_list(page: str) -> None:
+    contracts = configparser.ConfigParser()
+    contracts.read(ROOT / ".importlinter")
+    rows = dict(
+        re.findall(r"^\| `(?:src/aenv/)?(\w+)/` \|.*\| ([^|]+) \|$", (ROOT / page).read_text(), re.MULTILINE)
+    )
+    wings = {name.removeprefix(_ROW) for name in contracts.sections() if name.startswith(_ROW)}
+    assert wings <= rows.keys()
+    for wing in wings:
+        forbidden = contracts[_ROW + wing]["forbidden_modules"].split()
+        # Single modules stand in backticks, and what single modules may do follows a semicolon.
+        listed = set(re.sub(r"`[^`]*`[^,;]*", "", rows[wing].partition(";")[0]).replace(",", " ").split()) & wings
+        assert {f"aenv.{other}" for other in wings - listed - {wing}} == set(forbidden), wing
 
 
 def test_the_picture_is_what_its_script_draws() -> None:

@@ -280,12 +280,12 @@ class TestAddresses:
         monkeypatch.setenv("AENV_SYSTEM_URL", "http://gateway")
         assert connection.hub_address().url == "http://gateway"
 
-    def test_a_file_that_came_with_a_folder_does_not_get_the_users_key(
+    def test_a_file_that_came_with_a_folder_names_no_address_and_gets_no_key(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setenv("AENV_API_KEY", "secret")
         (tmp_path / ".aenv").mkdir()
         (tmp_path / ".aenv" / "cli_config.json").write_text('{"hub_config": {"hub_backend": "http://evil"}}')
-        assert self.found() == ("http://evil", None)
+        assert self.found() == (None, "secret")
         monkeypatch.setenv("HUB_BACKEND", "http://ours")
         assert self.found() == ("http://ours", "secret")

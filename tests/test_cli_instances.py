@@ -331,32 +331,6 @@ class TestConfiguration:
         (home / "cli_config.json").write_text(json.dumps({"system_url": url, "owner": "grace"}))
         assert (await shell.created())["owner"] == "grace"
 
-    def test_a_key_is_not_sent_where_a_file_of_the_folder_points(self, tmp_path: Path) -> None:
-        # A listener that shows what it was sent, in place of a gateway.
-        import socket
-        import threading
-
-        heard: list[bytes] = []
-
-        def listen(server: socket.socket) -> None:
-            connection, _ = server.accept()
-            with connection:
-                heard.append(connection.recv(65536))
-                connection.sendall(b"HTTP/1.1 500 x\r\ncontent-length: 0\r\n\r\n")
-
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            thread = threading.Thread(target=listen, args=(server,))
-            thread.start()
-            (tmp_path / ".aenv").mkdir()
-            url = f"http://127.0.0.1:{server.getsockname()[1]}"
-            (tmp_path / ".aenv" / "cli_config.json").write_text(json.dumps({"system_url": url}))
-            env = environ(AENV_API_KEY="secret", AENV_HOME=str(tmp_path / "home"))
-            done = aenv("instances", cwd=tmp_path, env=env)
-            thread.join()
-        assert done.returncode == 1
-        assert heard[0].startswith(b"GET /env-instance/*/list")
-        assert b"secret" not in heard[0]
-
 
 @pytest.mark.parametrize("group", [instance.command, service.command, token.command], ids=lambda group: group.name)
 def test_every_option_of_every_subcommand_is_explained_and_documented(group: click.Group) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from aenv.base.refs import Ref
 from aenv.client import hub as client
 from aenv.client.api import Api
 from aenv.client.hub import Hub
+from aenv.client.hub_records import HubUser
 from tests.gateways import Gateway, make_project, running_gateway
 
 REF = Ref("large", "1.0.0")
@@ -114,7 +116,7 @@ async def test_an_upload_goes_on_where_it_broke_off(gateway: Gateway, packed: Pa
         assert progress == sorted(set(progress))
         assert sum(seen.startswith("POST /bundles") for seen in control.seen) == 3
         await hub.create(record(packed))
-        assert (await hub.get(REF))["digest"] == packed[1].digest
+        assert (await hub.get(REF)).digest == packed[1].digest
 
 
 async def test_what_the_hub_has_is_not_sent_again(gateway: Gateway, packed: Packed) -> None:
@@ -166,22 +168,22 @@ async def test_bytes_that_were_damaged_in_the_hub_are_noticed(
 async def test_every_method_says_what_the_hub_says(gateway: Gateway, packed: Packed) -> None:
     async with Api(gateway.control) as api:
         hub = Hub(api)
-        assert await hub.whoami() == {"user": "local", "role": "admin", "account": None, "max_instances": None}
+        assert await hub.whoami() == HubUser("local", "admin")
         assert (await api.call("GET", "/env/large/1.0.0/exists"))["exists"] is False
         assert await hub.find(REF) is None
         await upload(hub, packed)
         await hub.create(record(packed))
         assert (await api.call("GET", "/env/large/1.0.0/exists"))["exists"] is True
-        assert (await hub.get(Ref("large")))["version"] == "1.0.0"
+        assert (await hub.get(Ref("large"))).version == "1.0.0"
         assert (await api.call("GET", "/env/large/1.0.0/status"))["status"] == "Ready"
         listed, total = await hub.list(name="large")
-        assert ([env["name"] for env in listed], total) == (["large"], 1)
-        assert [each["version"] for each in (await hub.versions("large"))["versions"]] == ["1.0.0"]
-        await hub.set_access("large", {"access": "private"})
-        assert (await hub.access("large"))["access"] == "private"
+        assert ([env.name for env in listed], total) == (["large"], 1)
+        assert [each.version for each in (await hub.versions("large")).versions] == ["1.0.0"]
+        await hub.set_access("large", replace(await hub.access("large"), access="private"))
+        assert (await hub.access("large")).access == "private"
         assert (await api.call("POST", "/env/large/1.0.0/sign?style=read")).startswith("http")
         await hub.update(REF, {**record(packed), "description": "new"})
-        assert (await hub.get(REF))["description"] == "new"
+        assert (await hub.get(REF)).description == "new"
         await hub.release(REF)
         assert (await api.call("GET", "/env/large/1.0.0/status"))["status"] == "Released"
         await hub.delete(REF, force=True)

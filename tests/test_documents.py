@@ -18,7 +18,7 @@ from aenv import Environment
 from tests.documents.authored import AUTHORED, Authored
 from tests.documents.blocks import python_lines, read
 from tests.documents.clients import CLIENTS
-from tests.documents.later import LATER
+from tests.documents.untried import UNTRIED
 from tests.judges.servers import ENVIRONMENTS, Served, runtime
 from tests.venvs import judge
 
@@ -38,7 +38,7 @@ def documented() -> Iterator[Served]:
 
 
 def test_every_python_block_of_the_documents_is_listed(documents: Path) -> None:
-    listed = [entry.block for table in (AUTHORED, CLIENTS, LATER) for entry in table.values()]
+    listed = [entry.block for table in (AUTHORED, CLIENTS, UNTRIED) for entry in table.values()]
     unknown = []
     for path in sorted(documents.iterdir()):
         document = path.name.partition("_")[0]

@@ -9,13 +9,17 @@ import sys
 
 import psutil
 import pytest
+from starlette.responses import Response
 
-from aenv import Environment
+from aenv import Environment, __version__
 from aenv.base.errors import EnvironmentError
 from aenv.base.models import CreateInstance
 from aenv.base.settings import ClientSettings
 from aenv.client import embedded
+from aenv.client.api import Api
 from aenv.control.gateway.gateway_app import gateway, serve
+from aenv.control.gateway.parts import Shared
+from aenv.control.serving import envelope
 from aenv.control.serving.accounts import LOCAL
 from aenv.isolation.sandbox import probe
 from tests.gateways import gateway_settings, make_project
@@ -95,6 +99,29 @@ async def test_a_platform_that_was_killed_is_started_again(home):
     psutil.Process(first).kill()
     async with Environment("my-env") as env:
         assert (await env.call_tool("pid")).structured["platform"] != first
+
+
+@pytest.mark.parametrize("health", [{"status": "healthy"}, {"status": "healthy", "version": "0.9.0"}])
+async def test_a_platform_of_another_version_goes_on_beside_one_of_this_version(home, monkeypatch, health):
+    async def earlier(self: Shared, call: object) -> Response:
+        return envelope.success(health)
+
+    monkeypatch.setattr(Shared, "_health", earlier)  # as earlier builds answer; here in this process alone
+    usual = home / "run" / "platform.sock"
+    usual.parent.mkdir(parents=True)
+    async with gateway(gateway_settings(home, socket=usual, port=None, data_port=None)) as (_, made):
+        record = await made.creator.create(CreateInstance(env_name="my-env"), LOCAL)
+        for _ in range(2):  # the second program finds the one that the first has started
+            async with Environment("my-env") as env:
+                started = psutil.Process((await env.call_tool("pid")).structured["platform"])
+                assert str(home / "run" / f"platform-{__version__}.sock") in started.cmdline()
+                # Both know of all instances, and none was ended.
+                origin = await embedded.platform(ClientSettings(home=home, allow_unisolated=True), 10.0)
+                async with Api(origin) as api:
+                    assert {each["id"] for each in await api.list_instances()} == {record.id, env.instance_id}
+        assert made.supervisor[record.id].is_live
+        assert usual.is_socket()
+    assert len(platforms(home)) == 1
 
 
 @pytest.mark.parametrize(

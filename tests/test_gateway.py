@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from aenv import __version__
 from aenv.base import mcp
+from aenv.control.instances import installed_version
 from tests.gateways import (
     Gateway,
     instance_processes,
@@ -79,9 +81,23 @@ async def test_every_route_takes_a_trailing_slash(gateway: Gateway) -> None:
     assert (await gateway.ask("GET", "/health/"))[0] == 200
 
 
+async def test_a_create_that_fails_says_when_aenv_was_upgraded_meanwhile(
+    gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, reply = await gateway.ask("POST", "/env-instance", {"envName": "broken"})
+    assert "was installed" not in reply["message"]
+    installed = tmp_path / "__init__.py"
+    installed.write_text('"""A later one."""\n\n__version__ = "99.0.0"\n')
+    monkeypatch.setattr(installed_version, "_FILE", installed)  # as after `pip install -U`
+    _, reply = await gateway.ask("POST", "/env-instance", {"envName": "broken"})
+    assert "the database is missing" in reply["message"]
+    assert f"aenv 99.0.0 was installed while this gateway runs aenv {__version__}" in reply["message"]
+
+
 async def test_health_is_the_gateways_own(gateway: Gateway) -> None:
     status, reply = await gateway.ask("GET", "/health")
-    assert (status, reply) == (200, {"success": True, "code": 0, "message": "", "data": {"status": "healthy"}})
+    told = {"status": "healthy", "version": __version__}
+    assert (status, reply) == (200, {"success": True, "code": 0, "message": "", "data": told})
 
 
 async def test_a_name_alone_means_the_latest_version(gateway: Gateway) -> None:

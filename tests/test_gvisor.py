@@ -19,6 +19,8 @@ from aenv.base.errors import Conflict, NotFound, StartFailed, Unsupported
 from aenv.base.http1 import Pool
 from aenv.engines import proc
 from aenv.engines.base import Address, Engine, InstanceSpec, Network, ResourceLimits
+from aenv.engines.folder import InstanceFolder
+from aenv.engines.instance_state import InstanceState
 from aenv.engines.native.engine import NativeEngine
 from aenv.isolation.rootfs.host_rootfs import host_root
 from aenv.isolation.sandbox.rootfs import Rootfs
@@ -235,6 +237,17 @@ async def test_commands_run_in_it_and_its_log_can_be_read(
     await followed.aclose()  # type: ignore[attr-defined]
 
 
+async def test_the_log_of_an_instance_of_an_earlier_build_can_be_read(
+    engine: NativeEngine, runsc: Path, spec: InstanceSpec, home: Path
+) -> None:
+    await engine.create(spec)
+    folder = InstanceFolder(home / "run" / "instances", spec.id)
+    *python, start = folder.read_state().runtime or ()
+    earlier = f"{start.rpartition('; from ')[0]}; from aenv.boot import apart; apart.main()"
+    folder.write_state(InstanceState(runtime=(*python, earlier)))
+    assert b"loading" in b"".join([piece async for piece in engine.logs(spec.id)])
+
+
 async def test_it_is_limited_measured_and_frozen_like_others(
     engine: NativeEngine, runsc: Path, spec: InstanceSpec, call: Call, home: Path
 ) -> None:
@@ -287,6 +300,15 @@ async def test_code_that_fails_to_load_is_told_and_leaves_nothing(
     with pytest.raises(StartFailed, match="the database is missing"):
         await engine.create(replace(spec, project=project("raise RuntimeError('the database is missing')")))
     assert traces(home) == []
+
+
+async def test_the_first_word_of_an_instance_counts_also_when_the_second_comes_with_it(
+    engine: NativeEngine, runsc: Path, spec: InstanceSpec
+) -> None:
+    told = [json.dumps({"ready": False, "error": error}) for error in ("the database is missing", "it ended")]
+    runsc.write_text(f"#!/bin/sh\n[ \"$2\" = delete ] || printf '%s\\n%s\\n' '{told[0]}' '{told[1]}'\n")
+    with pytest.raises(StartFailed, match=r"failed to load: the database is missing$"):
+        await engine.create(spec)
 
 
 async def test_code_that_never_becomes_ready_is_ended(

@@ -17,11 +17,13 @@ import pytest
 from aenv.base.errors import StartFailed
 from aenv.base.http1 import Pool
 from aenv.engines import proc
+from aenv.engines.base import summary
 from aenv.engines.folder import STATE, InstanceFolder
 from aenv.engines.instance_state import InstanceState
 from aenv.engines.process import ProcessEngine
 from conformance.capabilities import CapabilityConformance
 from conformance.engine import ENVIRONMENT, EngineConformance, Leftovers, MakeEngine, Projects, call, opened
+from tests.instance_world import StubEngine, World
 
 # In place of Python with the runtime.
 READY_WHEN_ASKED_TO_END = """#!{python}
@@ -220,3 +222,12 @@ class TestProcessEngine(EngineConformance, CapabilityConformance):
             await ProcessEngine(home, python="/no-such-python").create(projects.spec())
         assert caught.value.code == "start_failed"
         assert leftovers() == []
+
+
+def test_an_engine_is_announced_in_its_own_words_or_by_what_it_isolates(tmp_path: Path) -> None:
+    engine = ProcessEngine(tmp_path)
+    assert summary(engine) == engine.summary
+    silent = StubEngine(World())
+    assert summary(silent) == "does not isolate instances"
+    silent.isolation = ("a disk", "a network")
+    assert summary(silent) == "a disk, a network"

@@ -12,6 +12,7 @@ import pytest
 
 from aenv.artifacts import requirements
 from aenv.control.homes import disk_usage, pruning
+from aenv.control.homes.prunable import KINDS, PruneScope
 from aenv.control.hub import uploads
 from aenv.control.stores.base import Put
 from aenv.control.stores.sqlite import SqliteStore
@@ -111,18 +112,18 @@ async def test_what_an_instance_runs_with_stays_however_old_it_is(home: Path, tm
         )
         assert process.stdout and process.stdin
         await process.stdout.readline()
-        assert await pruning.prune(pruning.PruneScope(home), ("requirements", "code"), 30 * 86400.0) == []
+        assert await pruning.prune(PruneScope(home), ("requirements", "code"), 30 * 86400.0) == []
         assert program.exists()
         process.stdin.close()
         await process.wait()
-    assert [one.kind for one in await pruning.prune(pruning.PruneScope(home), pruning.KINDS, 30 * 86400.0)]
+    assert [one.kind for one in await pruning.prune(PruneScope(home), KINDS, 30 * 86400.0)]
     assert not (home / "requirements" / "old").exists()
     assert requirements.unused(home, set(), 30 * 86400.0) == []
 
 
 async def test_logs_that_a_gateway_writes_stay(home: Path, tmp_path: Path) -> None:
     async with running_gateway(home, make_project(tmp_path)):
-        found = await pruning.prune(pruning.PruneScope(home), ("logs",), 30 * 86400.0)
+        found = await pruning.prune(PruneScope(home), ("logs",), 30 * 86400.0)
         assert [one.name for one in found] == ["gateway.log.old"]
         assert (home / "run" / "old.log").exists()
 
@@ -132,7 +133,7 @@ async def test_a_bundle_that_no_version_refers_to_goes_and_others_stay(
 ) -> None:
     home = tmp_path / "home"
     content, digest = pack(tmp_path)
-    place = pruning.PruneScope(home)
+    place = PruneScope(home)
     async with running_hub(home) as hub:
         await announce(hub, content, digest)
         await hub.ask("PUT", f"/bundles/{digest}?offset=0", content)
@@ -155,11 +156,11 @@ async def test_a_store_that_knows_nothing_of_a_bundle_does_not_condemn_it(tmp_pa
     # As when a gateway has its records in Redis, and 'aenv prune' was not told so.
     home = tmp_path / "home"
     blob = old(home / "blobs" / "ab" / ("ab" * 32))
-    assert await pruning.prune(pruning.PruneScope(home), ("bundles",), 0.0) == []
+    assert await pruning.prune(PruneScope(home), ("bundles",), 0.0) == []
     assert not (home / "aenv.db").exists()
     async with SqliteStore(home / "aenv.db") as store:
         await store.write(Put("thing", "a", {}))
-    assert await pruning.prune(pruning.PruneScope(home), ("bundles",), 0.0) == []
+    assert await pruning.prune(PruneScope(home), ("bundles",), 0.0) == []
     assert blob.exists()
 
 

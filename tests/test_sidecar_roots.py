@@ -15,7 +15,7 @@ import pytest
 
 from aenv.base.config import Project, parse_deploy
 from aenv.base.errors import InvalidRequest, StartFailed
-from aenv.control.instances.declared_sidecar import later
+from aenv.control.instances.declared_sidecar import lazy_sidecar
 from aenv.engines.base import LazySidecar
 from aenv.isolation.rootfs.resolver import RootfsResolver
 from tests import docker
@@ -33,13 +33,13 @@ def test_the_first_dockerfile_that_exists_below_the_data_folder_is_taken(tmp_pat
     (tmp_path / "a" / "environment").mkdir(parents=True)
     file = tmp_path / "a" / "environment" / "Dockerfile"
     file.write_text("FROM x")
-    assert later(asks, {"TASK": "a"}, tmp_path) == LazySidecar(file)
+    assert lazy_sidecar(asks, {"TASK": "a"}, tmp_path) == LazySidecar(file)
     (tmp_path / "a" / "Dockerfile").write_text("FROM x")
-    assert later(asks, {"TASK": "a"}, tmp_path) == LazySidecar(tmp_path / "a" / "Dockerfile")
+    assert lazy_sidecar(asks, {"TASK": "a"}, tmp_path) == LazySidecar(tmp_path / "a" / "Dockerfile")
     for variables, data in (({"TASK": "b"}, tmp_path), ({}, tmp_path), ({"TASK": "a"}, None)):
-        assert later(asks, variables, data) == LazySidecar(None)
-    assert later(_project("host"), {}, None) == LazySidecar(None)
-    assert later(Project(Path("/p"), "two", "1.0.0"), {}, None) == ""
+        assert lazy_sidecar(asks, variables, data) == LazySidecar(None)
+    assert lazy_sidecar(_project("host"), {}, None) == LazySidecar(None)
+    assert lazy_sidecar(Project(Path("/p"), "two", "1.0.0"), {}, None) == ""
 
 
 def test_what_scripts_of_the_data_would_install_is_required_with_what_the_environment_asks_for(
@@ -66,7 +66,7 @@ def test_what_scripts_of_the_data_would_install_is_required_with_what_the_enviro
     (tmp_path / "data" / "b" / "secret.txt").symlink_to(tmp_path / "secret.txt")
 
     def required(task: str) -> tuple[str, ...]:
-        found = later(asks, {"TASK": task}, tmp_path / "data")
+        found = lazy_sidecar(asks, {"TASK": task}, tmp_path / "data")
         assert isinstance(found, LazySidecar)
         return found.requirements
 
@@ -79,7 +79,7 @@ def test_what_scripts_of_the_data_would_install_is_required_with_what_the_enviro
 @pytest.mark.parametrize("value", ["..", ".", "a/b", "/etc", "../x", "a\0b"])
 def test_a_variable_is_one_component_of_the_path(tmp_path: Path, value: str) -> None:
     with pytest.raises(InvalidRequest, match="'TASK'"):
-        later(_project({"dockerfile": ["{TASK}/Dockerfile"]}), {"TASK": value}, tmp_path)
+        lazy_sidecar(_project({"dockerfile": ["{TASK}/Dockerfile"]}), {"TASK": value}, tmp_path)
 
 
 def test_no_link_leads_out_of_the_data_folder(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_no_link_leads_out_of_the_data_folder(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "task").symlink_to(tmp_path / "outside")
     asks = _project({"dockerfile": ["{TASK}/Dockerfile"]})
-    assert later(asks, {"TASK": "task"}, tmp_path / "data") == LazySidecar(None)
+    assert lazy_sidecar(asks, {"TASK": "task"}, tmp_path / "data") == LazySidecar(None)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from aenv.base.errors import NetworkError
+from aenv.client.hub_records import HubOffer, HubVersion
 from aenv.engines import instance_state
 from aenv.engines.folder import STATE, InstanceFolder
 from aenv.engines.instance_state import AwaitedSidecar, InstanceState, SidecarProcess
@@ -297,3 +298,28 @@ def test_a_folder_that_is_found_later_tells_what_was_written(tmp_path: Path) -> 
     )
     (folder.path / STATE).unlink()
     assert InstanceFolder(tmp_path, "one").read_state() == InstanceState()
+
+
+def test_a_ready_line_tells_functions_and_rewards_beside_the_tools() -> None:
+    offers = {kind: [{"name": kind, "description": "d"}] for kind in ("tools", "functions", "rewards")}
+    said = protocol.ready(json.dumps({"ready": True, "pid": 1, **offers}).encode())
+    assert isinstance(said, protocol.Ready)
+    assert vars(said) == offers
+    assert protocol.ready(b'{"ready": true, "tools": []}') == protocol.Ready([])
+    with pytest.raises(Broken, match="a reward without a name"):
+        protocol.ready(json.dumps({"ready": True, **offers, "rewards": [{}]}).encode())
+
+
+def test_what_a_hub_says_of_a_version_is_read_once_and_leniently() -> None:
+    told = HubVersion.of(
+        {"name": "a", "version": "1", "status": 6, "tags": ["x"], "tools": [{"name": "t"}], "b": 2}
+    )
+    assert (told.status, told.tags, told.offers) == (6, ("x",), (HubOffer("tool", "t", ""),))
+    assert told.sent["b"] == 2
+    odd = HubVersion.of(
+        {"name": "a", "version": "1", "tags": "x", "tools": None, "size_bytes": "9", "changes": [1]}
+    )
+    assert (odd.tags, odd.offers, odd.size_bytes, odd.changes) == ((), (), 0, {})
+    for nothing in (None, [], {"name": "a"}, {"version": "1"}, {"name": 1, "version": "1"}):
+        with pytest.raises(NetworkError, match="without a name or a version"):
+            HubVersion.of(nothing)

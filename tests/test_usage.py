@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from aenv.base.models import CreateInstance
+from aenv.base.models import CreateInstance, Usage
 from aenv.cli import usage
 from aenv.cli.main import cli
 from aenv.control.gateway.parts import Parts
@@ -120,7 +120,7 @@ async def test_an_engine_that_measures_nothing_gives_no_numbers(tmp_path: Path) 
 # The command line
 
 
-def reply(at: float, **cpu: float | None) -> dict[str, Any]:
+def reply(at: float, **cpu: float | None) -> Usage:
     def moment(seconds: float) -> str:
         return f"2026-01-01T00:{int(seconds // 60):02}:{seconds % 60:06.3f}Z"
 
@@ -139,7 +139,8 @@ def reply(at: float, **cpu: float | None) -> dict[str, Any]:
         }
         for id, used in cpu.items()
     ]
-    return {"at": moment(at), "instances": rows, "warm": {"echo@1.0.0": 3, "other@1.0.0": 1}}
+    warm = {"echo@1.0.0": 3, "other@1.0.0": 1}
+    return Usage.model_validate({"at": moment(at), "instances": rows, "warm": warm})
 
 
 def test_cpu_is_over_the_life_or_since_the_last_look() -> None:

@@ -57,6 +57,9 @@ OLD_NAMES = {
     re.compile(r"\bblank instances?\b|\b[Bb]lanks\.py\b"): "spare instance",
     re.compile(r"\b(Lives|Creations)\b|\blives\.py\b|\bcreations\.py\b"): "supervisor, creation",
     re.compile(r"\b[Rr]ooting\b|\brooting\.py\b|\broots\.py\b"): "rootfs cache, rootfs resolver",
+    re.compile(
+        r"\bdef later\(project|\bclass Later\b|\b_start_later\b|\b_later_root\b|sidecar_later"
+    ): "lazy sidecar",
     re.compile(r"\blayer_(for|of)\b|\bspec\.layer\b|--layer\b|<home>/layers"): "requirements",
 }
 MAY_USE_OLD_NAMES = (
@@ -100,7 +103,7 @@ def _old_names(root: Path) -> Iterator[str]:
         is_history = name.startswith("docs/adr/") or name == "CHANGELOG.md"
         if path.suffix not in (".py", ".md", ".json") or is_history or name in MAY_USE_OLD_NAMES:
             continue
-        for number, line in enumerate(path.read_text().splitlines(), 1):
+        for number, line in enumerate((path.name, *path.read_text().splitlines())):
             for old, new in OLD_NAMES.items():
                 if "old name" not in line and old.search(line):
                     yield f"{name}:{number}: {line.strip()[:100]}: it is called {new}"

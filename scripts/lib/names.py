@@ -1,4 +1,6 @@
-"""One word, one meaning: no two classes and no two files of the package share a name.
+"""One word, one meaning: no two classes, type aliases, files or folders of the package share a name.
+
+Aliases that stand for the same type may: they are one meaning, written where it is needed.
 
 Run as `python scripts/lib/names.py [ROOT]`. Not checked: commands (`cli/commands`), which are called as users
 call them; built-in environments, which are projects of their own; published import
@@ -8,35 +10,61 @@ paths (`core`, `server`, `main.py`).
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+_CAPITALIZED = re.compile(r"_?[A-Z]\w*[a-z]")
 NOT_OURS = ("attacks/environments/", "attacks/programs/", "cli/commands/", "core/", "envs/", "server/", "main.py")
 ALLOWED = {
     "Address": "an engine's, and the published model of the same name (base/models.py)",
-    "base.py": "the contract of a family: engines/base.py, stores/base.py",
-    "__main__.py": "what Python runs for `-m`",
-    "__init__.py": "what Python calls a package",
+    "Loaded": "the boot protocol's message, and what the loader gives",
+    "Network": "the policy of an instance, and ipaddress' own word in isolation/egress",
+    "Prepared": "the boot protocol's message, and what rollouts/preparation.py tells of a task",
+    "Report": "how a call tells its progress, and what is shown of an evaluation",
+    "base": "the floor, and the contract of a family: engines/base.py, stores/base.py",
+    "control": "the wing, and the control port of `aenv run` (inside/runtime/control.py)",
+    "hub": "the part of the control plane, and its client",
+    "rootfs": "what builds root file systems, and what a sandbox must know of one",
+    "services": "the part of the control plane, and its client",
+    "serving": "what servers of the control plane share, and the composition root of the runtime",
+    "sidecar": "what runs in a sidecar, and what authors call of it",
+    "zygote": "the processes that start instances, and the one with that name",
+    "__main__": "what Python runs for `-m`",
+    "__init__": "what Python calls a package",
 }
 
 
 def repeats(root: Path) -> Iterator[str]:
-    """Every name that two classes, or two files, have, and where they are."""
-    found: dict[str, list[str]] = defaultdict(list)
+    """Every name with two meanings, and where they are."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)  # the place of each meaning of a name
     source = root / "src" / "aenv"
     for path in sorted(source.rglob("*.py")):
         inside = path.relative_to(source).as_posix()
         if inside.startswith(NOT_OURS):
             continue
-        found[path.name].append(inside)
+        for folder in path.relative_to(source).parents[:-1]:
+            found[folder.name][f"{folder}/"] = f"{folder}/"
+        found[path.stem][inside] = inside
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef):
-                found[node.name].append(inside)
+                found[node.name][inside] = inside
+            elif alias := _alias(node):
+                name, meaning = alias
+                found[name].setdefault(meaning, inside)
     for name, places in found.items():
         if len(places) > 1 and name not in ALLOWED:
-            yield f"{name}: {', '.join(places)}; name each after what it is"
+            yield f"{name}: {', '.join(places.values())}; name each after what it is"
+
+
+def _alias(node: ast.stmt) -> tuple[str, str] | None:
+    """The name of a type alias, and the type. Constants are in capitals, and a TypeVar is a call."""
+    match node:
+        case ast.Assign(targets=[ast.Name(name)], value=ast.Subscript() | ast.BinOp() | ast.Name() as value):
+            return (name, ast.unparse(value)) if _CAPITALIZED.match(name) else None
+    return None
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from .table import ATTACKS, Attack
 from .watched import BrokenWall, NotEnforced, Unclear, not_enforced
 from .watched_gateway import WATCHED
 
-State = Literal["held", "broken", "not enforced", "unclear", "not run"]
+WallState = Literal["held", "broken", "not enforced", "unclear", "not run"]
 Serve = Callable[[Path, list[Path]], AbstractAsyncContextManager[tuple[str, str]]]
 """Starts a gateway with this home and these projects; gives its address and the key of its administrator."""
 
@@ -51,7 +51,7 @@ class Verdict:
     """What became of one attack."""
 
     attack: Attack
-    state: State
+    state: WallState
     said: str
     control: str = "-"
     """What the same attack does outside."""
@@ -197,7 +197,7 @@ async def _watch(stage: AttackStage, attack: Attack) -> Verdict:
         return Verdict(attack, "unclear", f"{type(error).__name__}: {error}")
 
 
-def _judged(found: Mapping[str, Mapping[str, Any]]) -> tuple[State, str]:
+def _judged(found: Mapping[str, Mapping[str, Any]]) -> tuple[WallState, str]:
     for succeeded, state in ((True, "broken"), (None, "unclear")):
         for how, verdict in found.items():
             if verdict["succeeded"] is succeeded:

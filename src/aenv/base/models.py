@@ -27,16 +27,16 @@ class SecretReference(BaseModel):
     secret: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}$")
 
 
-Variables = Mapping[str, str | SecretReference]
+AskedVariables = Mapping[str, str | SecretReference]
 """The variables of a create."""
 
 
-def texts_in(variables: Variables) -> dict[str, str]:
+def texts_in(variables: AskedVariables) -> dict[str, str]:
     """Those whose values are said."""
     return {name: value for name, value in variables.items() if isinstance(value, str)}
 
 
-def secrets_in(variables: Variables) -> dict[str, str]:
+def secrets_in(variables: AskedVariables) -> dict[str, str]:
     """The names of secrets, by the variables that they are for."""
     return {name: value.secret for name, value in variables.items() if isinstance(value, SecretReference)}
 

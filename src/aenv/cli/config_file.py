@@ -5,6 +5,7 @@ Unknown keys are kept, and named in a warning; a file that is wrong is an error 
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -54,7 +55,7 @@ def path() -> Path:
 
 
 def folder_path() -> Path:
-    """The file of the current folder. It may have come with someone else's code, so it gets no secrets of ours."""
+    """The file of the current folder. It may have come with others' code: no address is taken from it."""
     return Path(".aenv") / NAME
 
 
@@ -64,12 +65,24 @@ def load(*, warn: bool = True) -> dict[str, Any]:
 
 
 def login() -> Login:
-    """The login in the file in use. What loads the other settings warns of unknown keys."""
-    from ..client.where import login_of
+    """The login that the SDK finds too. What loads the other settings warns of unknown keys."""
+    from ..client import where
 
-    file = path()
-    source = f"{str(file)!r}{', which aenv login writes' if file == own_path() else ''}"
-    return login_of(load(warn=False), source, is_foreign=file == folder_path())
+    read(where.login_file(settings.home()), warn=False)  # what is wrong there is told with its line
+    if path() == folder_path():
+        _tell_of_unused(folder_path())
+    return where.saved_login(settings.home())
+
+
+@functools.cache  # once for each command
+def _tell_of_unused(file: Path) -> None:
+    values = read(file, warn=False)
+    named = {"system_url": values.get("system_url"), **values.get("hub_config", {})}
+    if any(named.get(key) for key in ("system_url", "hub_backend", "api_key")):
+        output.talk(
+            f"aenv: the address and key in {str(file)!r} are not used: the file may have come with other people's "
+            "code; use 'aenv login URL' or AENV_SYSTEM_URL"
+        )
 
 
 def read(file: Path, *, warn: bool = True) -> dict[str, Any]:

@@ -147,10 +147,9 @@ def environment_columns(thing: Mapping[str, Any]) -> tuple[str, str]:
     return env.get("name") or "-", env.get("version") or "-"
 
 
-def status(record: Mapping[str, Any]) -> str:
+def status(number: int | str) -> str:
     """The name of an environment's status, which is a number on the wire."""
-    number = record.get("status")
-    return _STATUSES[number] if isinstance(number, int) and 0 <= number < len(_STATUSES) else str(number or "")
+    return _STATUSES[number] if isinstance(number, int) and 0 <= number < len(_STATUSES) else str(number)
 
 
 _STATUSES = ("Init", "Pending", "Creating", "Created", "Testing", "Verified", "Ready", "Released", "Failed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..base import settings
 from . import output, progress
-from .supervise import end, read_ready
+from .supervise import end, read_line
 
 if TYPE_CHECKING:
     from ..base.config import Project
@@ -40,10 +41,10 @@ async def own_gateway(
         )
     os.close(writing)  # ours, so that the child's exit reads as end-of-file
     try:
-        ready = await read_ready(reading)
-        if not ready:
+        line = await read_line(reading)
+        if not line:
             raise output.Failure(f"the gateway did not start: {log.read_text(errors='replace')}")
-        yield ready["url"]
+        yield json.loads(line)["url"]  # as `aenv serve --ready-fd` writes it
     finally:
         await end(process)
 

@@ -15,6 +15,7 @@ from ..base import config, settings
 from ..base.addresses import Origin
 from ..client import code_url
 from ..client.api import Api
+from ..isolation.sandbox import protocol
 from . import output, progress, supervise
 from .local_project import changed, other_artifacts, spelled
 
@@ -77,13 +78,13 @@ async def describe(packed: PackedProject) -> dict[str, Any]:
 
 
 async def _ask(plan: supervise.Plan, listener: socket.socket) -> dict[str, Any]:
-    async with supervise.running(plan, listener, asyncio.subprocess.DEVNULL) as (_, ready):
-        if not ready.get("ready"):
-            first, *rest = (ready.get("error") or "its process ended without a message").splitlines()
+    async with supervise.running(plan, listener, asyncio.subprocess.DEVNULL) as (_, said):
+        if not isinstance(said, protocol.Ready):
+            first, *rest = (said.error if said else "its process ended without a message").splitlines()
             raise _unloadable(f"{first} {rest[-1]}" if rest else first)  # between them is the traceback
         async with Api(Origin("localhost", socket=listener.getsockname())) as api:
             listed = await api.call("GET", "/functions/list")
-    return {"tools": ready["tools"], "functions": listed["functions"], "rewards": listed["reward"]}
+    return {"tools": said.tools, "functions": listed["functions"], "rewards": listed["reward"]}
 
 
 def _unloadable(why: str) -> output.Failure:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -19,14 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..isolation.sandbox import protocol
 from . import output
 from .watch import Watcher
 
 _GRACE = 10.0  # seconds that a runtime gets to close what it holds
-_LINE_LIMIT = 64 << 20  # bytes of the ready line: it carries every tool's schema
 
-Ready = Mapping[str, Any]
-"""What a runtime says on its ready line: `ready`, and then `tools` or `error`."""
+Announce = Callable[[protocol.Ready], None]
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Plan:
 
 
 async def supervise(
-    plan: Plan, listener: socket.socket, announce: Callable[[Ready], None], watcher: Watcher | None = None
+    plan: Plan, listener: socket.socket, announce: Announce, watcher: Watcher | None = None
 ) -> int:
     """Serve until a signal asks us to stop, or the runtime ends by itself; returns the exit code.
 
@@ -95,13 +93,13 @@ async def end(process: Process) -> None:
     await process.wait()
 
 
-async def _run_once(plan: Plan, listener: socket.socket, announce: Callable[[Ready], None]) -> int:
+async def _run_once(plan: Plan, listener: socket.socket, announce: Announce) -> int:
     """The life of one runtime; its exit code. Cancelling ends it."""
-    async with running(plan, listener) as (process, ready):
-        if ready.get("ready"):
-            announce(ready)
+    async with running(plan, listener) as (process, said):
+        if isinstance(said, protocol.Ready):
+            announce(said)
         code = await process.wait()
-        if code and ready.get("ready", True):  # otherwise it has said why itself
+        if code and not isinstance(said, protocol.NotReady):  # otherwise it has said why itself
             how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
             output.error(f"the runtime of {str(plan.path)!r} ended with {how}")
         return code
@@ -110,8 +108,8 @@ async def _run_once(plan: Plan, listener: socket.socket, announce: Callable[[Rea
 @contextlib.asynccontextmanager
 async def running(
     plan: Plan, listener: socket.socket, log: int | None = None
-) -> AsyncIterator[tuple[Process, Ready]]:
-    """A runtime for the time of the block, and what it said once it had started, or failed to.
+) -> AsyncIterator[tuple[Process, protocol.Ready | protocol.NotReady | None]]:
+    """A runtime for the time of the block, and what it said once it had started, or failed to; None for nothing.
 
     `log` is where it prints; otherwise where we do.
     """
@@ -137,24 +135,30 @@ async def running(
         os.close(writing)  # ours, so that the child's exit reads as end-of-file
         os.close(lifeline)
     try:
-        yield process, await read_ready(reading)
+        line = await read_line(reading)
+        yield process, _said(line) if line else None
     finally:
         await end(process)
         os.close(held)
 
 
-async def read_ready(descriptor: int) -> Ready:
-    """The one JSON line that a child writes to the pipe, which is closed; empty when it ended without."""
-    reader = asyncio.StreamReader(limit=_LINE_LIMIT)
+def _said(line: bytes) -> protocol.Ready | protocol.NotReady:
+    try:
+        return protocol.ready(line)
+    except protocol.Broken as error:
+        raise output.Failure(f"the runtime cannot be used: {error}") from None
+
+
+async def read_line(descriptor: int) -> bytes:
+    """The one line that a child writes to the pipe, which is closed; empty when it ended without."""
+    reader = asyncio.StreamReader(limit=2 * protocol.MAX_READY_BYTES)  # a line that is too long is told as such
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", buffering=0)
     )
     try:
-        line = await reader.readline()
+        return await reader.readline()
     finally:
         transport.close()
-    ready: Ready = json.loads(line) if line else {}
-    return ready
 
 
 async def _first(**waits: Coroutine[Any, Any, Any]) -> tuple[str, Any]:

@@ -15,19 +15,17 @@ from ..base import quantities
 from . import output
 
 if TYPE_CHECKING:
+    from ..base.models import InstanceUsage, Usage
     from ..client.api import Api
 
 T = TypeVar("T")
-
-Reply = Mapping[str, Any]
-"""`models.Usage`, as JSON."""
 
 
 @dataclass(frozen=True)
 class Row:
     """An instance and what it uses."""
 
-    data: Mapping[str, Any]
+    data: InstanceUsage
     cpu_percent: float | None
     """Of one processor."""
     age: float
@@ -49,53 +47,54 @@ def filters(command: Callable[..., T]) -> Callable[..., T]:
     return with_filters
 
 
-async def ask(api: Api, chosen: Mapping[str, str]) -> Reply:
-    reply: Reply = await api.call("GET", f"/env-instances/usage?{urlencode(chosen)}")
-    return reply
+async def ask(api: Api, chosen: Mapping[str, str]) -> Usage:
+    from ..base.models import Usage
+
+    return Usage.model_validate(await api.call("GET", f"/env-instances/usage?{urlencode(chosen)}"))
 
 
-def rows(reply: Reply, before: Reply | None = None) -> list[Row]:
+def rows(reply: Usage, before: Usage | None = None) -> list[Row]:
     """CPU is what each had since `before`, else over its life."""
-    now = _seconds(reply["at"])
-    earlier = {row["id"]: row["cpu_seconds"] for row in before["instances"]} if before else {}
-    span = now - _seconds(before["at"]) if before else 0.0
+    now = _seconds(reply.at)
+    earlier = {row.id: row.cpu_seconds for row in before.instances} if before else {}
+    span = now - _seconds(before.at) if before else 0.0
 
-    def percent(row: Mapping[str, Any], age: float) -> float | None:
-        if row["cpu_seconds"] is None:
+    def percent(row: InstanceUsage, age: float) -> float | None:
+        if row.cpu_seconds is None:
             return None
-        known = earlier.get(row["id"])
-        used, over = (row["cpu_seconds"], age) if known is None else (row["cpu_seconds"] - known, span)
+        known = earlier.get(row.id)
+        used, over = (row.cpu_seconds, age) if known is None else (row.cpu_seconds - known, span)
         return 100 * used / over if over > 0 else 0.0
 
     found = []
-    for row in reply["instances"]:
-        age = max(0.0, now - _seconds(row["created_at"]))
-        left = _seconds(row["expires_at"]) - now if row["expires_at"] else None
+    for row in reply.instances:
+        age = max(0.0, now - _seconds(row.created_at))
+        left = _seconds(row.expires_at) - now if row.expires_at else None
         found.append(Row(row, percent(row, age), age, left))
     return found
 
 
-def show(reply: Reply, shown: Sequence[Row]) -> None:
+def show(reply: Usage, shown: Sequence[Row]) -> None:
     """A table, and a line of how many there are."""
     headers = ("ID", "Environment", "Owner", "Status", "CPU", "Memory", "Age", "TTL left")
     output.table(headers, [_cells(row) for row in shown])
-    frozen = sum(row.data["frozen"] is True for row in shown)
-    warm = sum(reply["warm"].values())
+    frozen = sum(row.data.frozen is True for row in shown)
+    warm = sum(reply.warm.values())
     output.talk(f"{len(shown)} running, {frozen} of them frozen{f'; {warm} spare' if warm else ''}")
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    memory = row.data["memory_bytes"]
+    data, memory = row.data, row.data.memory_bytes
     return (
-        row.data["id"],
-        row.data["env"] or "-",
-        row.data["owner"] or "-",
-        "Frozen" if row.data["frozen"] else row.data["status"],
+        data.id,
+        data.env or "-",
+        data.owner or "-",
+        "Frozen" if data.frozen else data.status,
         "-" if row.cpu_percent is None else f"{row.cpu_percent:.1f} %",
         "-" if memory is None else output.size(memory),
         quantities.spell_seconds(int(row.age)),
-        f"service {row.data['service']}"
-        if row.data.get("service")
+        f"service {data.service}"
+        if data.service
         else "-"
         if row.left is None
         else quantities.spell_seconds(int(max(0.0, row.left))),

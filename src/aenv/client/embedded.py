@@ -2,6 +2,10 @@
 
 It is a gateway like any other, in a process of its own, so that several programs share it and none of their
 crashes ends the others' instances. It goes away after ten minutes without instances.
+
+A platform that runs may be of another version, after an upgrade for example. The programs that started it go on
+using it, and its instances live on. This version does not use it, since it may start instances with modules that
+are no longer installed: a platform of this version is started beside it, on the same home folder.
 """
 
 from __future__ import annotations
@@ -17,13 +21,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from .. import __version__
 from ..base.addresses import Origin
-from ..base.errors import EnvironmentError, Unavailable
+from ..base.errors import ConnectFailed, EnvironmentError, Unavailable
 from ..base.settings import ClientSettings
+from .api import Api
 
 T = TypeVar("T")
 
 _IDLE_EXIT = "10m"
+_VERSIONS: dict[tuple[Path, int, int], str] = {}
+"""What platforms have said, by their sockets: a program asks each of them once."""
 # Forks before it starts the platform, so that the platform is not the user's child: no process has to wait
 # for it, and no signal to the program's process group reaches it.
 _DETACH = """
@@ -42,7 +50,7 @@ async def platform(settings: ClientSettings, timeout: float, *, instances: bool 
     """
     from ..isolation.sandbox import probe  # what it imports is for this moment alone
 
-    path = settings.home / "run" / "platform.sock"
+    path = await _socket(settings.home / "run", timeout)
     # Asked also when it runs: the program that started it may allow what this one does not.
     missing = await asyncio.to_thread(probe.missing_isolation) if instances or not _answers(path) else None
     if missing and instances and not settings.allow_unisolated:
@@ -53,7 +61,36 @@ async def platform(settings: ClientSettings, timeout: float, *, instances: bool 
     if not _answers(path):
         engine = "process" if missing and settings.allow_unisolated else "native"
         await asyncio.to_thread(_start, settings.home, path, engine, timeout)
+        if await _socket(settings.home / "run", timeout) != path:  # a program of another version was faster
+            return await platform(settings, timeout, instances=instances)
+    return _origin(path)
+
+
+def _origin(path: Path) -> Origin:
     return Origin("localhost", socket=str(path), source="your own platform: no gateway is configured")
+
+
+async def _socket(run: Path, timeout: float) -> Path:
+    """Where the platform of this version listens, or will."""
+    usual = run / "platform.sock"
+    if await _version(usual, timeout) in (None, __version__):
+        return usual
+    return run / f"platform-{__version__}.sock"
+
+
+async def _version(path: Path, timeout: float) -> str | None:
+    """The version of the platform that listens there: empty for builds that do not tell, None where none does."""
+    if not _answers(path):
+        return None
+    try:
+        made = os.stat(path)
+        known = (path, made.st_ino, made.st_ctime_ns)  # each platform makes its socket anew
+        if known not in _VERSIONS:
+            async with Api(_origin(path), timeout=timeout, max_retries=0) as api:
+                _VERSIONS[known] = str((await api.call("GET", "/health")).get("version", ""))
+    except (FileNotFoundError, ConnectFailed):  # it has just ended
+        return None
+    return _VERSIONS[known]
 
 
 def found_by(url: str | None, datasource: str) -> str:
@@ -95,7 +132,7 @@ def _start(home: Path, path: Path, engine: str, timeout: float) -> None:
         command = ["-m", "aenv.cli", "serve", "--socket", str(path), "--home", str(home), "--engine", engine]
         # What the user can read is theirs to give to their instances.
         command += ["--data-root", "/", "--idle-exit", _IDLE_EXIT, "--ready-fd", str(ready_child)]
-        log_file = path.parent / "platform.log"
+        log_file = path.with_suffix(".log")
         command += ["--log-file", str(log_file)]
         with log_file.open("ab") as log:  # for what it says before it logs, and when it crashes
             try:
@@ -116,4 +153,4 @@ def _wait(ready: int, path: Path, timeout: float) -> None:
     with os.fdopen(ready, "rb") as pipe:
         readable, _, _ = select.select([pipe], [], [], timeout)
         if not readable or not pipe.readline():
-            raise Unavailable(f"the local platform did not start; see {path.parent / 'platform.log'}")
+            raise Unavailable(f"the local platform did not start; see {path.with_suffix('.log')}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote, urlencode
@@ -25,10 +26,11 @@ from ..base.errors import (
 from ..base.http1 import Response
 from ..base.refs import Ref
 from .api import Api, backoff, unwrap
+from .hub_records import HubAccess, HubChange, HubHistory, HubRuntime, HubUser, HubVersion
 
-Record = dict[str, Any]
-Records = list[Record]
-OnProgress = Callable[[int], None]
+Versions = list[HubVersion]  # the class below has a method `list`
+Audit = list[HubChange]
+OnBytes = Callable[[int], None]
 """Told how many bytes have arrived so far."""
 
 _PIECE_BYTES = 8 << 20
@@ -42,40 +44,39 @@ class Hub:
     def __init__(self, api: Api) -> None:
         self._api = api
 
-    async def whoami(self) -> Record:
-        """Who the hub takes us for: user, role, account, max_instances."""
-        return await self._record("GET", "/whoami")
+    async def whoami(self) -> HubUser:
+        """Who the hub takes us for."""
+        return HubUser.of(await self._api.call("GET", "/whoami"))
 
-    async def get(self, ref: Ref) -> Record:
-        return await self._record("GET", _path(ref))
+    async def get(self, ref: Ref) -> HubVersion:
+        return HubVersion.of(await self._api.call("GET", _path(ref)))
 
-    async def find(self, ref: Ref) -> Record | None:
+    async def find(self, ref: Ref) -> HubVersion | None:
         """The same as `get`, and None where there is none."""
         try:
             return await self.get(ref)
         except NotFound:
             return None
 
-    async def runs_on(self, ref: Ref) -> Record:
-        """Which root file system and which Python instances get there, in words; empty where the server does not
-        know. A "note" says why that is not the Python that is asked for."""
+    async def runs_on(self, ref: Ref) -> HubRuntime:
+        """Which root file system and which Python instances get there."""
         try:
-            return await self._record("GET", f"{_path(ref)}/root")
+            return HubRuntime.of(await self._api.call("GET", f"{_path(ref)}/root"))
         except (NotFound, MethodNotAllowed, InvalidRequest, Unsupported):
-            return {}
+            return HubRuntime()
 
-    async def versions(self, name: str) -> Record:
+    async def versions(self, name: str) -> HubHistory:
         """An environment as a whole: its access policy and all its versions, newest first."""
-        return await self._record("GET", f"/env/{quote(name, safe='')}")
+        return HubHistory.of(await self._api.call("GET", f"/env/{quote(name, safe='')}"), name)
 
     async def list(
         self, *, limit: int = 100, offset: int = 0, q: str = "", name: str = "", tags: Sequence[str] = ()
-    ) -> tuple[Records, int]:
+    ) -> tuple[Versions, int]:
         """One page, and how many there are in all."""
         wanted = {"q": q, "name": name, "tags": ",".join(tags)}
         query = urlencode({"limit": limit, "offset": offset} | {key: text for key, text in wanted.items() if text})
         response = await self._api.raw("GET", f"/env?{query}")
-        found: Records = await self._data(response) or []
+        found = [HubVersion.of(each) for each in await self._data(response) or []]
         return found, int(response.header(b"x-total-count") or offset + len(found))
 
     async def create(self, body: Mapping[str, Any]) -> None:
@@ -93,25 +94,26 @@ class Hub:
     async def delete(self, ref: Ref, *, force: bool = False) -> None:
         await self._api.call("DELETE", _path(ref) + ("?force=true" if force else ""))
 
-    async def access(self, name: str) -> Record:
-        return await self._record("GET", f"/env/{quote(name, safe='')}/access")
+    async def access(self, name: str) -> HubAccess:
+        return HubAccess.of(await self._api.call("GET", f"/env/{quote(name, safe='')}/access"))
 
-    async def set_access(self, name: str, policy: Mapping[str, Any]) -> Record:
-        return await self._record("PUT", f"/env/{quote(name, safe='')}/access", policy)
+    async def set_access(self, name: str, policy: HubAccess) -> HubAccess:
+        return HubAccess.of(await self._api.call("PUT", f"/env/{quote(name, safe='')}/access", asdict(policy)))
 
-    async def audit(self, name: str | None, limit: int = 100) -> Records:
+    async def audit(self, name: str | None, limit: int = 100) -> Audit:
         """Who did what, to one environment or to all, newest first."""
         whole = f"/env/{quote(name, safe='')}" if name else ""
-        return await self._api.call("GET", f"{whole}/audit?{urlencode({'limit': limit})}") or []
+        found = await self._api.call("GET", f"{whole}/audit?{urlencode({'limit': limit})}")
+        return [HubChange.of(each) for each in found or []]
 
-    async def upload_bundle(self, path: Path, digest: str, size_bytes: int, on_progress: OnProgress) -> None:
+    async def upload_bundle(self, path: Path, digest: str, size_bytes: int, on_progress: OnBytes) -> None:
         """Return once the hub has the bundle, which it may have had before."""
         reached, tries = 0, 0
         announcement = {"digest": digest, "size_bytes": size_bytes}
         with path.open("rb") as file:
             while True:
                 try:
-                    known = await self._record("POST", "/bundles", announcement)
+                    known = await self._api.call("POST", "/bundles", announcement)
                     if known["exists"]:
                         on_progress(size_bytes)
                         return
@@ -123,7 +125,7 @@ class Hub:
                     await _wait_or_raise(tries, error)
                     tries += 1
 
-    async def _send(self, file: BinaryIO, digest: str, offset: int, on_progress: OnProgress) -> None:
+    async def _send(self, file: BinaryIO, digest: str, offset: int, on_progress: OnBytes) -> None:
         """Send the file from `offset` on."""
         headers = [("content-type", "application/octet-stream")]
         file.seek(offset)
@@ -137,7 +139,7 @@ class Hub:
             file.seek(offset)
         raise NetworkError(f"{self._api.origin} has all of the bundle, and does not say that it is complete")
 
-    async def download_bundle(self, ref: Ref, target: Path, on_progress: OnProgress) -> str:
+    async def download_bundle(self, ref: Ref, target: Path, on_progress: OnBytes) -> str:
         """Write the bundle of a version to the file `target`; its digest, which was compared."""
         etag, reached, tries = "", 0, 0
         with target.open("wb") as file:
@@ -161,10 +163,6 @@ class Hub:
             raise NetworkError(f"the bundle of {str(ref)!r} arrived damaged: it is {actual}, and not {digest}")
         return digest
 
-    async def _record(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Record:
-        record: Record = await self._api.call(method, path, body)
-        return record
-
     async def _data(self, response: Response) -> Any:
         return unwrap(response, await response.read(), self._api.origin)
 
@@ -173,7 +171,7 @@ def _path(ref: Ref) -> str:
     return f"/env/{quote(ref.name, safe='')}/{quote(ref.version or ref.range or 'latest', safe='')}"
 
 
-async def _receive(response: Response, file: BinaryIO, on_progress: OnProgress) -> None:
+async def _receive(response: Response, file: BinaryIO, on_progress: OnBytes) -> None:
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(_SILENCE) as limit:

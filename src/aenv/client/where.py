@@ -2,8 +2,11 @@
 
 1. an argument of `Environment`, or an option of the command line
 2. a variable: DUMMY_INSTANCE_IP for a runtime, AENV_SYSTEM_URL for a gateway, HUB_BACKEND for a hub
-3. the login in cli_config.json
+3. the login: cli_config.json of this user, which `aenv login` writes, else of this machine (/etc/aenv)
 4. no address: the caller uses this user's own platform
+
+A file in the current folder gives no address and no key: it may have come with another person's code, and would
+send this user's code, variables and keys to where that person says.
 
 An address knows its source, so that a failed connection can name it.
 Not here: starting this user's own platform (`embedded.py`).
@@ -13,7 +16,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from ..base.settings import DIRECT_MODE_VARIABLE, HUB_VARIABLE, ClientSettings
 from .address import Located, control_origin
 
 LOGIN_FILE = "cli_config.json"
+MACHINE_FILE = Path("/etc/aenv") / LOGIN_FILE
 _UNCHOSEN = "https://localhost:8080"  # the published command line writes it into every file by itself
 
 
@@ -33,11 +36,6 @@ class Login:
     gateway: Located | None = None
     hub: Located | None = None
     api_key: str | None = field(default=None, repr=False)
-    is_foreign: bool = False
-    """Whether the file may have come with another person's code.
-
-    Its address then gets no key of ours, and its key goes to no other address.
-    """
 
     def is_for(self, url: str | None) -> bool:
         """Whether the key may go to `url`: one of the addresses in the same file, or any if the file has none."""
@@ -87,11 +85,9 @@ def _with_key(
     known: ClientSettings, url: Located | None, api_key: str | None, login: Login, fallback: Located | None
 ) -> Where:
     """`url`, else `fallback` of the login, with the key for it."""
-    if url is None and fallback and login.is_foreign:
-        return Where(fallback, api_key or login.api_key)
     url = url or fallback
     key = api_key or known.api_key
-    if not key and not login.is_foreign and login.is_for(url):
+    if not key and login.is_for(url):
         key = login.api_key
     return Where(url, key)
 
@@ -107,27 +103,25 @@ def _located(address: str | None, source: str) -> Located | None:
     return address if isinstance(address, Located) else Located(address, source)
 
 
+def login_file(home: Path) -> Path:
+    """The file that a login is read from: this user's, else the machine's."""
+    own = home.expanduser() / LOGIN_FILE
+    return MACHINE_FILE if not own.is_file() and MACHINE_FILE.is_file() else own
+
+
 def saved_login(home: Path) -> Login:
-    """What `aenv login` has saved for this user."""
-    file = home.expanduser() / LOGIN_FILE
+    """What `aenv login` has saved for this user, else what the machine's administrator has."""
+    file = login_file(home)
     _, values = read(file)
     hub = values.get("hub_config")
     hub = hub if isinstance(hub, dict) else {}
     saved = (values.get("system_url"), hub.get("hub_backend"), hub.get("api_key"))
     if not all(isinstance(value, str | None) for value in saved):
         raise InvalidRequest(f"{str(file)!r}: system_url, hub_config.hub_backend and its api_key must be strings")
-    return login_of({**values, "hub_config": hub}, f"{str(file)!r}, which aenv login writes")
-
-
-def login_of(values: Mapping[str, Any], source: str, *, is_foreign: bool = False) -> Login:
-    """The login in the values of a cli_config.json, whose types have been checked."""
-    hub = values["hub_config"]
-    backend = hub.get("hub_backend")
+    url, backend, api_key = saved
+    source = repr(str(file)) if file == MACHINE_FILE else f"{str(file)!r}, which aenv login writes"
     return Login(
-        _located(values.get("system_url"), source),
-        _located(backend if backend != _UNCHOSEN else None, source),
-        hub.get("api_key") or None,
-        is_foreign,
+        _located(url, source), _located(backend if backend != _UNCHOSEN else None, source), api_key or None
     )
 
 

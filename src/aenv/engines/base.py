@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from ..artifacts.pythons.runtimes import Python
 from ..base.addresses import Origin
-from ..base.config import Network
+from ..base.config import Network, Project
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class InstanceSpec:
     folders: Mapping[str, Path] = field(default_factory=dict)
     """Further folders that it may read, by the variable that tells where."""
     sidecar: str | LazySidecar = ""
-    """The image of a sidecar, in which the tools of the instance can run commands; or one that is made later."""
+    """The image of a sidecar, where the tools of the instance run commands; or one made at its first use."""
     preload: tuple[str, ...] = ()
     """Modules that are the same for all instances of the environment, to be loaded once."""
     tenant: str = ""
@@ -130,6 +130,25 @@ class NoticesEnds(Protocol):
 
 
 # What some engines can do besides; the gateway asks `isinstance`, and says so when one cannot.
+
+
+@runtime_checkable
+class Describes(Protocol):
+    """An engine that tells operators and authors more of itself than `isolation`."""
+
+    summary: str
+    """What keeps instances apart here, or why it makes none; one line."""
+
+    def describe_rootfs(self, project: Project) -> str:
+        """Which root file system instances of the project get, in words. Reads files, and makes nothing."""
+        ...
+
+
+def summary(engine: Engine) -> str:
+    """One line on what the engine isolates, whether or not it `Describes` itself."""
+    if isinstance(engine, Describes):
+        return engine.summary
+    return ", ".join(engine.isolation) or "does not isolate instances"
 
 
 @runtime_checkable

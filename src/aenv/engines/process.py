@@ -21,6 +21,7 @@ from typing import Any
 
 from ..base import settings
 from ..base.addresses import Origin
+from ..base.config import Project
 from ..base.errors import Conflict, InvalidRequest, NotFound, StartFailed, Unsupported
 from ..isolation.sandbox import protocol
 from . import logfile, ports, proc
@@ -46,6 +47,7 @@ class ProcessEngine(WorkspaceFiles):
 
     name = "process"
     isolation: tuple[str, ...] = ()
+    summary = "does not isolate instances, so serve only code that you trust"
 
     def __init__(self, home: Path, python: str = sys.executable) -> None:
         super().__init__(home.expanduser().absolute() / "run" / "instances")
@@ -53,6 +55,9 @@ class ProcessEngine(WorkspaceFiles):
         self._commands = Commands()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
+
+    def describe_rootfs(self, project: Project) -> str:
+        return _ROOT
 
     async def create(self, spec: InstanceSpec) -> Address:
         _refuse(spec)

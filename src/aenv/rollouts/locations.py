@@ -60,5 +60,4 @@ async def known(place: InstanceSource) -> AsyncIterator[InstanceSource]:
             origin = await platform(settings.client_settings(), _START)
     async with Api(origin, api_key=place.api_key, max_retries=3) as api:
         record = await Hub(api).find(refs.parse(place.name))
-    known = record or {}
-    yield replace(place, digest=known.get("digest") or known.get("code_digest"))
+    yield replace(place, digest=(record.digest or record.code_digest or None) if record else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +16,7 @@ from ..output_formats import PUBLISHED, formats
 
 if TYPE_CHECKING:
     from ...client.hub import Hub
+    from ...client.hub_records import HubRuntime, HubVersion
 
 
 @documented("get", examples=("aenv get my-env", "aenv get my-env@1.0.0 --json", "aenv get my-env --versions"))
@@ -28,53 +30,57 @@ def command(ref: refs.Ref, version: str | None, history: bool, as_json: bool) ->
 
     if version:
         ref = refs.parse(f"{ref.name}@{version}")
-    found = ask_hub(lambda hub: hub.versions(ref.name) if history else _get(hub, ref))
-    if as_json:
-        output.json(found)
-    elif history:
-        rows = [_history_row(each) for each in found["versions"]]
+    if history:
+        whole = ask_hub(lambda hub: hub.versions(ref.name))
+        if as_json:
+            output.json(whole.sent)
+            return
+        rows = [_history_row(each) for each in whole.versions]
         output.table(("Version", "Status", "Pushed by", "Created", "Digest", "Changes"), rows)
+        return
+    found, here = ask_hub(lambda hub: _get(hub, ref))
+    if as_json:
+        output.json({**found.sent, **{key: text for key, text in asdict(here).items() if text}})
     else:
-        _print(found)
+        _print(found, here)
 
 
-async def _get(hub: Hub, ref: refs.Ref) -> Mapping[str, Any]:
-    found, here = await hub.get(ref), await hub.runs_on(ref)
-    return {**found, **{key: here[key] for key in ("root", "python", "note") if here.get(key)}}
+async def _get(hub: Hub, ref: refs.Ref) -> tuple[HubVersion, HubRuntime]:
+    return await hub.get(ref), await hub.runs_on(ref)
 
 
-def _print(env: Mapping[str, Any]) -> None:
-    output.table(("Field", "Value"), list(_fields(env)))
-    named = [(kind, each) for kind in ("tool", "function", "reward") for each in env.get(f"{kind}s") or ()]
-    if named:
+def _print(env: HubVersion, here: HubRuntime) -> None:
+    output.table(("Field", "Value"), list(_fields(env, here)))
+    if env.offers:
         output.data("")
-        rows = [(kind, each["name"], output.first_line(each.get("description"))) for kind, each in named]
+        rows = [(each.kind, each.name, output.first_line(each.description)) for each in env.offers]
         output.table(("Kind", "Name", "Description"), rows)
-    if env.get("readme"):
-        output.data("\n" + output.plain(env["readme"].rstrip()))
+    if env.readme:
+        output.data("\n" + output.plain(env.readme.rstrip()))
 
 
-def _fields(env: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "name", env["name"]
-    yield "version", env["version"]
-    yield "status", output.status(env)
-    for key in ("description", "owner", "access", "pushed_by", "digest", "code_url"):
-        if env.get(key):
-            yield key.replace("_", " "), output.first_line(env[key])
-    if env.get("size_bytes"):
-        yield "size", output.size(env["size_bytes"])
-    yield "tags", ", ".join(env.get("tags") or ())
-    for key in ("created_at", "updated_at"):
-        yield key.removesuffix("_at"), output.minute(env.get(key))
-    for artifact in env.get("artifacts") or ():
-        yield artifact.get("type", "artifact"), artifact.get("content", "")
-    for kind, names in (env.get("dependencies") or {}).items():
-        if names:
-            yield kind, ", ".join(map(str, names))
-    for key in ("root", "python", "note"):
-        if env.get(key):
-            yield key, env[key]
-    yield "resources", _resources(env.get("deploy_config") or {})
+def _fields(env: HubVersion, here: HubRuntime) -> Iterator[tuple[str, str]]:
+    yield "name", env.name
+    yield "version", env.version
+    yield "status", output.status(env.status)
+    said = {
+        "description": env.description,
+        "owner": env.owner,
+        "access": env.access,
+        "pushed by": env.pushed_by,
+        "digest": env.digest,
+        "code url": env.code_url,
+    }
+    yield from ((key, output.first_line(text)) for key, text in said.items() if text)
+    if env.size_bytes:
+        yield "size", output.size(env.size_bytes)
+    yield "tags", ", ".join(env.tags)
+    yield "created", output.minute(env.created_at)
+    yield "updated", output.minute(env.updated_at)
+    yield from env.artifacts
+    yield from ((kind, ", ".join(names)) for kind, names in env.dependencies.items() if names)
+    yield from ((key, text) for key, text in asdict(here).items() if text)
+    yield "resources", _resources(env.deploy_config)
 
 
 def _resources(deploy_config: Mapping[str, Any]) -> str:
@@ -86,22 +92,21 @@ def _resources(deploy_config: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {amount.written}" for name, amount in amounts.items() if amount)
 
 
-def _history_row(version: Mapping[str, Any]) -> tuple[str, ...]:
-    changes = version.get("changes") or {}
+def _history_row(version: HubVersion) -> tuple[str, ...]:
     said = [
         f"{mark}{len(names)} {what}"
-        for what, change in changes.items()
-        for mark, names in zip("+-~", (change.get(kind) or () for kind in _KINDS), strict=True)
+        for what, change in version.changes.items()
+        for mark, names in zip("+-~", (change.get(done, ()) for done in _DONE), strict=True)
         if names
     ]
     return (
-        version["version"],
-        output.status(version),
-        version.get("pushed_by") or "",
-        output.minute(version.get("created_at")),
-        (version.get("digest") or "").removeprefix("sha256:")[:12],
+        version.version,
+        output.status(version.status),
+        version.pushed_by,
+        output.minute(version.created_at),
+        version.digest.removeprefix("sha256:")[:12],
         ", ".join(said),
     )
 
 
-_KINDS = ("added", "removed", "changed")
+_DONE = ("added", "removed", "changed")

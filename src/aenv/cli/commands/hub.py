@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from ..output_formats import formats
 
 if TYPE_CHECKING:
     from ...client.hub import Hub
+    from ...client.hub_records import HubAccess
     from ...control.gateway.gateway_app import GatewayAddress
 
 
@@ -100,27 +102,27 @@ def access(
 ) -> None:
     """Show or change who can see an environment and push to it."""
 
-    async def changed(hub: Hub) -> dict[str, Any]:
+    async def changed(hub: Hub) -> HubAccess:
         policy = await hub.access(name)
-        wanted = {
-            **policy,
-            "access": visibility or policy["access"],
-            "readers": _with(policy["readers"], add_reader, remove_reader),
-            "writers": _with(policy["writers"], add_writer, remove_writer),
-        }
+        wanted = replace(
+            policy,
+            access=visibility or policy.access,
+            readers=_with(policy.readers, add_reader, remove_reader),
+            writers=_with(policy.writers, add_writer, remove_writer),
+        )
         return policy if wanted == policy else await hub.set_access(name, wanted)
 
     policy = connection.ask_hub(changed)
-    rows = [("owner", policy["owner"]), ("visibility", policy["access"])]
-    rows += [(kind, ", ".join(policy[kind]) or "-") for kind in ("readers", "writers")]
-    output.answer(policy, ("Field", "Value"), rows, as_json=as_json)
+    rows = [("owner", policy.owner), ("visibility", policy.access)]
+    rows += [("readers", ", ".join(policy.readers) or "-"), ("writers", ", ".join(policy.writers) or "-")]
+    output.answer(asdict(policy), ("Field", "Value"), rows, as_json=as_json)
 
 
-def _with(users: Sequence[str], added: Sequence[str], removed: Sequence[str]) -> list[str]:
+def _with(users: Sequence[str], added: Sequence[str], removed: Sequence[str]) -> tuple[str, ...]:
     """The users in their order, without those that are removed; one that is not there cannot be."""
     if missing := [user for user in removed if user not in users]:
         raise output.Failure(f"user {missing[0]!r} is not in the list; it has {', '.join(users) or 'no users'}")
-    return [user for user in dict.fromkeys((*users, *added)) if user not in removed]
+    return tuple(user for user in dict.fromkeys((*users, *added)) if user not in removed)
 
 
 @command.command("audit", examples=("aenv hub audit my-env", "aenv hub audit --limit 10"))
@@ -133,6 +135,7 @@ def audit(name: str | None, limit: int, as_json: bool) -> None:
     Without NAME, administrators see the changes to all environments.
     """
     found = connection.ask_hub(lambda hub: hub.audit(name, limit))
+    cells = [(each.at, each.user, each.action, each.environment, each.digest) for each in found]
+    rows = [tuple(cell or "-" for cell in row) for row in cells]
     headers = ("At", "User", "Action", "Environment", "Digest")
-    rows = [tuple(str(each.get(header.lower()) or "-") for header in headers) for each in found]
-    output.answer(found, headers, rows, as_json=as_json, nothing="no entries")
+    output.answer([each.sent for each in found], headers, rows, as_json=as_json, nothing="no entries")

@@ -254,11 +254,11 @@ def renew(gateway: Gateway, id: str, ttl: str) -> None:
 def info(ref: Ref, system_url: str | None, api_key: str | None, as_json: bool) -> None:
     """Show an environment and its tools, without creating an instance."""
     found = connection.ask_hub(lambda hub: hub.get(ref), connection.hub_address(system_url, api_key))
-    rows = [(key, _text(found[key])) for key in _ABOUT if found.get(key)]
-    output.answer(found, ("Field", "Value"), rows, as_json=as_json)
-    if found.get("tools") and not as_json:
+    rows = [(key, _text(getattr(found, key))) for key in _ABOUT if getattr(found, key)]
+    output.answer(found.sent, ("Field", "Value"), rows, as_json=as_json)
+    tools = [(each.name, output.first_line(each.description)) for each in found.offers if each.kind == "tool"]
+    if tools and not as_json:
         output.data("")
-        tools = [(tool["name"], output.first_line(tool.get("description"))) for tool in found["tools"]]
         output.table(("Tool", "Description"), tools)
 
 
@@ -303,4 +303,4 @@ def _rows(instances: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 def _text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}={item}" for key, item in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

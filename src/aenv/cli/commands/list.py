@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +11,9 @@ from ...artifacts.data.builtin import built_in
 from .. import output, parameters
 from ..help_pages import documented
 from ..output_formats import PUBLISHED, formats
+
+if TYPE_CHECKING:
+    from ...client.hub_records import HubVersion
 
 
 @documented("list", examples=("aenv list", "aenv list terminal", "aenv list --tags demo --json"))
@@ -38,7 +41,7 @@ def command(
     """
     wanted = [tag.strip() for part in tags for tag in part.split(",") if tag.strip()]
     shipped = _built_in(text.lower().split(), name, wanted)
-    found: list[dict[str, Any]] = []
+    found: list[HubVersion] = []
     of_hub = 0
     if not builtin:
         from ..connection import ask_hub
@@ -49,7 +52,7 @@ def command(
     total = of_hub + len(shipped)
     found = [*found, *shipped[first : first + limit - len(found)]]
     if as_json:
-        output.json(found)
+        output.json([each.sent for each in found])
     elif found:
         output.table(("Name", "Version", "Status", "Description", "Created"), list(map(_row, found)))
     shown = offset + len(found)
@@ -59,27 +62,31 @@ def command(
         output.talk(f"{len(found)} of {total}; use --offset {shown} for the next ones")
 
 
-def _row(env: Mapping[str, Any]) -> tuple[str, ...]:
-    also = f" (also {', '.join(env['aliases'])})" if env.get("aliases") else ""
+def _row(env: HubVersion) -> tuple[str, ...]:
+    also = f" (also {', '.join(env.aliases)})" if env.aliases else ""
     return (
-        env["name"],
-        env["version"],
-        "Built-in" if env.get("builtin") else output.status(env),
-        output.first_line(env.get("description")) + also,
-        output.minute(env.get("created_at")),
+        env.name,
+        env.version,
+        "Built-in" if env.builtin else output.status(env.status),
+        output.first_line(env.description) + also,
+        output.minute(env.created_at),
     )
 
 
-def _built_in(words: Sequence[str], name: str, tags: Sequence[str]) -> list[dict[str, Any]]:
+def _built_in(words: Sequence[str], name: str, tags: Sequence[str]) -> list[HubVersion]:
+    from ...client.hub_records import HubVersion
+
     return [
-        {
-            "name": project.name,
-            "version": project.version,
-            "aliases": list(map(str, project.aliases)),
-            "description": project.description,
-            "tags": list(project.tags),
-            "builtin": True,
-        }
+        HubVersion.of(
+            {
+                "name": project.name,
+                "version": project.version,
+                "aliases": list(map(str, project.aliases)),
+                "description": project.description,
+                "tags": list(project.tags),
+                "builtin": True,
+            }
+        )
         for versions in built_in().values()
         for project in versions.values()
         if project.ref not in project.aliases and (not name or project.name == name) and {*tags} <= {*project.tags}

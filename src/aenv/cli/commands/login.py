@@ -35,7 +35,7 @@ def command(url: str | None, api_key: str | None) -> None:
     # Both addresses: one key goes to them, and must not go to what was there before.
     values["hub_config"] = {**values.get("hub_config", {}), "hub_backend": url, "api_key": api_key}
     config_file.write(file, values)
-    output.talk(f"logged in to {url} as {who['user']} ({who['role']})")
+    output.talk(f"logged in to {url} as {who.user} ({who.role})")
 
 
 def _ask() -> str:

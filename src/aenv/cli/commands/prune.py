@@ -5,19 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from ...base import quantities, settings
+from ...control.homes.prunable import KINDS, Prunable, PruneScope
 from .. import output, parameters
 from ..help_pages import documented
 from ..output_formats import PUBLISHED, formats
-
-if TYPE_CHECKING:
-    from ...control.homes.pruning import Prunable
-
-_KINDS = ("rootfs", "requirements", "bundles", "code", "evals", "logs")  # as in `homes/pruning.py`
 
 
 @documented(
@@ -34,7 +29,7 @@ _KINDS = ("rootfs", "requirements", "bundles", "code", "evals", "logs")  # as in
     "--only",
     "kinds",
     multiple=True,
-    type=click.Choice(_KINDS),
+    type=click.Choice(KINDS),
     help="Remove only this kind; repeatable.  [default: all kinds]",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be removed, without removing it.")
@@ -60,12 +55,12 @@ def command(
     """
     from ...control.homes import pruning
 
-    place = pruning.PruneScope((home or settings.home()).expanduser(), store, blobs)
+    place = PruneScope((home or settings.home()).expanduser(), store, blobs)
     if not place.home.is_dir():
         raise output.Failure(
             f"the home folder {str(place.home)!r} does not exist", hint="aenv prune --home FOLDER"
         )
-    chosen = kinds or _KINDS
+    chosen = kinds or KINDS
     found = asyncio.run(pruning.unused(place, chosen, older_than))
     if found and not dry_run:
         if not as_json:

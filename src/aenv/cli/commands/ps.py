@@ -19,6 +19,6 @@ def command(gateway: Gateway, chosen: dict[str, str], as_json: bool) -> None:
     """
     reply = gateway.run(lambda api: usage.ask(api, chosen))
     if as_json:
-        output.json(reply)
+        output.json(reply.model_dump(mode="json"))
     else:
         usage.show(reply, usage.rows(reply))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +15,7 @@ from ..help_pages import documented
 
 if TYPE_CHECKING:
     from ...client.hub import Hub
+    from ...client.hub_records import HubVersion
 
 
 @documented("pull", examples=("aenv pull my-env", "aenv pull 'my-env@^1.2' --output ./copy"))
@@ -49,20 +50,20 @@ def command(ref: refs.Ref, folder: Path | None, force: bool) -> None:
         record = ask_hub(lambda hub: _fetch(hub, ref, archive))
         bundles.unpack(archive, unpacked)
         _move(unpacked, folder)
-    output.data(f"pulled {record['name']}@{record['version']} into {folder}")
+    output.data(f"pulled {record.name}@{record.version} into {folder}")
 
 
-async def _fetch(hub: Hub, ref: refs.Ref, archive: Path) -> dict[str, Any]:
+async def _fetch(hub: Hub, ref: refs.Ref, archive: Path) -> HubVersion:
     """The record of the version, whose bundle is in the file `archive` then."""
     from ..progress import bar
 
     record = await hub.get(ref)
-    exact = refs.Ref(record["name"], record["version"])
-    if not record.get("digest"):
+    exact = refs.Ref(record.name, record.version)
+    if not record.digest:
         raise output.Failure(f"the hub has a record of {exact}, but no bundle")
-    with bar(f"downloading {exact}", record.get("size_bytes") or 0) as show:
+    with bar(f"downloading {exact}", record.size_bytes) as show:
         digest = await hub.download_bundle(exact, archive, show)
-    if digest != record["digest"]:
+    if digest != record.digest:
         raise output.Failure(f"{exact} was replaced during the download", hint=f"aenv pull {exact}")
     return record
 

@@ -91,7 +91,7 @@ async def _push(packed: PackedProject, body: dict[str, Any], force: bool, *, ver
 async def _tell_of_python(hub: Hub, ref: refs.Ref) -> None:
     """Say so when its instances there do not run on the Python that it asks for. It is pushed, whatever comes."""
     try:
-        note = (await hub.runs_on(ref)).get("note")
+        note = (await hub.runs_on(ref)).note
     except AEnvError as error:
         note = f"the server did not say which Python its instances run on: {error.message}"
     if note:
@@ -102,7 +102,7 @@ async def _known(hub: Hub, packed: PackedProject, force: bool) -> bool:
     """Whether the hub has this version. Fails when that has other content, which may not be replaced."""
     ref, digest = packed.project.ref, packed.bundle.digest
     record = await hub.find(ref)
-    there = (record or {}).get("digest")
+    there = record.digest if record else ""
     if record and there != digest and not force:
         raise output.Failure(
             f"{ref} exists with other content: the hub has {f'sha256:{there}' if there else 'no bundle of it'}, "

@@ -17,7 +17,8 @@ from .. import local_project, output, parameters
 from ..help_pages import DocumentedCommand
 
 if TYPE_CHECKING:
-    from ..supervise import Plan, Ready
+    from ...isolation.sandbox.protocol import Ready
+    from ..supervise import Plan
 
 
 class _WithArguments(DocumentedCommand):
@@ -161,10 +162,10 @@ def _announce(options: RunOptions, url: str, ready: Ready) -> None:
     """What an author wants to know once the environment serves."""
     if options.quiet:
         return
-    for kind in ("tools", "functions", "rewards"):
-        if ready[kind]:
-            rows = [(each["name"], output.first_line(each.get("description"))) for each in ready[kind]]
-            output.table((kind.removesuffix("s").upper(), "DESCRIPTION"), rows)
+    for kind, offers in (("TOOL", ready.tools), ("FUNCTION", ready.functions), ("REWARD", ready.rewards)):
+        if offers:
+            rows = [(each["name"], output.first_line(each.get("description"))) for each in offers]
+            output.table((kind, "DESCRIPTION"), rows)
             output.data("")
     lines = [f"mcp      {url}/mcp", f"health   {url}/health"]
     if options.control_port:

@@ -222,18 +222,18 @@ def command(
             self_check=not no_self_check,
             **same,  # the options that are called as the settings are
         ),
-        lambda address: _announce(address, engine, ready_fd),
+        lambda address: _announce(address, ready_fd),
     )
 
 
-def _announce(address: GatewayAddress, engine: str, ready_fd: int | None) -> None:
+def _announce(address: GatewayAddress, ready_fd: int | None) -> None:
     if address.socket:
         output.talk(f"socket   {address.socket}")
     else:
         output.talk(f"control  {address.url}\ndata     {address.data_url}")
     if address.metrics_url:
         output.talk(f"metrics  {address.metrics_url}")
-    output.talk(f"engine   {engine}: {_isolation(engine)}")
+    output.talk(f"engine   {address.engine}")
     if not address.socket:
         output.talk(f"\nexport AENV_SYSTEM_URL={address.url}")
     if ready_fd is not None:
@@ -244,16 +244,3 @@ def _announce(address: GatewayAddress, engine: str, ready_fd: int | None) -> Non
             ready["metrics_url"] = address.metrics_url
         with os.fdopen(ready_fd, "w") as pipe:
             pipe.write(json.dumps(ready) + "\n")
-
-
-def _isolation(engine: str) -> str:
-    if engine == "process":
-        return "does not isolate instances, so serve only code that you trust"
-    from ...isolation.sandbox import probe
-
-    missing = probe.missing_isolation()
-    if missing:
-        return (
-            f"cannot isolate instances on this host and refuses to create them: {missing}; or use --engine process"
-        )
-    return "every instance has its own namespaces and rootfs, no capabilities, and seccomp"

@@ -16,11 +16,12 @@ from ..output_formats import formats
 from ..usage import Row
 
 if TYPE_CHECKING:
+    from ...base.models import Usage
     from ...client.api import Api
 
 _ORDERS: dict[str, Callable[[Row], float]] = {
     "cpu": lambda row: row.cpu_percent or 0.0,
-    "memory": lambda row: row.data["memory_bytes"] or 0,
+    "memory": lambda row: row.data.memory_bytes or 0,
     "age": lambda row: row.age,
 }
 
@@ -43,13 +44,13 @@ def command(
     async def watch(api: Api) -> None:
         import asyncio
 
-        before: usage.Reply | None = None
+        before: Usage | None = None
         for number in itertools.count(1):
             reply = await usage.ask(api, chosen)
             found = sorted(usage.rows(reply, before), key=_ORDERS[sort], reverse=True)
             if as_json:
-                shown = [{**row.data, "cpu_percent": row.cpu_percent} for row in found]
-                output.line({**reply, "instances": shown})
+                shown = [{**row.data.model_dump(mode="json"), "cpu_percent": row.cpu_percent} for row in found]
+                output.line({**reply.model_dump(mode="json"), "instances": shown})
             else:
                 if before or count is None:
                     output.clear()

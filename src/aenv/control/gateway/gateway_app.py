@@ -20,6 +20,7 @@ from ...artifacts.data import builtin
 from ...base import limits, origins
 from ...base.errors import Forbidden, Unavailable
 from ...base.settings import GatewaySettings
+from ...engines.base import summary
 from ..instances.catalog import read_folders
 from ..serving import listeners, loops, openapi, pages
 from ..serving.routes import Route
@@ -39,6 +40,8 @@ class GatewayAddress:
     socket: Path | None = None
     metrics: tuple[str, int] | None = None
     """Host and port where `/metrics` answers without a token."""
+    engine: str = ""
+    """The engine behind it, with what it isolates, in one line; empty for a hub."""
 
     @property
     def url(self) -> str:
@@ -76,17 +79,17 @@ def _own_address() -> str:
 
 _NEW_OBJECTS = 20_000  # a collection of so many takes about a millisecond
 
-Ready = Callable[[GatewayAddress], None]
+OnReady = Callable[[GatewayAddress], None]
 
 
-def run(settings: GatewaySettings, ready: Ready | None = None, *, hub_only: bool = False) -> None:
+def run(settings: GatewaySettings, ready: OnReady | None = None, *, hub_only: bool = False) -> None:
     """`serve`, or `serve_hub`, as the main program of a process."""
     limits.allow_many_open_files()
     with asyncio.Runner(loop_factory=loops.factory()) as runner:
         runner.run((serve_hub if hub_only else serve)(settings, ready))
 
 
-async def serve(settings: GatewaySettings, ready: Ready | None = None) -> None:
+async def serve(settings: GatewaySettings, ready: OnReady | None = None) -> None:
     """Run a gateway until cancelled, or until SIGTERM or SIGINT; then its instances have ended too.
 
     `ready` is called with the address once requests are answered there.
@@ -136,14 +139,14 @@ async def gateway(settings: GatewaySettings) -> AsyncIterator[tuple[GatewayAddre
                 running = tasks.create_task(made.run())
                 try:
                     await made.begun()
-                    yield address, made
+                    yield replace(address, engine=f"{made.engine.name}: {summary(made.engine)}"), made
                 finally:
                     running.cancel()
                     # Before the listeners close: streams from instances end only with them.
                     await made.close()
 
 
-async def serve_hub(settings: GatewaySettings, ready: Ready | None = None) -> None:
+async def serve_hub(settings: GatewaySettings, ready: OnReady | None = None) -> None:
     """Run the hub alone: environments, bundles and accounts, without instances."""
     with _sockets(replace(settings, data_port=None)) as (control, data, metrics), _stop_signals() as stop:
         address = _address(settings, control, data, metrics)

@@ -15,6 +15,7 @@ from functools import partial
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from ... import __version__
 from ...artifacts.data.builtin import Folders
 from ...base import origins
 from ...base.config import Project
@@ -67,7 +68,7 @@ logger = logging.getLogger("aenv.control.gateway")
 
 _MEASURE_EVERY = 3600.0  # seconds: to walk through a large home folder takes a while
 
-Check = Callable[[], Awaitable[None]]
+ReadyCheck = Callable[[], Awaitable[None]]
 
 
 @dataclass
@@ -87,13 +88,20 @@ class Shared:
     built_in: Folders
     secrets: Secrets
 
-    def routes(self, check_ready: Check | None = None) -> list[Route]:
+    def routes(self, check_ready: ReadyCheck | None = None) -> list[Route]:
         """Environments, accounts, and what operators ask. `check_ready`: else that the store answers."""
         ready = partial(_ready, check_ready or self.check_ready)
         return [
             *self.hub.routes(),
             *AccountRoutes(self.accounts).routes(),
-            Route("GET", "/health", self._health, None, "whether this server answers", reply=dict[str, str]),
+            Route(
+                "GET",
+                "/health",
+                self._health,
+                None,
+                "whether this server answers",
+                reply=dict[str, str],
+            ),
             Route("GET", "/ready", ready, None, "whether requests should come here now", reply=dict[str, str]),
             self._metrics_route(None if self.is_local else Role.VIEWER),
         ]
@@ -107,7 +115,7 @@ class Shared:
         await self.store.totals("instances")
 
     async def _health(self, call: RouteCall) -> Response:
-        return envelope.success({"status": "healthy"})
+        return envelope.success({"status": "healthy", "version": __version__})
 
     def _metrics_route(self, access: Role | None) -> Route:
         return Route("GET", "/metrics", self._metrics, access, "counters, for Prometheus", media="text/plain")
@@ -170,7 +178,7 @@ class Parts:
     tokens: Tokens
     pool: Pool
     proxy: ASGIApp
-    check_ready: Check
+    check_ready: ReadyCheck
     """Unavailable, with the reason, while requests should go elsewhere."""
     settings: GatewaySettings
     _tried: asyncio.Event = field(default_factory=asyncio.Event)
@@ -187,7 +195,7 @@ class Parts:
                 max_body_bytes=self.settings.max_body_bytes,
             ).routes(),
             *UsageRoutes(self.instances, self.services, self.warmth, self.catalog, self.shared.hub).routes(),
-            *RootfsRoutes(self.catalog, self.settings).routes(),
+            *RootfsRoutes(self.catalog, self.engine).routes(),
             *ServiceRoutes(self.services, data_port=data_port).routes(),
             *SecretRoutes(self.shared.secrets).routes(),
             *self.shared.routes(self.check_ready),
@@ -361,7 +369,7 @@ async def _check_ready(supervisor: Supervisor, base: Shared) -> None:
     await base.check_ready()
 
 
-async def _ready(check: Check, call: RouteCall) -> Response:
+async def _ready(check: ReadyCheck, call: RouteCall) -> Response:
     await check()
     return envelope.success({"status": "ready"})
 
@@ -392,6 +400,7 @@ async def _engine(settings: GatewaySettings) -> AsyncIterator[Engine]:
                     rootfs_cache.root_of,
                     sidecar_rootfs=roots.image,
                     lazy_sidecar_rootfs=rootfs_cache.lazy_sidecar_rootfs,
+                    describe_root=roots.describe,
                 ) as engine,
             ):
                 yield engine

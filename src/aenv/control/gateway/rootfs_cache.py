@@ -96,7 +96,7 @@ class RootfsCache:
             return await self._roots.sidecar(None)
         # First: it is sooner known than a build that they cannot be had.
         packages = await self._packages(f"the Dockerfile in {file.parent.name!r}", sidecar.requirements)
-        return replace(await self._later_root(file), packages=packages)
+        return replace(await self._built_sidecar(file), packages=packages)
 
     async def _packages(self, what: str, wanted: tuple[str, ...]) -> Path | None:
         def tell(line: str) -> None:
@@ -110,7 +110,7 @@ class RootfsCache:
                 "UV_DEFAULT_INDEX or UV_FIND_LINKS; what was installed once needs none"
             ) from None
 
-    async def _later_root(self, file: Path) -> Rootfs:
+    async def _built_sidecar(self, file: Path) -> Rootfs:
         key, name = (file, "sidecar"), f"root of the Dockerfile in {file.parent.name!r}"
         self._waiting[key] += 1
         try:

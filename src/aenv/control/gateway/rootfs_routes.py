@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from ...base.settings import GatewaySettings
+from ...base.errors import Unsupported
+from ...engines.base import Describes, Engine
 from ..hub.environment_routes import any_ref
 from ..instances.catalog import Catalog
 from ..serving import envelope
 from ..serving.accounts import Role
 from ..serving.routes import Route, RouteCall
 
-if TYPE_CHECKING:
-    from ...isolation.rootfs.resolver import RootfsResolver
-
 
 class RootfsRoutes:
-    def __init__(self, catalog: Catalog, settings: GatewaySettings) -> None:
+    def __init__(self, catalog: Catalog, engine: Engine) -> None:
         self._catalog = catalog
-        self._settings = settings
+        self._engine = engine
 
     def routes(self) -> list[Route]:
         what = "which root file system and which Python its instances get here"
@@ -35,13 +31,6 @@ class RootfsRoutes:
         choice = await self._catalog.python(project)
         # With a note where it is not the one that is asked for: 'aenv push' shows it.
         python = {"python": choice.words, **({"note": choice.problem} if choice.problem else {})}
-        if self._settings.engine != "native":
-            return envelope.success({"root": "the host's own, all of it", **python})
-        return envelope.success({"root": await asyncio.to_thread(self._roots.describe, project), **python})
-
-    @cached_property
-    def _roots(self) -> RootfsResolver:
-        from ...isolation.rootfs.resolver import RootfsResolver
-        from ...isolation.sandbox.build_run import run
-
-        return RootfsResolver(self._settings.home.expanduser(), run=run, pull=self._settings.pull)
+        if not isinstance(self._engine, Describes):
+            raise Unsupported(f"the {self._engine.name} engine cannot describe the rootfs of an instance")
+        return envelope.success({"root": await asyncio.to_thread(self._engine.describe_rootfs, project), **python})

@@ -98,17 +98,17 @@ class SelfChecks:
         self._rules = rules
         self._keys = CheckKeys(instances.engine.name)
         self._known: dict[str, Checked] = {}
-        self._running: dict[str, asyncio.Task[Checked | AEnvError]] = {}
+        self._running: dict[str, asyncio.Future[Checked]] = {}
         self._turns: dict[str | None, asyncio.Semaphore] = {}
         """By account: the checks of one, which may take an hour each, delay those of no other."""
+        self._checks = Tasks()
         self._tasks = Tasks()
 
     async def __aenter__(self) -> SelfChecks:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        for task in self._running.values():
-            task.cancel()
+        await self._checks.__aexit__(asyncio.CancelledError)  # they are cancelled; what they hold is given back
         await self._tasks.__aexit__(None)
 
     async def of(self, instance: Supervised | None, query: str) -> Checked:
@@ -133,26 +133,33 @@ class SelfChecks:
         check = self._running.get(key)
         if check is None:
             limit = max(_LIMIT, project.deploy.call_timeout or 0.0)
-            check = self._tasks.create_task(self._made(key, _Check(self, request, caller, query, limit)))
-            self._running[key] = check
-            check.add_done_callback(lambda _: self._running.pop(key, None))
-        found = await asyncio.shield(check)
-        if isinstance(found, AEnvError):
-            raise found
-        return found
+            check = self._running[key] = asyncio.get_running_loop().create_future()
+            self._checks.create_task(self._run(key, check, _Check(self, request, caller, query, limit)))
+        return await asyncio.shield(check)
 
-    async def _made(self, key: str, check: _Check) -> Checked | AEnvError:
-        """An error is a result here: the caller may have gone, and then the exception would never be fetched."""
+    async def _run(self, key: str, over: asyncio.Future[Checked], check: _Check) -> None:
+        """Make a check, and tell those who wait for it how it ended."""
+        try:
+            over.set_result(await self._made(key, check))
+        except AEnvError as error:
+            over.set_exception(error)
+            over.exception()  # it has been looked at, even if no request waits for it any more
+        finally:
+            over.cancel()  # where it has no result: this gateway stops, or has a bug, which is logged
+            del self._running[key]
+
+    async def _made(self, key: str, check: _Check) -> Checked:
         async with self._turns_of(check.caller):
             try:
                 async with asyncio.timeout(check.limit):
                     found, is_final = await check.run()
             except TimeoutError:
-                return Unavailable(f"the self-check took longer than {check.limit:g} s")
+                raise Unavailable(f"the self-check took longer than {check.limit:g} s") from None
             except NotJudged as error:
-                return NotJudged(error.outcome, f"the self-check could not run: {error.reason}", error.details)
+                why = f"the self-check could not run: {error.reason}"
+                raise NotJudged(error.outcome, why, error.details) from None
             except AEnvError as error:
-                return Unavailable(f"the self-check could not run: {error.message}")
+                raise Unavailable(f"the self-check could not run: {error.message}") from None
         logger.info("self-check of a task of %s: %s", check.request.env_name, found.status)
         if is_final:
             self._remember(key, found)

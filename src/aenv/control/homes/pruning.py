@@ -1,6 +1,7 @@
-"""What of a home folder can go: what no instance uses, no version refers to, and nothing has asked for in a while.
+"""Pruning a home folder: what no instance uses, no version refers to, and nothing has asked for in a while.
 
 Records, fetched data, and the storage of services are never pruned: nothing could bring them back.
+Not here: the kinds of what can go (`prunable.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import fcntl
 import os
 import time
 from collections.abc import AsyncIterator, Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...artifacts import requirements
@@ -22,33 +22,7 @@ from ..hub.checkouts import Checkouts
 from ..hub.uploads import Uploads
 from ..stores.opening import open_store
 from .disk_usage import size_of
-
-KINDS = ("rootfs", "requirements", "bundles", "code", "evals", "logs")
-
-
-@dataclass(frozen=True)
-class Prunable:
-    kind: str
-    name: str
-    size_bytes: int
-    last_used: float
-    """Seconds since the epoch."""
-    path: Path | None
-    """Where it is; None for what is not on this machine."""
-
-
-@dataclass(frozen=True)
-class PruneScope:
-    """What is pruned: a home folder, and where its records and bundles are, as `aenv serve` was told."""
-
-    home: Path
-    store: str = ""
-    blobs: str = ""
-
-    @property
-    def has_records(self) -> bool:
-        """Whether there is a store to ask: to look into a home must not make one there."""
-        return self.store not in ("", "sqlite") or (self.home / "aenv.db").exists()
+from .prunable import Prunable, PruneScope
 
 
 async def unused(place: PruneScope, kinds: Collection[str], older_than: float) -> list[Prunable]:

@@ -18,7 +18,7 @@ from ...base.wire import DEFAULT_TTL
 from ..serving import routes
 from ..serving.accounts import Caller
 from .datasources import Offered, data_and_sidecar, declared_data, declared_folders
-from .declared_sidecar import later
+from .declared_sidecar import lazy_sidecar
 from .networks import network_for
 from .records import Record, describe_environment
 from .resources import limits_for
@@ -179,7 +179,7 @@ def check_request(request: CreateInstance, project: Project, rules: Rules) -> Ch
         network=network_for(request, project, rules.network),
         data=data,
         folders=declared_folders(given, project, rules),
-        sidecar=sidecar or later(project, {**own, **given}, data),
+        sidecar=sidecar or lazy_sidecar(project, {**own, **given}, data),
     )
 
 

@@ -26,6 +26,7 @@ from ..serving.queue import Queue
 from ..stores.base import Stale
 from . import admission, secret_variables
 from .catalog import Catalog
+from .installed_version import explained
 from .ledger import Ledger, check_fits
 from .reclaim import Reclaim
 from .records import Record
@@ -239,7 +240,7 @@ class Creation:
     async def _fail(self, error: Exception) -> None:
         instance, transitions = self._instance, self._means.transitions
         self._means.metrics.did("create", instance.record.name, "failure")
-        answer = self._answer(error)
+        answer = explained(self._answer(error))
         # Refused before anything was made; or to be repeated, and then nothing of this attempt may be in the way.
         is_repeatable = isinstance(answer, Unavailable) or isinstance(error, _Withdrawn)
         leave = transitions.undo if is_repeatable or instance.stored is not Stored.YES else transitions.end

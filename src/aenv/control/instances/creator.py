@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from ...base import wire
-from ...base.errors import Conflict, StartFailed, Unavailable
+from ...base.errors import AEnvError, Conflict, StartFailed, Unavailable
 from ...base.models import CreateInstance
 from ...base.wire import EnvStatus
 from ..serving import doing
@@ -52,10 +52,11 @@ class Creator:
             asked.self_check = "own" if checks else ""
             instance = await self._known(asked) or self._begin([asked], request, caller)[0]
             try:
-                return await self._delivered(instance)
+                [record] = await self._delivered(instance)
+                return record
             except Stale:
-                if record := await self._made_elsewhere(asked):
-                    return record
+                if made := await self._made_elsewhere(asked):
+                    return made
         raise Unavailable("the same instance is created and undone all the time; try again")
 
     async def create_many(self, request: CreateInstance, caller: Caller, ids: Sequence[str]) -> list[Record]:
@@ -68,21 +69,24 @@ class Creator:
                 raise _taken(record.id)
         instances = self._begin(records, request, caller)
         try:
-            outcomes = await asyncio.gather(*map(self._delivered, instances), return_exceptions=True)
+            return await self._delivered(*instances)
         except asyncio.CancelledError:
             for instance in instances:  # those that are ready, too: no client was told of any
                 self._supervisor.start(instance, self._supervisor.end(instance, "no client waited for it"))
             raise
-        failed = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-        if failed:
-            await self._end_batch(instances, failed[0])
-            raise failed[0] if not isinstance(failed[0], Stale) else _taken(failed[0].key)
-        return [instance.record for instance in instances]
-
-    async def _end_batch(self, instances: Sequence[Supervised], error: BaseException) -> None:
-        if isinstance(error, Unavailable):  # its client repeats it, with the same ids
-            for instance in instances:
+        except Stale as error:
+            await self._end_batch(instances)
+            raise _taken(error.key) from None
+        except Unavailable:
+            for instance in instances:  # its client repeats it, with the same ids
                 self._supervisor.abandon(instance)
+            await self._end_batch(instances)
+            raise
+        except AEnvError:
+            await self._end_batch(instances)
+            raise
+
+    async def _end_batch(self, instances: Sequence[Supervised]) -> None:
         reason = "another one of its batch failed"
         await asyncio.gather(*(self._supervisor.end(instance, reason) for instance in instances))
 
@@ -145,22 +149,31 @@ class Creator:
             instance.creation = Creation(instance, request, admittance, self._means)
         return instances
 
-    async def _delivered(self, instance: Supervised) -> Record:
-        """Wait for a creation. The last request to stop waiting takes it along, if no client was told of it."""
-        instance.waiting += 1
+    async def _delivered(self, *instances: Supervised) -> list[Record]:
+        """Wait for creations; raises the first failure in their order. They go on side by side meanwhile.
+
+        The last request to stop waiting for one takes it along, if no client was told of it.
+        """
+        creations = [instance.creation for instance in instances if instance.creation]
+        for instance in instances:
+            instance.waiting += 1
         try:
-            if instance.creation:
-                await instance.creation.over()
+            for creation in creations:
+                await creation.over()
         except asyncio.CancelledError:
-            if instance.waiting == 1 and not instance.delivered:
-                self._supervisor.abandon(instance)
+            for instance in instances:
+                if instance.waiting == 1 and not instance.delivered:
+                    self._supervisor.abandon(instance)
             raise
         finally:
-            instance.waiting -= 1
-        if not instance.is_live:
-            raise has_ended(instance.record)
-        instance.told += 1
-        return instance.record
+            for instance in instances:
+                instance.waiting -= 1
+        for instance in instances:
+            if not instance.is_live:
+                raise has_ended(instance.record)
+        for instance in instances:
+            instance.told += 1
+        return [instance.record for instance in instances]
 
     # Finding what another gateway has begun
 

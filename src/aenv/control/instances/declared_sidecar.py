@@ -18,7 +18,7 @@ from .installs import packages
 _NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-def later(project: Project, variables: Mapping[str, str], data: Path | None) -> LazySidecar | str:
+def lazy_sidecar(project: Project, variables: Mapping[str, str], data: Path | None) -> LazySidecar | str:
     """The sidecar that the environment asks for; empty when it asks for none.
 
     Of Dockerfiles the first that exists below the folder `data`; where none does, it is the host's own system.

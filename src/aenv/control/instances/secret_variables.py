@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from ...base import masks
 from ...base.config import Project
 from ...base.errors import AEnvError, InvalidRequest
-from ...base.models import Variables, secrets_in
+from ...base.models import AskedVariables, secrets_in
 from ...engines.base import Address, Engine, InstanceSpec
 from ..serving.accounts import LOCAL
 from ..serving.named_secrets import Secrets, owner_key
@@ -37,7 +37,7 @@ NO_SECRETS = GivenSecrets()
 
 
 async def resolve(
-    secrets: Secrets, asked: Variables, project: Project, owner: str | None, account: str | None
+    secrets: Secrets, asked: AskedVariables, project: Project, owner: str | None, account: str | None
 ) -> GivenSecrets:
     """The secrets of an instance of `owner`, made with `account`. InvalidRequest says which one cannot be had."""
     named, declared = secrets_in(asked), project.deploy.environment_variables.secrets

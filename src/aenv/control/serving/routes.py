@@ -41,7 +41,7 @@ from .rates import Rates
 logger = logging.getLogger("aenv.control.serving")
 
 M = TypeVar("M", bound=BaseModel)
-Handler = Callable[["RouteCall"], Awaitable[Response]]
+RouteHandler = Callable[["RouteCall"], Awaitable[Response]]
 
 MAX_BODY_BYTES = 1 << 20
 STORE_PATIENCE = 5.0  # seconds for which one request waits for the store, in all
@@ -55,7 +55,7 @@ class Route:
 
     method: str
     path: str
-    handler: Handler
+    handler: RouteHandler
     access: Role | None
     """The least role that may call it; None: anyone, and no token is read. `Role.ANONYMOUS`: anyone, and a token
     that is sent counts. Whose things a caller may see and touch is the handler's business."""

@@ -32,7 +32,7 @@ from .checks import check_changes, check_texts, check_window, cursor, dump, limi
 logger = logging.getLogger("aenv.control.stores.redis")
 
 T = TypeVar("T")
-Client = Redis | RedisCluster
+RedisClient = Redis | RedisCluster
 
 _CONNECTIONS = 64
 
@@ -63,7 +63,7 @@ class RedisStore:
         self._name = _checked_name(url)
         self._timeout = timeout
         self._migrations = migrations
-        self._client: Client = self._connected_by(Redis)
+        self._client: RedisClient = self._connected_by(Redis)
         self._free = asyncio.Semaphore(_CONNECTIONS)
         self._preparing = asyncio.Lock()
         self._prepared = False
@@ -142,14 +142,14 @@ class RedisStore:
     async def _script(self, script: str, *arguments: str | float) -> Any:
         return await self._ask(lambda client: self._evaluate(client, script, *arguments))
 
-    async def _evaluate(self, client: Client, script: str, *arguments: str | float) -> Any:
+    async def _evaluate(self, client: RedisClient, script: str, *arguments: str | float) -> Any:
         digest = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
         try:
             return await _execute(client, "EVALSHA", digest, 1, self._tag, *arguments)
         except NoScriptError:
             return await _execute(client, "EVAL", script, 1, self._tag, *arguments)
 
-    async def _ask(self, question: Callable[[Client], Awaitable[T]]) -> T:
+    async def _ask(self, question: Callable[[RedisClient], Awaitable[T]]) -> T:
         try:
             with patience.waiting(self._timeout) as seconds:
                 return await self._asked(question, seconds)
@@ -158,7 +158,7 @@ class RedisStore:
                 await self._look_up_again(error)
             raise self._unavailable(self._reason(error)) from error
 
-    async def _asked(self, question: Callable[[Client], Awaitable[T]], seconds: float) -> T:
+    async def _asked(self, question: Callable[[RedisClient], Awaitable[T]], seconds: float) -> T:
         async with asyncio.timeout(seconds), self._free:
             if not self._prepared:
                 await self._prepare()
@@ -214,7 +214,7 @@ class RedisStore:
         if version > len(self._migrations):
             raise self._other_version(version)
 
-    def _connected_by(self, kind: type[Client]) -> Client:
+    def _connected_by(self, kind: type[RedisClient]) -> RedisClient:
         """A client, which connects when it is used."""
         return kind.from_url(
             self._url,
@@ -247,7 +247,7 @@ class RedisStore:
         return self._unavailable(f"has version {version} and this aenv knows {known}; upgrade aenv", 60)
 
 
-async def _execute(client: Client, *words: str | float) -> Any:
+async def _execute(client: RedisClient, *words: str | float) -> Any:
     return await client.execute_command(*words)
 
 

@@ -20,20 +20,21 @@ from pathlib import Path
 
 from ...base import settings
 from ...base.addresses import Origin
+from ...base.config import Project
 from ...base.errors import Conflict, InvalidRequest, NotFound, StartFailed, Unavailable, Unsupported
 from ...base.limits import allow_many_open_files
 from ...isolation import cgroups
 from ...isolation.cgroups import owners
 from ...isolation.egress import VARIABLES as PROXY_VARIABLES
 from ...isolation.egress import Egress, EgressPolicy
-from ...isolation.sandbox import landlock, probe, protocol
+from ...isolation.sandbox import probe, protocol
 from ...isolation.sandbox.inside_paths import WORKSPACE
 from ...isolation.sandbox.rootfs import Rootfs
 from ..base import DATA_PLACE, Address, InstanceSpec, LazySidecar, ResourceUsage
 from ..descriptors import readable
 from ..folder import InstanceFolder
 from ..instance_state import InstanceState
-from . import gvisor, sidecars
+from . import guarantees, gvisor, sidecars
 from .gvisor import Gvisor
 from .inside_access import InsideAccess
 from .instance_folders import InstanceFolders
@@ -63,12 +64,15 @@ class NativeEngine(InsideAccess):
         *,
         sidecar_rootfs: SidecarRootfs | None = None,
         lazy_sidecar_rootfs: LazySidecarRootfs | None = None,
+        describe_root: Callable[[Project], str] | None = None,
     ) -> None:
         self._home = home.expanduser().absolute()
         super().__init__(self._home / "run" / "instances", self._group)
         allow_many_open_files()
         self._missing = probe.missing_isolation()
-        self.isolation = _isolation()
+        self.isolation = guarantees.isolation()
+        self.summary = guarantees.summary(self._missing)
+        self._describe_root = describe_root
         self._root_of = root_of
         # One name for each home: gateways of other homes have groups of their own.
         self._cgroups = cgroups.find(f"aenv-{hashlib.sha256(os.fsencode(self._home)).hexdigest()[:8]}")
@@ -99,6 +103,9 @@ class NativeEngine(InsideAccess):
         await self._egress.__aexit__(*exc)
         await asyncio.to_thread(self._cgroups.close)
         await asyncio.to_thread(self._folders.close)
+
+    def describe_rootfs(self, project: Project) -> str:
+        return self._describe_root(project) if self._describe_root else "chosen when an instance is created"
 
     # Starting
 
@@ -486,10 +493,3 @@ def _tail(instance: NativeInstance | None) -> str:
     """The end of what an instance printed, set off as a sentence's last part."""
     text = instance.printed(_TAIL_BYTES).decode(errors="replace").strip() if instance else ""
     return f"; it printed last:\n{text}" if text else " and printed nothing"
-
-
-def _isolation() -> tuple[str, ...]:
-    """What keeps instances apart, in words for people."""
-    names = ("user", "pid", "mount", "network", "ipc", "uts", "cgroup")
-    parts = [f"{name} namespace" for name in names] + ["read-only root", "no capabilities", "seccomp"]
-    return (*parts, *(["landlock"] if landlock.abi() >= landlock.LEAST_ABI else []))

@@ -85,7 +85,8 @@ class Gvisor:
 
     async def logs(self, folder: InstanceFolder, *, follow: bool) -> AsyncIterator[bytes]:
         """What the instance has printed: it is asked, since the log lies in it."""
-        runtime = folder.read_state().runtime or oci_config.runtime(None)  # as the version before had it
+        recorded = folder.read_state().runtime or oci_config.runtime(None)  # earlier builds recorded none
+        runtime = oci_config.any_version(recorded)
         async for output in self.exec(folder.id, [*runtime, "log", LOG, *(["follow"] if follow else [])]):
             if output.stream == "stdout":
                 yield output.data
@@ -203,14 +204,15 @@ async def _answer(child: subprocess.Popen[bytes]) -> tuple[int | None, bytes, by
     heard = {child.stdout.fileno(): bytearray(), child.stderr.fileno(): bytearray()}
     line = heard[child.stdout.fileno()]
     open_ones = set(heard)
-    while child.stdout.fileno() in open_ones and not line.endswith(b"\n") and len(line) < _MAX_SAID:
+    while child.stdout.fileno() in open_ones and b"\n" not in line and len(line) < _MAX_SAID:
         for descriptor in await readable(*open_ones):
             piece = os.read(descriptor, 1 << 16)
             heard[descriptor] += piece[: _MAX_SAID - len(heard[descriptor])]
             if not piece:
                 open_ones.discard(descriptor)
     await proc.ended(child.pid)  # at once: it leaves the instance to itself
-    return child.wait(), bytes(line), bytes(heard[child.stderr.fileno()])
+    # What fails to load says so, and is then said to have ended: one read may give both lines.
+    return child.wait(), bytes(line).partition(b"\n")[0], bytes(heard[child.stderr.fileno()])
 
 
 def _take_socket(made: Path, place: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,20 @@ def runtime(python: Python | None) -> list[str]:
     path = [str(python.packages)] if python else interpreter.package_folders()
     start = f"import sys; sys.path[:0] = {path!r}; from aenv.inside.zygote import standalone; standalone.main()"
     return [str(python.executable) if python else sys.executable, "-P", "-c", start]
+
+
+def any_version(runtime: Sequence[str]) -> list[str]:
+    """The same for a sandbox of this or an earlier build: its code may have been replaced since it started."""
+    *python, start = runtime
+    path = start.rpartition("; from ")[0]
+    return [*python, f"{path}\n{_EITHER}"]
+
+
+_EITHER = """try:
+    from aenv.inside.zygote.standalone import main
+except ImportError:
+    from aenv.boot.apart import main
+main()"""
 
 
 def write(spec: InstanceSpec, recipe: Recipe, bundle: Path, variables: Mapping[str, str]) -> None:

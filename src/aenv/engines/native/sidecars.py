@@ -84,7 +84,7 @@ class Sidecars:
                 await self._start(spec, recipe, first, folder, listener)
             return
         _write_waits(folder)
-        self._first_uses.wait(spec.id, listener, lambda held: self._start_later(spec, first, like, folder, held))
+        self._first_uses.wait(spec.id, listener, lambda held: self._start_lazy(spec, first, like, folder, held))
 
     async def recipe(self, spec: InstanceSpec, first: Recipe) -> Recipe:
         """For the sidecar of an instance. NotFound when its image is not here."""
@@ -113,7 +113,7 @@ class Sidecars:
             )
         return await self._root_of(sidecar)
 
-    async def _start_later(
+    async def _start_lazy(
         self,
         spec: InstanceSpec,
         first: NativeInstance,

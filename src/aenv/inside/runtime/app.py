@@ -25,7 +25,7 @@ from .mcp_http import McpEndpoint
 from .messages import Reply, Request, Stream, json_reply, refuse, too_large
 from .surface import Surface
 
-Route = Callable[[Request], Awaitable[Any]]
+RuntimeRoute = Callable[[Request], Awaitable[Any]]
 _INSTANCE = re.compile(r"\A/instances/[^/]*/?")
 """With which gateways address an instance; its own path follows."""
 
@@ -48,7 +48,7 @@ class App:
         self._run_tool = history.of_tools(surface.call_tool)
         self._endpoint = endpoint
         self._loopback_only = loopback_only
-        self._routes: dict[str, dict[str, Route]] = {
+        self._routes: dict[str, dict[str, RuntimeRoute]] = {
             "/health": {"GET": self._health},
             "/functions/list": {"GET": self._list_functions},
             "/history": {"GET": self._list_calls},
@@ -136,7 +136,7 @@ class App:
         total = len(functions) + len(rewards) + len(health)
         return {"total": total, "functions": functions, "reward": rewards, "health": health}
 
-    def _function_route(self, function: FunctionDefinition) -> Route:
+    def _function_route(self, function: FunctionDefinition) -> RuntimeRoute:
         async def call(request: Request) -> Any:
             arguments = _query(request) if request.method in ("GET", "HEAD") else _body(request)
             return await self._remembered("function", function, arguments)

@@ -20,7 +20,7 @@ _MAX_NAME = 128  # characters: callers may call what does not exist, under any n
 _PART = 8  # characters that a part of a list or an object counts for
 _CUT = "…"
 
-CallTool = Callable[[str, Mapping[str, Any], Report | None], Awaitable[dict[str, Any]]]
+ToolCaller = Callable[[str, Mapping[str, Any], Report | None], Awaitable[dict[str, Any]]]
 
 
 class History:
@@ -38,7 +38,7 @@ class History:
         """`with history.call(…) as call:` remembers it when it is over; an exception makes it a failed one."""
         return RecordedCall(self._calls, kind, name, arguments, self.masks)
 
-    def of_tools(self, call_tool: CallTool) -> CallTool:
+    def of_tools(self, call_tool: ToolCaller) -> ToolCaller:
         """`call_tool`, remembered."""
         if not self.is_kept:
             return call_tool

@@ -14,7 +14,7 @@ Not here: what the launcher and the programs that it starts are told first (`ord
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .orders import NotStarted as NotStarted
@@ -180,9 +180,11 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Ready:
-    """The environment is loaded, and offers these tools."""
+    """The environment is loaded, and offers this. Each has a name; those of a zygote tell their tools alone."""
 
     tools: list[dict[str, Any]]
+    functions: list[dict[str, Any]] = field(default_factory=list)
+    rewards: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -208,14 +210,22 @@ def ready(line: bytes) -> Ready | NotReady:
         raise Broken(f"its ready line cannot be read: {str(error)[:200]}") from None
     match said:
         case {"ready": True, "tools": list(tools)}:
-            if len(tools) > _MAX_TOOLS:
-                raise Broken(f"its ready line has more than {_MAX_TOOLS} tools")
-            if not all(isinstance(tool, dict) and isinstance(tool.get("name"), str) for tool in tools):
-                raise Broken("its ready line has a tool without a name")
-            return Ready(tools)
+            return Ready(
+                _named("tool", tools),
+                _named("function", said.get("functions", [])),
+                _named("reward", said.get("rewards", [])),
+            )
         case {"ready": False, "error": str(why)}:
             return NotReady(why)
     raise Broken("its ready line says neither 'ready' with tools nor an error")
+
+
+def _named(kind: str, offers: Any) -> list[dict[str, Any]]:
+    if not isinstance(offers, list) or len(offers) > _MAX_TOOLS:
+        raise Broken(f"its ready line has more than {_MAX_TOOLS} {kind}s")
+    if not all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in offers):
+        raise Broken(f"its ready line has a {kind} without a name")
+    return offers
 
 
 def _check_depth(value: Any) -> None:

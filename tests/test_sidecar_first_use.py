@@ -116,7 +116,7 @@ async def call() -> AsyncIterator[Call]:
 
 @pytest.fixture
 def spec(two: Path) -> InstanceSpec:
-    return InstanceSpec("later-1", "two@1.0.0", two, sidecar=LazySidecar())
+    return InstanceSpec("lazy-1", "two@1.0.0", two, sidecar=LazySidecar())
 
 
 async def test_it_is_made_at_the_first_use_and_not_with_the_instance(
@@ -268,14 +268,14 @@ async def test_a_build_ends_with_the_last_instance_that_waits_for_it(
     engine: NativeEngine, builds: Builds, spec: InstanceSpec, call: Call, tmp_path: Path
 ) -> None:
     (tmp_path / "Dockerfile").write_text("FROM ubuntu:24.04\nRUN sleep 86399\n")
-    specs = [replace(spec, id=id, sidecar=LazySidecar(tmp_path / "Dockerfile")) for id in ("later-1", "later-2")]
+    specs = [replace(spec, id=id, sidecar=LazySidecar(tmp_path / "Dockerfile")) for id in ("lazy-1", "lazy-2")]
     addresses = [await engine.create(one) for one in specs]
     calls = [asyncio.ensure_future(call(address, "run", command="true")) for address in addresses]
     while builds.count < 2 or not _sleeps():
         await asyncio.sleep(0.01)
-    await engine.destroy("later-1")
+    await engine.destroy("lazy-1")
     assert _sleeps()
-    await engine.destroy("later-2")
+    await engine.destroy("lazy-2")
     while _sleeps():
         await asyncio.sleep(0.01)
     assert [await _is_broken_off(one) for one in calls] == [True, True]
