@@ -9,7 +9,7 @@ import pytest
 
 from aenv import Context, Depends, register_start, register_tool
 from aenv.base.errors import RegistrationError
-from aenv.inside.author import Registry, collecting
+from aenv.inside.author.registry import Registry, collecting
 from aenv.inside.runtime.calls import CallFailed, Calls
 from aenv.inside.zygote.purity import is_same_for_all
 from tests.gateways import running_gateway

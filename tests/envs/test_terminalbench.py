@@ -18,7 +18,7 @@ from aenv.base.config import load_project
 from aenv.base.errors import NotJudged, ToolError
 from aenv.base.http1 import Pool
 from aenv.control.gateway.rootfs_cache import RootfsCache
-from aenv.control.instances.declared_sidecar import later
+from aenv.control.instances.declared_sidecar import lazy_sidecar
 from aenv.engines.base import InstanceSpec
 from aenv.engines.native.engine import NativeEngine
 from aenv.isolation.rootfs.host_rootfs import host_root
@@ -71,7 +71,7 @@ async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
         async def opened(data: Path | None = None, **variables: str) -> AsyncIterator[Call]:
             id = f"bench-{next(numbers)}"
             variables = {"AENV_VALIDATION": "1", **variables}
-            sidecar = later(project, variables, data)
+            sidecar = lazy_sidecar(project, variables, data)
             if data:
                 variables["TERMINALBENCH_DATA_DIR"] = "/data"
             spec = InstanceSpec(id, "terminalbench@1.0.0", PROJECT, variables, data=data, sidecar=sidecar)
