@@ -20,7 +20,7 @@ SCRIPT = """
 import asyncio, json, socket, sys
 from pathlib import Path
 from aenv import Environment, register_tool
-from aenv.inside.author import Context
+from aenv.inside.author.inject import Context
 from aenv.inside.author.registry import Registry, collecting
 from aenv.inside.runtime.http import Listener
 from aenv.inside.runtime.messages import Reply, json_reply
