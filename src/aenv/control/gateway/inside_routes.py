@@ -51,30 +51,6 @@ _PAGE = {
 }
 
 
-class _Turns:
-    """How many of something an instance may have at a time; who comes then is told to come later."""
-
-    def __init__(self, what: str, most: int) -> None:
-        self._what = what
-        self._most = most
-        self._taken: Counter[str] = Counter()
-
-    @contextlib.contextmanager
-    def turn(self, id: str) -> Iterator[None]:
-        """One of them, as long as the block lasts. TooManyRequests when all are taken."""
-        if self._taken[id] >= self._most:
-            raise TooManyRequests(
-                f"{self._most} {self._what} of instance {id!r} are under way already; wait until one has ended"
-            )
-        self._taken[id] += 1
-        try:
-            yield
-        finally:
-            self._taken[id] -= 1
-            if not self._taken[id]:
-                del self._taken[id]
-
-
 class InsideRoutes:
     def __init__(
         self,
@@ -92,7 +68,7 @@ class InsideRoutes:
         self._secrets = secrets
         self._data_port = data_port
         self._limit = max_body_bytes
-        self._listings = _Turns("listings", _LISTINGS_OF_ONE)
+        self._listings: Counter[str] = Counter()
         self._listing = asyncio.Semaphore(_LISTINGS)
 
     def routes(self) -> list[Route]:
@@ -160,10 +136,22 @@ class InsideRoutes:
         engine = await self._able(call, Files, "list files")
         limit = call.number("limit", MAX_ENTRIES, least=1, most=MAX_ENTRIES)
         path, after = call.query.get("path", ""), call.query.get("cursor", "")
-        with await self._instances.use(call.path["id"]), self._listings.turn(call.path["id"]):
+        with await self._instances.use(call.path["id"]), self._turn(call.path["id"]):
             async with self._listing:
                 entries = await engine.list(call.path["id"], path, after=after, limit=limit + 1)
                 return await asyncio.to_thread(_listing, entries, limit)
+
+    @contextlib.contextmanager
+    def _turn(self, id: str) -> Iterator[None]:
+        """A listing of an instance, as long as the block lasts. TooManyRequests when it has too many already."""
+        if self._listings[id] >= _LISTINGS_OF_ONE:
+            now = f"{_LISTINGS_OF_ONE} listings of instance {id!r} are under way already"
+            raise TooManyRequests(f"{now}; wait until one has ended")
+        self._listings[id] += 1
+        try:
+            yield
+        finally:
+            self._listings -= Counter([id])  # which leaves out what is at 0
 
     async def _events(self, call: RouteCall) -> Response:
         return envelope.success((await self._instances.get(call.path["id"], call.caller)).events)
