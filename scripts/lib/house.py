@@ -65,6 +65,7 @@ OLD_NAMES = {
 MAY_USE_OLD_NAMES = (
     "src/aenv/__init__.py",
     "src/aenv/base/config/deploy.py",
+    "tests/homes/running.json",
     "tests/test_config.py",
     "tests/test_public_names.py",
     "tests/test_scripts.py",
