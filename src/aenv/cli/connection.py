@@ -112,6 +112,11 @@ def hub_address(system_url: str | None = None, api_key: str | None = None) -> Wh
     return where.find_hub(settings.client_settings(), given, api_key, config_file.login())
 
 
+def hub_timeout() -> float:
+    """Seconds to wait for an answer of the hub."""
+    return float(config_file.load()["hub_config"]["timeout"] or 30)
+
+
 def _from_option(address: str | None, option: str) -> str | None:
     from ..client.address import Located
 
@@ -126,8 +131,7 @@ async def hub(at: Where | None = None) -> AsyncIterator[Hub]:
 
     at = at or hub_address()
     origin = await _origin(at.url, instances=False)
-    timeout = float(config_file.load()["hub_config"]["timeout"] or 30)
-    async with Api(origin, api_key=at.api_key, timeout=timeout, max_retries=_HUB_RETRIES) as api:
+    async with Api(origin, api_key=at.api_key, timeout=hub_timeout(), max_retries=_HUB_RETRIES) as api:
         with _hints("log in to one with 'aenv login URL'", f"aenv login {at.url or 'URL'}"):
             yield Hub(api)
 
