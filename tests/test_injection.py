@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from aenv import Context, Depends, register_tool
-from aenv.inside.author.inject import replaced
+from aenv.inside.author.inject import Resources, replaced
 from aenv.inside.author.registry import Registry, collecting
-from aenv.inside.author.inject import Resources
 from aenv.inside.author.signature import Signature
 
 
