@@ -18,7 +18,7 @@ from aenv.artifacts.requirements import folder_for
 from tests.netns import namespace
 from tests.venvs import create
 
-from . import control, crowds, environments, floods, native, registry
+from . import control, crowds, environments, floods, native, registry, scale
 from .measures import Bench
 from .processes import ROOT
 from .report import Row, as_json, table
@@ -27,7 +27,8 @@ AGAINST_PUBLISHED = ("import", "enter", "tool", "function", "reward", "concurren
 CONTROL_PLANE = ("control", "list", "queue", "upload", "floods")
 NATIVE = ("native",)
 ENVIRONMENTS = ("environments",)
-NAMES = (*AGAINST_PUBLISHED, *CONTROL_PLANE, *NATIVE, *ENVIRONMENTS)
+SCALE = ("scale",)
+NAMES = (*AGAINST_PUBLISHED, *CONTROL_PLANE, *NATIVE, *ENVIRONMENTS, *SCALE)
 
 
 def main() -> int:
@@ -89,6 +90,7 @@ def measure(bench: Bench, names: list[str]) -> list[Row]:
         "floods": floods.rows,
         "native": lambda: [*native.rows(bench), *crowds.rows()],
         "environments": environments.rows,
+        "scale": scale.rows,
     }
     rows: list[Row] = []
     for name in names:

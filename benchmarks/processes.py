@@ -186,7 +186,12 @@ def cpu_seconds(pid: int) -> float:
 
     From nanoseconds: the ticks of `stat` would round what many sleepers do down to nothing.
     """
-    tasks = [task for member in _family(pid) for task in Path(f"/proc/{member}/task").glob("*/schedstat")]
+    return sum(map(thread_seconds, _family(pid)))
+
+
+def thread_seconds(pid: int) -> float:
+    """The same for the threads of `pid` alone."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 

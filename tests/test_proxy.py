@@ -19,9 +19,10 @@ from tests.gateways import Gateway, instance_processes, make_project, new_id, ru
 MEBI = 1 << 20
 
 
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path / "home", make_project(tmp_path), max_body_bytes=MEBI) as gateway:
+@pytest.fixture(params=[1, 2], ids=["own-process", "two-workers"])
+async def gateway(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Gateway]:
+    settings = {"max_body_bytes": MEBI, "workers": request.param}
+    async with running_gateway(tmp_path / "home", make_project(tmp_path), **settings) as gateway:
         yield gateway
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from aenv.base.addresses import Origin
 from aenv.base.errors import NetworkError
 from aenv.base.http1 import Pool
 from aenv.base.models import CreateInstance
+from aenv.control.gateway.forwarding.data_port import serving_data
 from aenv.control.gateway.gateway_app import GatewayAddress
 from aenv.control.gateway.tokens import Tokens
 from aenv.control.serving.accounts import LOCAL
@@ -22,6 +25,21 @@ from aenv.engines.base import Address, InstanceSpec
 from tests.gateways import Gateway, composed, make_project
 
 MEBI = 1 << 20
+
+
+@dataclass
+class DataPort:
+    """Who answers on the data port of a test: this many processes, or with 0 the owner's proxy alone."""
+
+    workers: int = 1
+
+
+DATA_PORT = DataPort()
+
+
+@pytest.fixture(params=[0, 1, 2], ids=["proxy", "own-process", "two-workers"], autouse=True)
+def data_port(request: pytest.FixtureRequest) -> None:
+    DATA_PORT.workers = request.param
 
 
 @dataclass
@@ -58,19 +76,26 @@ async def proxied(
     upstream: Upstream, tmp_path: Path, limit: int = 64 * MEBI
 ) -> AsyncIterator[tuple[Gateway, str]]:
     """A data port in front of `upstream`, and the path of an instance there."""
-    server = await asyncio.start_server(upstream.serve, "127.0.0.1", 0)
-    upstream.origin = Origin("127.0.0.1", server.sockets[0].getsockname()[1])
-    async with (
-        server,
-        Pool() as clients,
-        composed(tmp_path / "home", make_project(tmp_path), engine=upstream, max_body_bytes=limit) as made,
-    ):
-        record = await made.creator.create(CreateInstance(env_name="echo"), LOCAL)
-        upstream.tokens = made.tokens
-        listener = bind_tcp("127.0.0.1", 0)
-        async with serving(made.proxy, [listener]):
-            address = GatewayAddress("127.0.0.1", *[listener.getsockname()[1]] * 2)
-            yield Gateway(address, clients, tmp_path), f"/instances/{record.id}"
+    with tempfile.TemporaryDirectory() as folder:  # the path of a socket is short
+        upstream.origin = Origin("localhost", socket=f"{folder}/upstream")
+        server = await asyncio.start_unix_server(upstream.serve, upstream.origin.socket)
+        settings: dict[str, Any] = {"engine": upstream, "max_body_bytes": limit, "workers": DATA_PORT.workers}
+        async with (
+            server,
+            Pool() as clients,
+            composed(tmp_path / "home", make_project(tmp_path), **settings) as made,
+        ):
+            record = await made.creator.create(CreateInstance(env_name="echo"), LOCAL)
+            upstream.tokens = made.tokens
+            with bind_tcp("127.0.0.1", 0) as listener:
+                port = listener.getsockname()[1]
+                workers = DATA_PORT.workers
+                serve = serving_data(made, [listener], port) if workers else serving(made.proxy, [listener])
+                async with serve:
+                    yield (
+                        Gateway(GatewayAddress("127.0.0.1", port, port), clients, tmp_path),
+                        f"/instances/{record.id}",
+                    )
 
 
 def replying(*parts: bytes) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
@@ -312,9 +337,7 @@ async def test_an_instance_that_cannot_be_reached_is_unavailable(tmp_path: Path)
 
 
 async def closed_port(spec: InstanceSpec) -> Address:
-    with contextlib.closing(bind_tcp("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    return Address(Origin("127.0.0.1", port), 1)
+    return Address(Origin("localhost", socket="/nowhere/socket"), 1)
 
 
 async def test_a_response_that_announces_more_than_the_limit_is_refused(tmp_path: Path) -> None:

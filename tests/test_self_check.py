@@ -106,8 +106,9 @@ async def listed(gateway: Gateway) -> list[Any]:
     return reply["data"] or []
 
 
-async def test_a_task_is_checked_once_before_its_first_verdict(tmp_path: Path) -> None:
-    async with serving(tmp_path, project(tmp_path, "sums", MARKED)) as gateway:
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_task_is_checked_once_before_its_first_verdict(tmp_path: Path, workers: int) -> None:
+    async with serving(tmp_path, project(tmp_path, "sums", MARKED), workers=workers) as gateway:
         task = Task(gateway, tmp_path)
         assert await task.reward(answer=2) == (1.0, ("held", ""))
         assert (task.made(), task.golden()) == (3, 1)  # the agent's, and the two of the check

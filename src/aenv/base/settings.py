@@ -71,6 +71,8 @@ class GatewaySettings:
     port: int | None = 8080
     data_port: int | None = 8081
     """Control and data; 0 takes a free port, None none."""
+    workers: int = 1
+    """Processes that serve the data port; with 1, the gateway's own process does."""
     metrics_address: tuple[str, int] | None = None
     """Host and port where `/metrics` answers without a token; port 0 takes a free one."""
     socket: Path | None = None

@@ -56,6 +56,11 @@ def _folders(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
 @parameters.HOST
 @click.option("--port", type=parameters.PORT, default=8080, help="Control port; 0 picks a free port.")
 @click.option("--data-port", type=parameters.PORT, default=8081, help="Data port; 0 picks a free port.")
+@click.option(
+    "--workers",
+    type=parameters.Number(1),
+    help="Processes that serve the data port; 1 serves it in the gateway's own process.  [default: one per core]",
+)
 @parameters.METRICS_ADDRESS
 @click.option(
     "--engine",
@@ -182,6 +187,7 @@ def command(
     host: str,
     port: int,
     data_port: int,
+    workers: int | None,
     engine: str,
     home: Path | None,
     start_timeout: float,
@@ -201,6 +207,8 @@ def command(
     Its clients create instances of the environments in the hub, of the projects at PATH, and of the projects in
     'envs' of the home folder.
     """
+    if socket and workers:
+        raise click.UsageError("--workers serve the data port, and with --socket there is none")
     for path in paths:
         local_project.load(path)  # a broken config.json is found before anything is opened
     from ...control.gateway import gateway_app
@@ -211,6 +219,7 @@ def command(
             host=host,
             port=None if socket else port,
             data_port=None if socket else data_port,
+            workers=workers or (1 if socket else len(os.sched_getaffinity(0))),
             socket=socket,
             projects=paths,
             home=home or settings.home(),

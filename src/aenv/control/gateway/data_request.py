@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-from starlette.types import Scope
+from typing import Any
 
 from ...base import origins
 from ...base.errors import Forbidden, InvalidRequest, NotFound
@@ -16,6 +16,7 @@ from .tokens import Claim, Tokens
 INSTANCES = b"/instances/"
 SERVICES = b"/services/"
 PORTS = b"/ports/"
+REWARD = "/task/reward"
 
 _INSTANCE = INSTANCE_HEADER.lower().encode()
 _OF_PAGES = {name.encode() for name in origins.HEADERS}
@@ -53,6 +54,16 @@ _OURS = {*_HOP_BY_HOP, b"host", b"content-length", b"expect", _INSTANCE, PROXY_U
 _OURS_AND_PAGES = _OURS | _OF_PAGES
 
 
+@dataclass(frozen=True)
+class DataRules:
+    """What holds for every request on the data path."""
+
+    max_body_bytes: int
+    loopback_only: bool
+    allowed: origins.Allowed = frozenset()
+    """The pages of others that may call."""
+
+
 @dataclass(slots=True)
 class DataRequest:
     """A request for an instance or a service, as it will be forwarded."""
@@ -75,7 +86,7 @@ class DataRequest:
 
 
 def read(
-    scope: Scope, tokens: Tokens, *, loopback_only: bool, allowed: origins.Allowed = frozenset()
+    scope: Mapping[str, Any], tokens: Tokens, *, loopback_only: bool, allowed: origins.Allowed = frozenset()
 ) -> DataRequest | None:
     """What `scope` asks of which instance; None when it names none. InvalidRequest when it names two.
 

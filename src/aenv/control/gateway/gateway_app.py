@@ -25,6 +25,7 @@ from ..instances.catalog import read_folders
 from ..serving import listeners, loops, openapi, pages
 from ..serving.routes import Route
 from . import home
+from .forwarding import data_port
 from .parts import Parts, Shared, parts, shared
 
 logger = logging.getLogger("aenv.control.gateway")
@@ -133,7 +134,7 @@ async def gateway(settings: GatewaySettings) -> AsyncIterator[tuple[GatewayAddre
             async with (
                 asyncio.TaskGroup() as tasks,
                 listeners.serving(app, control),
-                listeners.serving(made.proxy, data),
+                data_port.serving_data(made, data, address.data_port),
                 listeners.serving(base.metrics_app(), metrics),
             ):
                 running = tasks.create_task(made.run())

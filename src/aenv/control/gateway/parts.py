@@ -24,6 +24,9 @@ from ...base.http1 import Pool
 from ...base.settings import GatewaySettings
 from ...base.supervision import Tasks
 from ...engines.base import Engine
+from ..board.account_marks import AccountMarks
+from ..board.board import Board
+from ..board.seats import Seats
 from ..homes import disk_usage
 from ..hub.blobs import open_blobs
 from ..hub.checkouts import Checkouts
@@ -55,10 +58,11 @@ from ..serving.routes import Front, Route, RouteCall
 from ..serving.secret_routes import SecretRoutes
 from ..stores.base import SharedStore
 from ..stores.opening import open_store
+from .data_request import DataRules
 from .home import Home
 from .inside_routes import InsideRoutes
 from .instance_routes import InstanceRoutes
-from .proxy import DataRules, Proxy
+from .proxy import Proxy
 from .rootfs_routes import RootfsRoutes
 from .self_checks import SelfChecks
 from .tokens import Tokens
@@ -75,6 +79,7 @@ ReadyCheck = Callable[[], Awaitable[None]]
 class Shared:
     """What hub and gateway both stand on."""
 
+    board: Board
     store: SharedStore
     accounts: Accounts
     metrics: Metrics
@@ -132,10 +137,17 @@ async def shared(
 ) -> AsyncIterator[Shared]:
     """The store and what stands on it, open inside the `async with`."""
     home = settings.home.expanduser()
-    async with open_store(settings.store, home) as store, open_blobs(settings.blobs, home) as blobs:
+    async with (
+        open_store(settings.store, home) as store,
+        open_blobs(settings.blobs, home) as blobs,
+        contextlib.AsyncExitStack() as exits,
+    ):
+        board = Board(settings.workers + 1)
+        exits.callback(board.close)
         # Asked again with each request: when a gateway starts, its store may not say yet whether there are any.
         local = origins.is_loopback(settings.host)
-        accounts, metrics = Accounts(store, needed=not (local or settings.insecure)), Metrics()
+        accounts = Accounts(store, needed=not (local or settings.insecure), marks=AccountMarks(board))
+        metrics = Metrics(board)
         rates = Rates(store, settings.rate_limit, settings.route_limits)
         front = Front(accounts, rates, metrics, loopback_only=local, allowed=settings.allow_origins)
         metrics_host = settings.metrics_address[0] if settings.metrics_address else settings.host
@@ -143,6 +155,7 @@ async def shared(
         hub, built_in = HubRoutes(store, blobs, home, folders, built_in), built_in or {}
         checkouts = Checkouts(home, blobs)
         yield Shared(
+            board,
             store,
             accounts,
             metrics,
@@ -178,6 +191,7 @@ class Parts:
     tokens: Tokens
     pool: Pool
     proxy: ASGIApp
+    data_rules: DataRules
     check_ready: ReadyCheck
     """Unavailable, with the reason, while requests should go elsewhere."""
     settings: GatewaySettings
@@ -237,6 +251,7 @@ class Parts:
     async def _begin(self) -> None:
         await self.upkeep.announce()
         await self.tokens.load(self.shared.store)
+        self.shared.board.key = self.tokens.key
         running = await self.engine.running()
         if self.home.alone:
             replicas = await self.services.adopt(running)
@@ -280,6 +295,7 @@ async def parts(
     here = _this_gateway(settings, home)
     ledger, sweeper, tokens = Ledger(base.store, _quotas(settings)), Sweeper(clock), Tokens()
     transitions, metrics = Transitions(ledger), base.metrics
+    seats = Seats(base.board, demand_tokens=settings.require_data_token)
     catalog = Catalog(base.folders, base.hub, base.checkouts, folder, base.built_in)
     data_rules = DataRules(
         settings.max_body_bytes, origins.is_loopback(settings.host), allowed=settings.allow_origins
@@ -289,7 +305,7 @@ async def parts(
         Pool() as pool,
         Queue() as queue,
         Freezing(engine, ledger, settings.freeze_after, clock) as freezing,
-        Supervisor(engine, ledger, transitions, sweeper, freezing, queue, metrics, here.name) as supervisor,
+        Supervisor(engine, ledger, transitions, sweeper, freezing, queue, metrics, here.name, seats) as supervisor,
         ServiceSupervisor(
             engine,
             catalog,
@@ -338,6 +354,7 @@ async def parts(
             tokens=tokens,
             pool=pool,
             proxy=pages.allowing(proxy, settings.allow_origins),
+            data_rules=data_rules,
             check_ready=check_ready,
             settings=settings,
         )

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
@@ -30,7 +29,6 @@ from ...base.errors import (
     Unavailable,
 )
 from ...base.http1 import Pool, RawHeaders, Response
-from ...base.origins import Allowed
 from ...base.wire import SELF_CHECK_HEADER, SELF_CHECK_ONLY, TOKEN_HEADER
 from ..instances.instance_access import InstanceAccess, Use
 from ..services.service_supervisor import ServiceSupervisor
@@ -41,27 +39,18 @@ from ..serving.metrics import Metrics
 from ..serving.routes import STORE_PATIENCE, is_local_socket
 from ..stores import patience
 from . import data_request
-from .self_checks import ASKED_OTHERWISE, REWARD, SKIPPED, SelfChecks, refusal_of
+from .data_request import REWARD, DataRules
+from .self_checks import ASKED_OTHERWISE, SKIPPED, SelfChecks, refusal_of
 from .tokens import Tokens
 
 logger = logging.getLogger("aenv.control.gateway.proxy")
 
 _SMALL = 64 << 10  # bytes up to which a body is held whole, to save writes
-_END_IS_KNOWN = 2.0  # seconds after its connections broke; the engine takes milliseconds, on a busy host more
+END_IS_KNOWN = 2.0  # seconds after its connections broke; the engine takes milliseconds, on a busy host more
 _Body = bytes | AsyncIterator[bytes]
 _TOKEN = TOKEN_HEADER.lower().encode()
 _SELF_CHECK = SELF_CHECK_HEADER.lower().encode()
 _HEALTHY = {"success": True, "code": 0, "message": "", "data": {"status": "healthy"}, "status": "healthy"}
-
-
-@dataclass(frozen=True)
-class DataRules:
-    """What holds for every request on the data path."""
-
-    max_body_bytes: int
-    loopback_only: bool
-    allowed: Allowed = frozenset()
-    """The pages of others that may call."""
 
 
 class Proxy:
@@ -201,10 +190,8 @@ class Proxy:
             try:
                 return await self._exchange(origin, method, request, body, client, send, fresh, use)
             except NetworkError:
-                if reason := await use.why_it_ended(_END_IS_KNOWN):
-                    raise ToolServerError(
-                        f"instance {request.instance!r} ended before it had answered: {reason}"
-                    ) from None
+                if reason := await use.why_it_ended(END_IS_KNOWN):
+                    raise broke_off(request.instance, reason) from None
                 raise
 
     async def _checked(self, use: Use, target: str, body: _Body) -> tuple[Mapping[str, Any] | None, RawHeaders]:
@@ -285,6 +272,13 @@ class Proxy:
             logger.debug("an instance broke off its response")
             return
         await send({"type": "http.response.body", "body": b""})
+
+
+def broke_off(instance: str, reason: str) -> ToolServerError:
+    """For a call whose instance has ended the connection; `reason` where the instance has ended."""
+    if reason:
+        return ToolServerError(f"instance {instance!r} ended before it had answered: {reason}")
+    return ToolServerError(f"instance {instance!r} ended the connection before it had answered")
 
 
 def _is_reward(target: str) -> bool:

@@ -30,12 +30,12 @@ from ..instances.supervised import Supervised
 from ..serving.accounts import Caller
 from ..stores.base import Put, Store
 from .check_keys import VALIDATION, CheckKeys
+from .data_request import REWARD
 
 logger = logging.getLogger("aenv.control.gateway.self_checks")
 
 LABEL = "aenv-self-check"
 """The label of the instances that a check is made in; its value says what is played there."""
-REWARD = "/task/reward"
 _KIND = "self-checks"
 _LIMIT = 3600.0  # seconds for a check, unless the environment's calls may take longer
 _MARGIN = 600.0

@@ -47,7 +47,8 @@ class Tokens:
     """Signs and checks with a key that all gateways on one store share."""
 
     def __init__(self, key: bytes = b"") -> None:
-        self._key = key
+        self.key = key
+        """Empty until the store has told it."""
         self._verified: dict[str, Claim] = {}
 
     async def load(self, store: Store) -> None:
@@ -56,7 +57,7 @@ class Tokens:
             await store.write(Put("secrets", "instance-tokens", {"key": secrets.token_hex(32)}, revision=0))
         [document] = await store.get("secrets", "instance-tokens")
         assert document
-        self._key = bytes.fromhex(document.value["key"])
+        self.key = bytes.fromhex(document.value["key"])
 
     def sign(
         self, instance: str, account: str | None, *, port: int | None = None, lifetime: float = LIFETIME
@@ -83,8 +84,8 @@ class Tokens:
         return claim
 
     def _signature(self, claim: str) -> str:
-        if not self._key:
+        if not self.key:
             raise Unavailable("the gateway is starting; its store has not answered yet")
         # Made for it: a hash with a key, in one go. HMAC by way of OpenSSL takes ten times as long.
-        digest = hashlib.blake2b(claim.encode(), key=self._key, digest_size=32).digest()
+        digest = hashlib.blake2b(claim.encode(), key=self.key, digest_size=32).digest()
         return base64.urlsafe_b64encode(digest).decode().rstrip("=")

@@ -3,8 +3,9 @@
 Why no call ever waits for a frozen instance: a call counts itself before it looks whether the instance is frozen;
 the freezer looks at that count and marks the instance in one step, with nothing awaited between. So either the
 freezer sees the call, or the call sees the mark. A call that sees it waits for the lock, which the freezer holds
-until the engine has answered, and only then thaws. Gateways that share a node do the same through a lease in the
-store: one takes the lease, then thaws; the other freezes, then looks for the lease.
+until the engine has answered, and only then thaws. Data workers are other processes: for these the freezer looks
+at the count once more when it has frozen the instance (`board/seats.py`). Gateways that share a node do the same
+through a lease in the store: one takes the lease, then thaws; the other freezes, then looks for the lease.
 """
 
 from __future__ import annotations
@@ -107,11 +108,11 @@ class Freezing:
         return self._after if own is None else own
 
     def _is_idle(self, instance: Supervised) -> bool:
-        quiet_since = instance.used_at + self._patience(instance)
-        return instance.is_live and not instance.calls and quiet_since <= self._sweeper.now()
+        quiet_since = instance.last_used + self._patience(instance)
+        return instance.is_live and not instance.is_called and quiet_since <= self._sweeper.now()
 
     def _look_later(self, instance: Supervised) -> None:
-        since = self._sweeper.now() if instance.calls else instance.used_at
+        since = self._sweeper.now() if instance.is_called else instance.last_used
         self._sweeper.add(since + self._patience(instance), instance.record.id)
 
     # How
@@ -121,7 +122,7 @@ class Freezing:
             if await self._is_used_elsewhere(instance):
                 instance.used_at = self._sweeper.now()
             if self._is_idle(instance):
-                instance.frozen_at = time.time()  # before the engine is asked: see above
+                instance.mark_frozen(time.time())  # before the engine is asked: see above
                 await self._ask_to_freeze(instance)
             else:
                 self._look_later(instance)
@@ -139,7 +140,7 @@ class Freezing:
             await self._ask_to_thaw(instance)
             return
         _note(instance, "frozen")
-        if await self._is_used_elsewhere(instance):
+        if instance.is_called or await self._is_used_elsewhere(instance):
             await self._ask_to_thaw(instance)
 
     async def _thaw(self, instance: Supervised) -> None:
@@ -153,7 +154,7 @@ class Freezing:
         except Unavailable:
             return  # it counts as frozen: the next call tries again
         self.frozen.pop(instance.record.id, None)
-        instance.frozen_at = None
+        instance.mark_frozen(None)
         instance.used_at = self._sweeper.now()
         _note(instance, "thawed")
         if instance.record.id in self._watched:

@@ -60,11 +60,7 @@ class Use:
 
     async def why_it_ended(self, timeout: float) -> str:
         """The reason, where the instance has just ended; empty when it lives, or another gateway has it."""
-        instance = self.instance
-        if instance is None or instance.watcher is None:
-            return ""
-        await asyncio.wait({instance.watcher}, timeout=timeout)
-        return "" if instance.is_live else instance.record.reason or ""
+        return await _why_ended(self.instance, timeout) if self.instance else ""
 
     def end(self) -> None:
         """What is left of it, a stream perhaps, needs no instance that runs. May be repeated."""
@@ -171,6 +167,13 @@ class InstanceAccess:
                 self._guards.clear()
             self._guards[id] = Guard(record.owner, self._demand_tokens or record.demands_token)
         return self._guards[id]
+
+    async def why_ended(self, id: str, timeout: float) -> str:
+        """The reason, where it has just ended; empty when it lives, or is not known."""
+        if instance := self._supervisor.get(id):
+            return await _why_ended(instance, timeout)
+        record = await self._ledger.find(id)
+        return record.reason or "" if record and not record.is_live else ""
 
     async def _address_here(self, instance: Supervised) -> Address:
         id = instance.record.id
@@ -303,3 +306,10 @@ def _check_renewable(record: Record) -> None:
 
 def _has_ended(record: Record) -> NotFound:
     return NotFound(f"instance {record.id!r} not found: it has ended: {record.reason}")
+
+
+async def _why_ended(instance: Supervised, timeout: float) -> str:
+    if instance.watcher is None:
+        return ""
+    await asyncio.wait({instance.watcher}, timeout=timeout)
+    return "" if instance.is_live else instance.record.reason or ""

@@ -58,4 +58,4 @@ class Reclaim:
 
     def _next(self) -> Supervised | None:
         frozen = self._freezing.frozen.values()
-        return next((one for one in frozen if one.record.reclaim and one.is_live and not one.calls), None)
+        return next((one for one in frozen if one.record.reclaim and one.is_live and not one.is_called), None)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...base.models import CreateInstance
+from ..board.seats import Seat
 from ..serving.accounts import Caller
 from .records import Record
 from .states import MOVES, IllegalMove, State, Stored
@@ -41,9 +42,11 @@ class Supervised:
     due: float = 0.0
     """On the sweeper's clock: when it expires."""
     used_at: float = field(default_factory=time.monotonic)
-    """On the sweeper's clock: when it was last called, or the last call ended."""
+    """On the sweeper's clock: when it was last called here, or the last call ended."""
     calls: int = 0
-    """How many are under way."""
+    """How many are under way here."""
+    seat: Seat | None = None
+    """Where data workers find it; what they call is counted there."""
     frozen_at: float | None = None
     """Since when it is frozen, or being frozen, in seconds since the epoch."""
     frost: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -66,6 +69,24 @@ class Supervised:
         """For `Transitions` alone, which also writes the record."""
         self.check_move(to)
         self._state = to
+        if self.seat and to is not State.RUNNING:
+            self.seat.withdraw()  # at once: from now on the record says what became of it
+
+    @property
+    def is_called(self) -> bool:
+        """Whether a call is under way, here or in a data worker."""
+        return bool(self.calls or (self.seat and self.seat.calls))
+
+    @property
+    def last_used(self) -> float:
+        """On the sweeper's clock: when it was last called, or the last call ended, here or in a data worker."""
+        return max(self.used_at, self.seat.used_at) if self.seat else self.used_at
+
+    def mark_frozen(self, at: float | None) -> None:
+        """It is frozen, or being frozen, since then; None: it runs."""
+        self.frozen_at = at
+        if self.seat:
+            self.seat.mark_frozen(frozen=at is not None)
 
     @property
     def is_live(self) -> bool:

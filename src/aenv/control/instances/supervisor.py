@@ -18,6 +18,7 @@ from ...base.errors import StartFailed, Unavailable
 from ...base.supervision import Tasks
 from ...base.wire import EnvStatus
 from ...engines.base import Address, Engine, NoticesEnds
+from ..board.seats import Seats
 from ..serving.metrics import Metrics
 from ..serving.queue import Queue
 from ..stores.base import Stale
@@ -45,6 +46,7 @@ class Supervisor(Mapping[str, Supervised]):
         queue: Queue,
         metrics: Metrics,
         gateway: str,
+        seats: Seats,
     ) -> None:
         self.refusal: str | None = "the gateway is starting; its store has not answered yet"
         """Why no instance can be created now."""
@@ -60,6 +62,7 @@ class Supervisor(Mapping[str, Supervised]):
         self._queue = queue
         self._metrics = metrics
         self._gateway = gateway
+        self._seats = seats
         self._changed = asyncio.Event()
 
     async def __aenter__(self) -> Supervisor:
@@ -151,8 +154,19 @@ class Supervisor(Mapping[str, Supervised]):
         self._count(instance)
         instance.watcher = self.start(instance, self._notice_end(instance))
         instance.used_at = self._sweeper.now()
+        self._seat(instance)
         self.set_due(instance)
         self._freezing.watch(instance)
+
+    def _seat(self, instance: Supervised) -> None:
+        """Let data workers call it."""
+        record = instance.record
+        instance.seat = self._seats.give(
+            record.id,
+            record.address.origin.socket if record.address else None,
+            demands_token=record.demands_token,
+            self_check=bool(record.self_check),
+        )
 
     def used(self, instance: Supervised) -> None:
         """A client calls it."""
@@ -184,7 +198,7 @@ class Supervisor(Mapping[str, Supervised]):
         timeout = instance.record.idle_timeout
         if not timeout:
             return instance.due
-        return (self._sweeper.now() if instance.calls else instance.used_at) + timeout
+        return (self._sweeper.now() if instance.is_called else instance.last_used) + timeout
 
     async def _notice_end(self, instance: Supervised) -> None:
         if not isinstance(self._engine, NoticesEnds):
@@ -225,13 +239,17 @@ class Supervisor(Mapping[str, Supervised]):
             self._metrics.swept(ended=True)
 
     async def _end_idle(self, instance: Supervised) -> None:
-        since = instance.used_at
+        since = instance.last_used
         try:
             if await self._ledger.is_used_elsewhere(instance.record.id):
                 self.used(instance)
         except Unavailable:
             self.used(instance)  # what others may be using is not ended unasked
-        if instance.calls or instance.used_at != since:
+        if instance.seat:
+            instance.seat.withdraw()  # and then look: a worker counts its call before it looks for the seat
+        if instance.is_called or instance.last_used != since:
+            if instance.seat and instance.is_live:
+                instance.seat.restore()
             self.check(instance.record.id)
         elif instance.is_live:
             self.start_ending(instance, f"it was not used for {instance.record.idle_timeout or 0:g} s")

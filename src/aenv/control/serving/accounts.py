@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from ...base.errors import InvalidRequest, NotFound, Unauthenticated, Unavailable
+from ..board.account_marks import AccountMarks
 from ..stores.base import Document, Put, Stale, Store, walk
 
 _KIND = "accounts"
@@ -88,10 +89,14 @@ class Account:
 class Accounts:
     """The accounts in a store. Works with no server running."""
 
-    def __init__(self, store: Store, *, needed: bool = False) -> None:
-        """`needed`: a caller without an account is refused, even while there is none."""
+    def __init__(self, store: Store, *, needed: bool = False, marks: AccountMarks | None = None) -> None:
+        """`needed`: a caller without an account is refused, even while there is none.
+
+        `marks`: what data workers know of accounts.
+        """
         self._store = store
         self._needed = needed
+        self._marks = marks
         self._seen: dict[str, tuple[float, Account]] = {}
         self._exist = False
         self._look_again = 0.0
@@ -148,6 +153,8 @@ class Accounts:
             with suppress(Stale):
                 await self._store.write(self._put(account, document.value["hash"], document.revision))
                 self._seen.clear()
+                if self._marks:
+                    self._marks.clear()
                 return account
 
     async def revoke(self, id: str) -> Account:
@@ -191,7 +198,12 @@ class Accounts:
                     return False
                 account = _account(document)
             self._seen[id] = seen = (time.monotonic() + _CACHED, account)
-        return seen[1].is_valid and seen[1].role.includes(Role.USER)
+        until, account = seen
+        may = account.is_valid and account.role.includes(Role.USER)
+        if may and self._marks:
+            lives = account.expires_at - time.time() if account.expires_at else _CACHED
+            self._marks.set(id, min(until, time.monotonic() + lives))
+        return may
 
     async def _document(self, id: str) -> Document:
         [document] = await self._store.get(_KIND, id)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from starlette.responses import Response
 
 from ...base import mcp
-from ...base.errors import AEnvError, MethodNotAllowed, TooManyRequests, Unavailable
+from ...base.errors import AEnvError
+from .error_bodies import error_body, error_headers
 
 
 def success(data: Any, **extra: Any) -> Response:
@@ -17,21 +17,9 @@ def success(data: Any, **extra: Any) -> Response:
 
 
 def failure(error: AEnvError) -> Response:
-    """`error` as a reply: its status, its code, by which our client raises it again, and where a queue stands."""
-    body: dict[str, Any] = {
-        "success": False,
-        "code": error.status,
-        "message": error.message,
-        "data": None,
-        "error": error.code,
-    }
-    if queue := error.details.get("queue"):
-        body["queue"] = queue
-    response = reply(error.status, body)
-    if isinstance(error, TooManyRequests | Unavailable):
-        response.headers["retry-after"] = str(math.ceil(error.retry_after))
-    if isinstance(error, MethodNotAllowed):
-        response.headers["allow"] = ", ".join(error.allowed)
+    """`error` as a reply."""
+    response = reply(error.status, error_body(error))
+    response.headers.update(error_headers(error))
     return response
 
 

@@ -91,8 +91,13 @@ def _closed_on_failure(listener: socket.socket) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def serving(app: ASGIApp, sockets: Iterable[socket.socket]) -> AsyncIterator[None]:
-    """Answer requests on `sockets` with `app`. At the end, what is being answered may take a moment more."""
+async def serving(
+    app: ASGIApp, sockets: Iterable[socket.socket], *, keep_alive: int = _KEEP_ALIVE
+) -> AsyncIterator[None]:
+    """Answer requests on `sockets` with `app`. At the end, what is being answered may take a moment more.
+
+    `keep_alive`: seconds after which a connection without requests is closed.
+    """
     loop = asyncio.get_running_loop()
     config = uvicorn.Config(
         _reporting(app),
@@ -106,7 +111,7 @@ async def serving(app: ASGIApp, sockets: Iterable[socket.socket]) -> AsyncIterat
         proxy_headers=False,
         server_header=False,
         date_header=False,
-        timeout_keep_alive=_KEEP_ALIVE,
+        timeout_keep_alive=keep_alive,
     )
     config.load()
     state = ServerState()

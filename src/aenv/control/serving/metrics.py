@@ -7,29 +7,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
-_MILLISECONDS = tuple(float(2**power) for power in range(20))
+from ..board.board import Board
+from ..board.call_counts import (
+    BOUNDS,
+    CallCounts,
+    CallKind,
+    bounded_rpc_method,
+    endpoint_of,
+    summed_series,
+    summed_timings,
+)
+
+_MILLISECONDS = BOUNDS
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 _MAX_NAMES = 200  # environments and experiments with a label of their own; the rest is "other"
 _OF_TENANTS = ("env_name", "envName", "experiment")  # labels whose values are words of theirs
-_RPC_METHODS = {"tools/call", "tools/list", "initialize", "ping", "server/discover", "notifications/initialized"}
 
 
 class Metrics:
-    def __init__(self) -> None:
+    """The counters of one process; those of the data path are on the board, where data workers count as well."""
+
+    def __init__(self, board: Board | None = None) -> None:
+        board = board or Board(1)
+        self._relayed = CallCounts(board.columns[0])
         self._registry = registry = CollectorRegistry()
+        registry.register(_Relayed(board))
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         histogram = partial(Histogram, registry=registry)
         took, did, ms = ["method", "endpoint"], ["operation", "env_name", "status"], _MILLISECONDS
-        asked, relayed = [*took, "status"], [*took, "rpc_method", "status"]
-        self._requests = counter("aenv_api_requests", "Requests", asked)
+        self._requests = counter("aenv_api_requests", "Requests", [*took, "status"])
         self._duration = histogram("aenv_api_request_duration_ms", "Time to answer, in ms", took, buckets=ms)
-        self._mcp_requests = counter("aenv_api_mcp_requests", "Requests on the data path", relayed)
-        told = "Time to the end of a reply on the data path, in ms"
-        self._mcp_duration = histogram("aenv_api_mcp_request_duration_ms", told, took, buckets=ms)
         self._instances = counter("aenv_api_instance_operations", "Things done with instances", did)
         self._services = counter("aenv_api_service_operations", "Things done with services", did)
         self._active = gauge("aenv_api_active_instances", "Instances that live", ["envName", "experiment"])
@@ -47,10 +61,8 @@ class Metrics:
 
     def relayed(self, method: str, path: str, rpc_method: str, status: int, seconds: float) -> None:
         """A request on the data path; `rpc_method` is what its header claims."""
-        endpoint = path if path in ("/mcp", "/sse", "/message", "/health") else "/other"
-        rpc_method = rpc_method if rpc_method in _RPC_METHODS else ""
-        self._mcp_requests.labels(method, endpoint, rpc_method, status).inc()
-        self._mcp_duration.labels(method, endpoint).observe(1e3 * seconds)
+        kind = CallKind(method, endpoint_of(path), bounded_rpc_method(rpc_method))
+        self._relayed.count(kind, status, seconds)
 
     def did(self, operation: str, environment: str, status: str = "success") -> None:
         self._instances.labels(operation, self._bounded(environment), status).inc()
@@ -84,6 +96,27 @@ class Metrics:
             self._names.add(name)
             return name
         return "other"
+
+
+class _Relayed(Collector):
+    """Requests on the data path, of all processes of this gateway."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def collect(self) -> Iterator[Metric]:
+        labels = ["method", "endpoint", "rpc_method", "status"]
+        requests = CounterMetricFamily("aenv_api_mcp_requests", "Requests on the data path", labels=labels)
+        for (kind, status), count in summed_series(self._board).items():
+            requests.add_metric([*kind, str(status)], count)
+        yield requests
+        what = "Time to the end of a reply on the data path, in ms"
+        bounds = [*map(floatToGoString, BOUNDS), "+Inf"]
+        durations = HistogramMetricFamily("aenv_api_mcp_request_duration_ms", what, labels=labels[:2])
+        for names, timing in summed_timings(self._board).items():
+            buckets = list(zip(bounds, map(float, accumulate(timing.buckets)), strict=True))
+            durations.add_metric(names, buckets, sum_value=timing.milliseconds)
+        yield durations
 
 
 class _Together(CollectorRegistry):
