@@ -19,6 +19,7 @@ from ..base.mcp import RpcError
 from . import waiting
 from .address import DATA_PORT
 from .api import Api
+from .nearby import NearInstance, is_open_to_us
 from .session import Session
 
 logger = logging.getLogger("aenv.client.launch")
@@ -56,6 +57,7 @@ class Instance:
     version: str | None = None
     tools: list[dict[str, Any]] | None = None
     mcp_url: str | None = None
+    socket: str | None = None
     token: str | None = field(default=None, repr=False)
     data: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The whole reply."""
@@ -75,6 +77,7 @@ class Instance:
             version=env.get("version") if isinstance(env, dict) else None,
             tools=data.get("tools"),
             mcp_url=data.get("mcp_url"),
+            socket=data.get("socket"),
             token=data.get("token"),
             data=data,
         )
@@ -89,9 +92,12 @@ class ReadyInstance:
     instance: Instance
     headers: tuple[tuple[str, str], ...] = ()
     owned: bool = False
+    near: NearInstance | None = None
 
     async def release(self) -> None:
         """Delete the instance if it is ours, and let go of the connections. Failures are logged."""
+        if self.near:
+            self.near.let_go()
         await _give_back(self.api, self.instance.id if self.owned else None)
 
 
@@ -122,7 +128,7 @@ async def attach(control: Origin, api_key: str | None, limits: RetryLimits, id: 
     except BaseException:
         await api.close()
         raise
-    return _launched(api, control, instance, limits, owned=False)
+    return _launched(api, control, api_key, instance, limits, owned=False)
 
 
 async def create(
@@ -134,7 +140,7 @@ async def create(
         async with _in_time(control, limits, body):
             with waiting.noted(control, api_key, [id]):
                 data = await api.create_instance(id, body, timeout=limits.until_ready, patience=limits.wait)
-        return _launched(api, control, Instance.read(data), limits, owned=True)
+        return _launched(api, control, api_key, Instance.read(data), limits, owned=True)
     except (NotFound, MethodNotAllowed) as error:
         if not error.details.get("foreign"):
             await _give_back(api, None)
@@ -163,7 +169,7 @@ async def create_many(
             )
     return [
         # Each its own: releasing one environment closes no connection of another.
-        _launched(_api(control, api_key, limits), control, Instance.read(data), limits, owned=True)
+        _launched(_api(control, api_key, limits), control, api_key, Instance.read(data), limits, owned=True)
         for data in made
     ]
 
@@ -184,7 +190,9 @@ def _api(control: Origin, api_key: str | None, limits: RetryLimits) -> Api:
     return Api(control, api_key=api_key, timeout=limits.timeout, max_retries=limits.max_retries)
 
 
-def _launched(api: Api, control: Origin, instance: Instance, limits: RetryLimits, *, owned: bool) -> ReadyInstance:
+def _launched(
+    api: Api, control: Origin, api_key: str | None, instance: Instance, limits: RetryLimits, *, owned: bool
+) -> ReadyInstance:
     async def renew() -> str | None:
         return Instance.read(await api.get_instance(instance.id)).token
 
@@ -194,10 +202,18 @@ def _launched(api: Api, control: Origin, instance: Instance, limits: RetryLimits
         origin = replace(origin, source=f"the reply of {control}")
     # The path names the instance; published gateways, which need headers for that, have no such path.
     base = target.removesuffix("/mcp")
+    near = _near(api, control, api_key, instance)
     session = Session(
-        api.pool, origin, base, [], limits.timeout, era_known=True, token=instance.token, renew=renew
+        api.pool, origin, base, [], limits.timeout, era_known=True, token=instance.token, renew=renew, near=near
     )
-    return ReadyInstance(api, session, instance, _routing_headers(instance, control), owned)
+    return ReadyInstance(api, session, instance, _routing_headers(instance, control), owned, near)
+
+
+def _near(api: Api, control: Origin, api_key: str | None, instance: Instance) -> NearInstance | None:
+    """The instance's own socket, where the gateway tells it and this program may open it."""
+    if not instance.socket or not is_open_to_us(instance.socket, control):
+        return None
+    return NearInstance(instance.id, instance.socket, control, api_key, api.pool)
 
 
 async def _create_published(

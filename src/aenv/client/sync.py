@@ -6,6 +6,7 @@ Async is written once; this facade drives it on one background loop per process.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -48,6 +49,15 @@ class _Background:
 
 
 _background = _Background()
+
+
+def _after_fork() -> None:
+    """Threads stay with the parent: a fork needs a loop of its own."""
+    global _background
+    _background = _Background()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class SyncEnvironment:

@@ -20,6 +20,7 @@ from ..serving import envelope
 from ..serving.accounts import Role
 from ..serving.deliveries import Delivery
 from ..serving.routes import Route, RouteCall
+from .nearness import is_near
 from .tokens import Tokens
 
 _MAX_KEY_LENGTH = 255
@@ -190,6 +191,7 @@ class InstanceRoutes:
             instance.mcp_url = path if call.is_local_socket else f"{data_url(host, self._data_port)}{path}"
             if call.caller.role.includes(Role.USER):  # a viewer looks at it, and calls nothing
                 instance.token = self._tokens.sign(record.id, call.caller.account)
+                instance.socket = self._instances.socket(record) if is_near(call.request.scope) else None
             instance.tools = record.address.tools
         return instance.model_dump(mode="json")
 

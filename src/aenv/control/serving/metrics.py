@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import Metric
 
-_MILLISECONDS = tuple(float(2**power) for power in range(20))
+from ...base.leasing import BOUNDS_MS, ENDPOINTS, OTHER, RPC_METHODS, CallTally
+
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 _MAX_NAMES = 200  # environments and experiments with a label of their own; the rest is "other"
 _OF_TENANTS = ("env_name", "envName", "experiment")  # labels whose values are words of theirs
-_RPC_METHODS = {"tools/call", "tools/list", "initialize", "ping", "server/discover", "notifications/initialized"}
 
 
 class Metrics:
@@ -29,7 +29,7 @@ class Metrics:
             "aenv_api_request_duration_ms",
             "Time to answer, in ms",
             ["method", "endpoint"],
-            buckets=_MILLISECONDS,
+            buckets=BOUNDS_MS,
             registry=registry,
         )
         self._mcp_requests = Counter(
@@ -42,7 +42,7 @@ class Metrics:
             "aenv_api_mcp_request_duration_ms",
             "Time to the end of a reply on the data path, in ms",
             ["method", "endpoint"],
-            buckets=_MILLISECONDS,
+            buckets=BOUNDS_MS,
             registry=registry,
         )
         operations = ["operation", "env_name", "status"]
@@ -76,10 +76,20 @@ class Metrics:
 
     def relayed(self, method: str, path: str, rpc_method: str, status: int, seconds: float) -> None:
         """A request on the data path; `rpc_method` is what its header claims."""
-        endpoint = path if path in ("/mcp", "/sse", "/message", "/health") else "/other"
-        rpc_method = rpc_method if rpc_method in _RPC_METHODS else ""
+        endpoint = path if path in ENDPOINTS else OTHER
+        rpc_method = rpc_method if rpc_method in RPC_METHODS else ""
         self._mcp_requests.labels(method, endpoint, rpc_method, status).inc()
         self._mcp_duration.labels(method, endpoint).observe(1e3 * seconds)
+
+    def told(self, tally: CallTally) -> None:
+        """Requests that did not pass here, as a client on this host has counted them."""
+        for (method, endpoint, rpc_method, status), row in tally.rows.items():
+            self._mcp_requests.labels(method, endpoint, rpc_method, status).inc(sum(row.counts))
+            duration = self._mcp_duration.labels(method, endpoint)
+            # To observe them one by one would take a microsecond each, and there may be a million.
+            for bucket, count in zip(duration._buckets, row.counts, strict=True):
+                bucket.inc(count)
+            duration._sum.inc(row.total_ms)
 
     def did(self, operation: str, environment: str, status: str = "success") -> None:
         """Something happened to an instance."""
