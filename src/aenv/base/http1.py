@@ -81,6 +81,20 @@ class Response:
             if not self._complete:
                 self.close()
 
+    async def piece(self) -> bytes:
+        """What has come of the body, and empty at its end. When that is cancelled, the connection stays open."""
+        while not self._chunks:
+            if self._error:
+                raise self._error
+            if self._complete:
+                return b""
+            await self._connection.wait()
+        chunks = b"".join(self._chunks)
+        self._chunks.clear()
+        self._buffered = 0
+        self._connection.reading_may_resume(0)
+        return chunks
+
     def close(self) -> None:
         """Drop the connection if the body was not read to its end: the server sees a disconnect."""
         if not self._complete:

@@ -15,7 +15,7 @@ import weakref
 
 from ..base.addresses import Origin
 from ..base.errors import AEnvError
-from ..base.http1 import PushedBody
+from ..base.http1 import PushedBody, Response
 from ..base.leasing import PATH, CallTally, Grant, LeaseLine, LeaseLines
 from .api import Api
 
@@ -140,12 +140,13 @@ class LeaseHolder:
 
     async def _hold(self) -> None:
         lines, body = LeaseLines(), PushedBody()
+        response: Response | None = None
         try:
             response = await self._api.raw("POST", PATH, _HEADERS, body)
             self._body = body
             for id in self._taking:
                 self._say(LeaseLine("take", id))
-            async for piece in response:
+            while piece := await response.piece():
                 for line in lines.feed(piece):
                     self._hear(line)
         except AEnvError as error:
@@ -154,6 +155,8 @@ class LeaseHolder:
         finally:
             self._end()  # for one that is cancelled: what it called is told
             self._lose()
+            if response:
+                response.close()
             await self._api.close()
 
     def _hear(self, line: LeaseLine) -> None:
