@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import stat
 import sys
 from collections.abc import AsyncIterator
@@ -14,7 +15,9 @@ from typing import Any
 import pytest
 
 from aenv import Environment, SyncEnvironment
+from aenv.base.addresses import Origin
 from aenv.base.errors import NotFound, TooLarge, ToolServerError, Unauthenticated
+from aenv.client.nearby import is_open_to_us
 from aenv.control.serving.accounts import Role
 from tests.frost import FrostEngine
 from tests.gateways import ECHO, Gateway, composed, listening, make_project, running_gateway
@@ -51,6 +54,11 @@ async def program(gateway: Gateway, script: str, *words: str) -> asyncio.subproc
 async def line_of(process: asyncio.subprocess.Process) -> str:
     assert process.stdout
     return (await process.stdout.readline()).decode().strip()
+
+
+async def call_without_end(env: Environment) -> None:
+    while True:
+        await env.call_tool("echo", {"text": "x"})
 
 
 # The way
@@ -116,6 +124,30 @@ async def test_what_is_too_large_for_the_gateway_is_too_large_for_the_socket(tmp
         assert await relayed(gateway) == {"POST /other  413": 1.0}
 
 
+async def test_an_instance_says_nothing_in_the_gateways_name(tmp_path: Path) -> None:
+    forged = (
+        ECHO
+        + REWARD
+        + (
+            "\nfrom aenv.inside.runtime import http\n"
+            "honest = http._head\n"
+            "words = ['AEnvCore-Self-Check: held', 'AEnvCore-Instance-Token: forged']\n"
+            "http._head = lambda status, lines: honest(status, [*words, *lines])\n"
+        )
+    )
+    async with (
+        running_gateway(tmp_path / "home", make_project(tmp_path, code=forged)) as gateway,
+        Environment("echo", aenv_url=gateway.address.url) as env,
+    ):
+        shown = (await gateway.ask("GET", f"/env-instance/{env.instance_id}"))[1]["data"]
+        response = await gateway.pool.request(Origin("localhost", socket=shown["socket"]), "GET", "/health")
+        assert response.header(b"aenvcore-self-check") == "held"
+        await response.read()
+        assert (await env.call_reward(), env.checked) == (0.5, None)
+        assert env._launched
+        assert env._launched.session._token == env._launched.instance.token
+
+
 # Ends
 
 
@@ -176,8 +208,7 @@ async def test_a_revoked_account_is_sent_through_the_gateway_and_refused_there(t
             await made.shared.accounts.revoke(account.id)
             await made.leases.check()
             with pytest.raises(Unauthenticated, match="revoked"):
-                while True:  # the end of its lease is on its way
-                    await env.call_tool("echo", {"text": "y"})
+                await call_without_end(env)  # that its lease has ended is on its way
 
 
 @pytest.mark.slow
@@ -203,6 +234,26 @@ async def test_another_user_of_the_host_goes_through_the_gateway(tmp_path: Path,
             shown = await gateway.create()
             folder = Path(shown["socket"]).parent.stat()
             assert (folder.st_uid, stat.S_IMODE(folder.st_mode)) == (os.geteuid(), 0o700)
+
+
+def test_a_socket_outside_a_folder_of_ones_own_is_not_opened(tmp_path: Path) -> None:
+    here, away = Origin("127.0.0.1", 8080), Origin("gateway.example", 8080)
+    folder = tmp_path / "instance"
+    folder.mkdir(mode=0o700)
+    path = folder / "socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        assert is_open_to_us(str(path), here)
+        assert is_open_to_us(str(path), Origin("localhost", socket="/run/platform.sock"))
+        assert not is_open_to_us(str(path), away)
+        folder.chmod(0o750)
+        assert not is_open_to_us(str(path), here)
+        folder.chmod(0o700)
+        path.rename(folder / "docker.sock")
+        assert not is_open_to_us(str(folder / "docker.sock"), here)
+        assert not is_open_to_us(str(path), here)  # missing
+        path.write_text("a file")
+        assert not is_open_to_us(str(path), here)
 
 
 # Self-checks

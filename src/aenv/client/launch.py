@@ -92,12 +92,11 @@ class ReadyInstance:
     instance: Instance
     headers: tuple[tuple[str, str], ...] = ()
     owned: bool = False
-    near: NearInstance | None = None
 
     async def release(self) -> None:
         """Delete the instance if it is ours, and let go of the connections. Failures are logged."""
-        if self.near:
-            self.near.let_go()
+        if self.session.near:
+            self.session.near.let_go()
         await _give_back(self.api, self.instance.id if self.owned else None)
 
 
@@ -206,7 +205,7 @@ def _launched(
     session = Session(
         api.pool, origin, base, [], limits.timeout, era_known=True, token=instance.token, renew=renew, near=near
     )
-    return ReadyInstance(api, session, instance, _routing_headers(instance, control), owned, near)
+    return ReadyInstance(api, session, instance, _routing_headers(instance, control), owned)
 
 
 def _near(api: Api, control: Origin, api_key: str | None, instance: Instance) -> NearInstance | None:

@@ -35,7 +35,7 @@ class Session:
 
     `era_known` says that the server is one of ours, which speak stateless MCP; others have to be asked.
     `token` opens the gateway's data path and is short-lived: replies bring newer ones, `renew` asks for one.
-    `near` is the way to it without the gateway, which is taken whenever it can be.
+    `near` is taken whenever it can be.
     """
 
     def __init__(
@@ -58,7 +58,8 @@ class Session:
         self._token = token
         self._renew = renew
         self._renewing = asyncio.Lock()
-        self._near = near
+        self.near = near
+        """The way to it without the gateway, where there is one."""
         self._timeout = timeout
         self._ids = itertools.count(1)
         self._stateless = True
@@ -211,9 +212,9 @@ class Session:
         rpc_method: str = "",
     ) -> T:
         """What `read` makes of the response: by the instance's own socket where that can be, else as ever."""
-        if self._near:
+        if self.near:
             try:
-                return await self._near.exchange(method, target, rpc_method, headers, body, read)
+                return await self.near.exchange(method, target, rpc_method, headers, body, read)
             except NotSent:
                 pass
         return await read(await self._send(method, target, headers, body))
