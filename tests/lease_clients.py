@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from aenv.base.addresses import Origin
 from aenv.base.http1 import Headers, Pool, PushedBody, Response
 from aenv.base.leasing import LeaseLine, LeaseLines
+from aenv.client import launch
 from tests.gateways import Gateway
 
 
@@ -47,6 +50,11 @@ async def lease_client(origin: Origin, headers: Headers = ()) -> AsyncIterator[L
         response = await pool.request(origin, "POST", "/leases", headers, body)
         assert response.status == 200, await response.read()
         yield LeaseClient(response, body)
+
+
+def without_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the SDK be on another host than the gateway, or another user, who can open no socket of an instance."""
+    monkeypatch.setattr(launch, "is_open_to_us", lambda socket, control: False)
 
 
 async def relayed(gateway: Gateway, origin: Origin | None = None) -> dict[str, float]:

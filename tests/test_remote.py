@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 
 import pytest
 
 from aenv import Environment, SyncEnvironment
 from aenv.base import errors, http1
 from tests.gateways import make_project, running_gateway
+from tests.lease_clients import without_sockets
 
 CODE = """
 import asyncio, os, sys
@@ -95,7 +95,7 @@ async def test_the_documented_walk_works_through_a_gateway(gateway, monkeypatch)
 
 
 async def test_n_tool_calls_cost_n_plus_two_requests(gateway, requests, monkeypatch):
-    monkeypatch.setattr(os, "geteuid", lambda: 12345)  # as a client of another user, or of another host
+    without_sockets(monkeypatch)
     async with Environment("my-env@1.0.0") as env:
         await env.list_tools()
         for n in range(5):

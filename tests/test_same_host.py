@@ -21,7 +21,7 @@ from aenv.client.nearby import is_open_to_us
 from aenv.control.serving.accounts import Role
 from tests.frost import FrostEngine
 from tests.gateways import ECHO, Gateway, composed, listening, make_project, running_gateway
-from tests.lease_clients import relayed, until_relayed
+from tests.lease_clients import relayed, until_relayed, without_sockets
 from tests.ordinary import ordinary_user
 from tests.task_environments import SUMS
 from tests.test_self_check import TWO, project
@@ -155,8 +155,9 @@ async def test_an_end_in_the_middle_of_a_call_has_the_words_that_it_has_through_
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = []
-    for user in (os.geteuid(), 12345):
-        monkeypatch.setattr(os, "geteuid", lambda user=user: user)  # another user's client has no socket
+    for way in ("by the socket", "through the gateway"):
+        if way == "through the gateway":
+            without_sockets(monkeypatch)
         async with Environment("echo") as env:
             with pytest.raises(ToolServerError, match=r"ended before it had answered: .*signal 9") as caught:
                 await env.call_tool("die")

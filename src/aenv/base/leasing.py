@@ -119,8 +119,9 @@ class CallTally:
         row.total_ms += ms
 
     def lines(self) -> list[list[Any]]:
-        """For JSON: a row each, with its counts up to the last that is not 0."""
-        return [[*key, _trimmed(row.counts), round(row.total_ms, 3)] for key, row in self.rows.items()]
+        """For JSON: a row each, with its counts up to the last that is not 0; no more than are read."""
+        rows = list(self.rows.items())[:_MAX_ROWS]
+        return [[*key, _trimmed(row.counts), round(row.total_ms, 3)] for key, row in rows]
 
     @classmethod
     def read(cls, lines: object, seconds: float, most: int) -> CallTally:

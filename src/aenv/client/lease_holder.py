@@ -11,7 +11,7 @@ import atexit
 import logging
 import os
 import threading
-import weakref
+import time
 
 from ..base.addresses import Origin
 from ..base.errors import AEnvError
@@ -66,6 +66,7 @@ class LeaseHolder:
 
     def __init__(self, origin: Origin, api_key: str | None) -> None:
         self.loop = asyncio.get_running_loop()
+        self._gateway = (origin, api_key)
         self._api = Api(origin, api_key=api_key, max_retries=0)
         self._body: PushedBody | None = None
         """Of the request, once its answer has begun."""
@@ -74,7 +75,6 @@ class LeaseHolder:
         self._taking: dict[str, asyncio.Future[HeldLease | None]] = {}
         self._asking: dict[str, asyncio.Future[str]] = {}
         self._linger: asyncio.TimerHandle | None = None
-        self._not_before = 0.0
 
     @classmethod
     def of(cls, origin: Origin, api_key: str | None) -> LeaseHolder:
@@ -91,7 +91,8 @@ class LeaseHolder:
             return lease
         taking = self._taking.get(id)
         if taking is None:
-            if self._task is None and self.loop.time() < self._not_before:
+            if self._task is None and time.monotonic() < _not_before.get(self._gateway, 0.0):
+                self._retire()
                 return None
             taking = self._taking[id] = self.loop.create_future()
             self._stay()
@@ -135,6 +136,7 @@ class LeaseHolder:
         """Say good-bye: the gateway ends its answer, and with it `_hold`."""
         for lease in list(self._held.values()):
             self.drop(lease)
+        self._retire()
         if self._body:
             self._body.end()
 
@@ -151,7 +153,7 @@ class LeaseHolder:
                     self._hear(line)
         except AEnvError as error:
             logger.debug("%s holds no leases now: %s", self._api.origin, error)
-            self._not_before = self.loop.time() + _TRY_AGAIN
+            _not_before[self._gateway] = time.monotonic() + _TRY_AGAIN
         finally:
             self._end()  # for one that is cancelled: what it called is told
             self._lose()
@@ -168,6 +170,14 @@ class LeaseHolder:
             if lease:
                 self._held[line.id] = lease
             taking.set_result(lease)
+
+    def _retire(self) -> None:
+        """The next caller gets another one; and this one does not keep its loop."""
+        of_loop = _holders.get(self.loop, {})
+        if of_loop.get(self._gateway) is self:
+            del of_loop[self._gateway]
+            if not of_loop:
+                del _holders[self.loop]
 
     def _lose(self) -> None:
         """The gateway holds nothing for this process any more."""
@@ -209,9 +219,10 @@ class LeaseHolder:
             lease.is_held = False
 
 
-_holders: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Origin, str | None], LeaseHolder]] = (
-    weakref.WeakKeyDictionary()
-)
+_Gateway = tuple[Origin, str | None]
+_holders: dict[asyncio.AbstractEventLoop, dict[_Gateway, LeaseHolder]] = {}
+_not_before: dict[_Gateway, float] = {}
+"""When a gateway that has refused to hold leases is asked again, by the clock of the process."""
 
 
 def _all() -> list[LeaseHolder]:
