@@ -33,6 +33,13 @@ async def tool(env: Environment, count: int) -> list[float]:
     return await _each(count, lambda: env.call_tool("echo", {"text": "hello"}))
 
 
+async def through(env: Environment, count: int) -> list[float]:
+    """Tool calls through the gateway, as a client on another host makes them: it has no socket of the instance."""
+    assert env._launched
+    env._launched.session.near = None
+    return await tool(env, count)
+
+
 async def function(env: Environment, count: int) -> list[float]:
     return await _each(count, lambda: env.call_function("multiply", {"a": 6, "b": 7}))
 
@@ -67,7 +74,7 @@ async def _each(count: int, call: Callable[[], Awaitable[object]]) -> list[float
     return seconds
 
 
-MEASURES = {measure.__name__: measure for measure in (enter, tool, function, reward, concurrent)}
+MEASURES = {measure.__name__: measure for measure in (enter, tool, through, function, reward, concurrent)}
 
 
 async def main() -> None:

@@ -12,7 +12,9 @@ import pytest
 from starlette.responses import Response
 
 from aenv import Environment, __version__
+from aenv.base.addresses import Origin
 from aenv.base.errors import EnvironmentError
+from aenv.base.http1 import Pool
 from aenv.base.models import CreateInstance
 from aenv.base.settings import ClientSettings
 from aenv.client import embedded
@@ -65,6 +67,16 @@ async def test_the_first_environment_starts_a_platform_that_the_next_one_shares(
     assert first["platform"] == second["platform"]
     (platform,) = platforms(home)
     assert platform.pid == first["platform"]
+
+
+async def test_calls_do_not_pass_the_platform(home):
+    async with Environment("my-env@1.0.0") as env, Pool() as pool:
+        await env.call_tool("pid")
+        platform = Origin("localhost", socket=str(home / "run" / "platform.sock"))
+        response = await pool.request(platform, "GET", "/metrics")
+        text = (await response.read()).decode()
+        assert 'operation="create"' in text
+        assert "aenv_api_mcp_requests_total{" not in text
 
 
 async def test_two_programs_that_start_at_once_start_one_platform(home):

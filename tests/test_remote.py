@@ -9,6 +9,7 @@ import pytest
 from aenv import Environment, SyncEnvironment
 from aenv.base import errors, http1
 from tests.gateways import make_project, running_gateway
+from tests.lease_clients import without_sockets
 
 CODE = """
 import asyncio, os, sys
@@ -93,7 +94,8 @@ async def test_the_documented_walk_works_through_a_gateway(gateway, monkeypatch)
     assert (await gateway.ask("GET", f"/env-instance/{id}"))[1]["data"]["status"] == "Terminated"
 
 
-async def test_n_tool_calls_cost_n_plus_two_requests(gateway, requests):
+async def test_n_tool_calls_cost_n_plus_two_requests(gateway, requests, monkeypatch):
+    without_sockets(monkeypatch)
     async with Environment("my-env@1.0.0") as env:
         await env.list_tools()
         for n in range(5):
@@ -103,6 +105,22 @@ async def test_n_tool_calls_cost_n_plus_two_requests(gateway, requests):
         "PUT /env-instance/ID",
         *["POST /instances/ID/mcp"] * 5,
         "DELETE /env-instance/ID",
+    ]
+
+
+async def test_on_the_gateways_host_the_gateway_sees_two_requests_a_rollout_and_one_a_process(gateway, requests):
+    ids = []
+    for _ in range(2):
+        async with Environment("my-env@1.0.0") as env:
+            for n in range(5):
+                await env.call_tool("echo", {"text": str(n)})
+            ids.append(env.instance_id)
+    assert requests == [
+        f"PUT /env-instance/{ids[0]}",
+        "POST /leases",  # held for all instances of this process, until it has had none for a while
+        f"DELETE /env-instance/{ids[0]}",
+        f"PUT /env-instance/{ids[1]}",
+        f"DELETE /env-instance/{ids[1]}",
     ]
 
 

@@ -17,6 +17,7 @@ from aenv.base import errors
 from aenv.base.addresses import parse_url
 from aenv.base.http1 import Pool
 from tests.gateways import make_project, running_gateway
+from tests.lease_clients import without_sockets
 
 SOURCES = Path(__file__).parent.parent / "docs" / "src"
 
@@ -141,6 +142,7 @@ class TestThroughAGateway:
                     assert await held.read() == b""  # the end of the file: nobody holds it open any more
 
     async def test_a_token_outlives_its_five_minutes(self, tmp_path, monkeypatch):
+        without_sockets(monkeypatch)
         ahead = 0.0
         # The gateway's clock: the only way to see minutes pass.
         monkeypatch.setattr("aenv.control.gateway.tokens.time", SimpleNamespace(time=lambda: time.time() + ahead))

@@ -61,6 +61,7 @@ TABLE = """
     GET /env-instance/{id}/events               401 401 401 200 404 200 200
     GET /env-instance/{id}/history              401 401 401 200 404 200 200
     POST /env-instance/{id}/presign-url         401 401 401 403 404 404 404
+    POST /leases                                401 401 401 403 200 200 200
     GET /env-instances/usage                    401 401 401 200 200 200 200
     PUT /env/{name}/{version}/warm              401 401 401 403 404 200 200
     GET /env/{name}/{version}/root              401 401 401 200 404 200 200

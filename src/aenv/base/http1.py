@@ -81,10 +81,50 @@ class Response:
             if not self._complete:
                 self.close()
 
+    async def piece(self) -> bytes:
+        """What has come of the body, and empty at its end. When that is cancelled, the connection stays open."""
+        while not self._chunks:
+            if self._error:
+                raise self._error
+            if self._complete:
+                return b""
+            await self._connection.wait()
+        chunks = b"".join(self._chunks)
+        self._chunks.clear()
+        self._buffered = 0
+        self._connection.reading_may_resume(0)
+        return chunks
+
     def close(self) -> None:
         """Drop the connection if the body was not read to its end: the server sees a disconnect."""
         if not self._complete:
             self._connection.abort()
+
+
+class PushedBody:
+    """A request's body that is sent piece by piece, also after the response has begun: both sides talk."""
+
+    def __init__(self) -> None:
+        self._connection: _ClientConnection | None = None
+
+    def begin(self, connection: _ClientConnection) -> None:
+        self._connection = connection
+
+    def send(self, piece: bytes) -> None:
+        """Send it now. Nothing happens when the connection has ended: the response says so."""
+        if self._connection and not self._connection.closed:
+            self._connection.push(b"%x\r\n%b\r\n" % (len(piece), piece))
+
+    def end(self) -> None:
+        if self._connection and not self._connection.closed:
+            self._connection.push(b"0\r\n\r\n")
+
+    def fileno(self) -> int:
+        """Of the connection, for a process that was forked; -1 when there is none."""
+        return -1 if self._connection is None or self._connection.closed else self._connection.fileno
+
+
+Body = bytes | AsyncIterable[bytes] | PushedBody
 
 
 class Pool:
@@ -125,13 +165,13 @@ class Pool:
         method: str,
         target: str,
         headers: Headers = (),
-        body: bytes | AsyncIterable[bytes] = b"",
+        body: Body = b"",
         forwarded: RawHeaders | None = None,
     ) -> Response:
         """Send a request and return once the response's head is here.
 
-        A body that is an async iterable is sent in chunks. `forwarded` are further headers, as they came from a
-        client of ours. Cancelling closes the connection.
+        A body that is an async iterable is sent in chunks, and so is what is pushed. `forwarded` are further
+        headers, as they came from a client of ours. Cancelling closes the connection.
         """
         if opening := self._opening.get(origin):
             await asyncio.shield(opening)
@@ -239,7 +279,7 @@ class _ClientConnection(asyncio.Protocol):
         method: str,
         target: str,
         headers: Headers,
-        body: bytes | AsyncIterable[bytes],
+        body: Body,
         forwarded: RawHeaders,
     ) -> Response:
         self._response = Response(self)
@@ -257,7 +297,11 @@ class _ClientConnection(asyncio.Protocol):
         else:
             lines.append("transfer-encoding: chunked")
             self._transport.write(_head_bytes(lines, forwarded))
-            await self._send_until_answered(body, self._head)
+            if isinstance(body, PushedBody):
+                self._sent_all = False  # nor ever: the connection is used for nothing else
+                body.begin(self)
+            else:
+                await self._send_until_answered(body, self._head)
         return await self._head
 
     async def _send_until_answered(self, body: AsyncIterable[bytes], head: asyncio.Future[Response]) -> None:
@@ -293,6 +337,9 @@ class _ClientConnection(asyncio.Protocol):
         finally:
             self._waiter = None
 
+    def push(self, piece: bytes) -> None:
+        self._transport.write(piece)
+
     def reading_may_resume(self, buffered: int) -> None:
         if self._paused and buffered < _HIGH_WATER // 2 and not self.closed:
             self._paused = False
@@ -303,7 +350,7 @@ class _ClientConnection(asyncio.Protocol):
         if self.closed or self._transport.is_closing():
             return True
         poll = select.poll()
-        poll.register(self._fileno, select.POLLIN)
+        poll.register(self.fileno, select.POLLIN)
         return bool(poll.poll(0))
 
     def abort(self) -> None:
@@ -316,7 +363,7 @@ class _ClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
-        self._fileno: int = transport.get_extra_info("socket").fileno()
+        self.fileno: int = transport.get_extra_info("socket").fileno()
 
     def data_received(self, data: bytes) -> None:
         if not self._exchanging:

@@ -210,6 +210,8 @@ class EnvInstance(BaseModel):
     frozen: bool | None = None
     """Whether it waits, without CPU, for its next call."""
     mcp_url: str | None = None
+    socket: str | None = None
+    """Its unix socket, for a client on the gateway's host that runs as the gateway's user."""
     token: str | None = None
     tools: list[dict[str, Any]] | None = None
 

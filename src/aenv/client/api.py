@@ -12,7 +12,7 @@ import math
 import random
 import time
 import weakref
-from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode
 from ..base import errors, mcp
 from ..base.addresses import Origin
 from ..base.errors import AEnvError, NetworkError, NotJudged, TooManyRequests, Unavailable
-from ..base.http1 import Headers, Pool, Response
+from ..base.http1 import Body, Headers, Pool, Response
 from ..base.outcomes import NOT_JUDGED
 
 logger = logging.getLogger("aenv.client.api")
@@ -165,7 +165,7 @@ class Api:
         method: str,
         path: str,
         headers: Headers = (),
-        body: bytes | AsyncIterable[bytes] = b"",
+        body: Body = b"",
         *,
         timeout: float | None = None,
     ) -> Response:

@@ -20,6 +20,7 @@ from ..base.supervision import to_the_end
 from . import waiting
 from .address import DATA_PORT
 from .api import Api
+from .nearby import NearInstance, is_open_to_us
 from .session import Session
 
 logger = logging.getLogger("aenv.client.launch")
@@ -55,6 +56,7 @@ class Instance:
     version: str | None = None
     tools: list[dict[str, Any]] | None = None
     mcp_url: str | None = None
+    socket: str | None = None
     token: str | None = field(default=None, repr=False)
     data: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The whole reply."""
@@ -74,6 +76,7 @@ class Instance:
             version=env.get("version") if isinstance(env, dict) else None,
             tools=data.get("tools"),
             mcp_url=data.get("mcp_url"),
+            socket=data.get("socket"),
             token=data.get("token"),
             data=data,
         )
@@ -91,6 +94,8 @@ class ReadyInstance:
 
     async def release(self) -> None:
         """Delete the instance if it is ours, and let go of the connections. Failures are logged."""
+        if self.session.near:
+            self.session.near.let_go()
         await _give_back(self.api, self.instance.id if self.owned else None)
 
 
@@ -121,7 +126,7 @@ async def attach(control: Origin, api_key: str | None, limits: RetryLimits, id: 
     except BaseException:
         await api.close()
         raise
-    return _launched(api, control, instance, limits, owned=False)
+    return _launched(api, control, api_key, instance, limits, owned=False)
 
 
 async def create(
@@ -133,7 +138,7 @@ async def create(
         async with _in_time(control, limits, body):
             with waiting.noted(control, api_key, [id]):
                 data = await api.create_instance(id, body, timeout=limits.until_ready, patience=limits.wait)
-        return _launched(api, control, Instance.read(data), limits, owned=True)
+        return _launched(api, control, api_key, Instance.read(data), limits, owned=True)
     except (NotFound, MethodNotAllowed) as error:
         if not error.details.get("foreign"):
             await _give_back(api, None)
@@ -162,7 +167,7 @@ async def create_many(
             )
     return [
         # Each its own: releasing one environment closes no connection of another.
-        _launched(_api(control, api_key, limits), control, Instance.read(data), limits, owned=True)
+        _launched(_api(control, api_key, limits), control, api_key, Instance.read(data), limits, owned=True)
         for data in made
     ]
 
@@ -183,7 +188,9 @@ def _api(control: Origin, api_key: str | None, limits: RetryLimits) -> Api:
     return Api(control, api_key=api_key, timeout=limits.timeout, max_retries=limits.max_retries)
 
 
-def _launched(api: Api, control: Origin, instance: Instance, limits: RetryLimits, *, owned: bool) -> ReadyInstance:
+def _launched(
+    api: Api, control: Origin, api_key: str | None, instance: Instance, limits: RetryLimits, *, owned: bool
+) -> ReadyInstance:
     async def renew() -> str | None:
         return Instance.read(await api.get_instance(instance.id)).token
 
@@ -193,10 +200,18 @@ def _launched(api: Api, control: Origin, instance: Instance, limits: RetryLimits
         origin = replace(origin, source=f"the reply of {control}")
     # The path names the instance; published gateways, which need headers for that, have no such path.
     base = target.removesuffix("/mcp")
+    near = _near(api, control, api_key, instance)
     session = Session(
-        api.pool, origin, base, [], limits.timeout, era_known=True, token=instance.token, renew=renew
+        api.pool, origin, base, [], limits.timeout, era_known=True, token=instance.token, renew=renew, near=near
     )
     return ReadyInstance(api, session, instance, _routing_headers(instance, control), owned)
+
+
+def _near(api: Api, control: Origin, api_key: str | None, instance: Instance) -> NearInstance | None:
+    """The instance's own socket, where the gateway tells it and this program may open it."""
+    if not instance.socket or not is_open_to_us(instance.socket, control):
+        return None
+    return NearInstance(instance.id, instance.socket, control, api_key, api.pool)
 
 
 async def _create_published(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from .. import __version__
@@ -18,8 +18,10 @@ from ..base.addresses import Origin
 from ..base.errors import AEnvError, NetworkError, NotFound, Unauthenticated
 from ..base.http1 import Headers, Pool, Response
 from .api import in_time, unwrap
+from .nearby import NearInstance, NotSent
 from .result import Progress
 
+T = TypeVar("T")
 OnProgress = Callable[[Progress], Any]
 
 _CLIENT = {"name": "aenv", "version": __version__}
@@ -33,6 +35,7 @@ class Session:
 
     `era_known` says that the server is one of ours, which speak stateless MCP; others have to be asked.
     `token` opens the gateway's data path and is short-lived: replies bring newer ones, `renew` asks for one.
+    `near` is taken whenever it can be.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class Session:
         era_known: bool = False,
         token: str | None = None,
         renew: Callable[[], Awaitable[str | None]] | None = None,
+        near: NearInstance | None = None,
     ) -> None:
         self.origin = origin
         self.base = base
@@ -54,6 +58,8 @@ class Session:
         self._token = token
         self._renew = renew
         self._renewing = asyncio.Lock()
+        self.near = near
+        """The way to it without the gateway, where there is one."""
         self._timeout = timeout
         self._ids = itertools.count(1)
         self._stateless = True
@@ -121,12 +127,14 @@ class Session:
         headers = [_ACCEPT, _JSON]
         headers += mcp.stateless_headers(method, params) if self._stateless else self._handshake_headers
         body = mcp.dumps(mcp.request(id, method, full))
-        async with asyncio.timeout(timeout):
-            response = await self._send("POST", "/mcp", headers, body)
+
+        async def read(response: Response) -> tuple[Response, dict[str, Any]]:
             if (response.header(b"content-type") or "").startswith("text/event-stream"):
-                message = await self._last_event(response, on_progress)
-            else:
-                message = self._message(response, await response.read())
+                return response, await self._last_event(response, on_progress)
+            return response, self._message(response, await response.read())
+
+        async with asyncio.timeout(timeout):
+            response, message = await self._ask("POST", "/mcp", headers, body, read, method)
         return response, _result(message)
 
     async def _last_event(self, response: Response, on_progress: OnProgress | None) -> dict[str, Any]:
@@ -175,12 +183,32 @@ class Session:
         """
         target = path + (f"?{urlencode(query)}" if query else "")
         payload = mcp.dumps(body) if body is not None else b""
+
+        async def read(response: Response) -> tuple[Response, bytes]:
+            return response, await response.read()
+
         async with in_time(self.origin, method, path, self._timeout if timeout is None else timeout):
-            response = await self._send(method, target, [_JSON, *headers], payload)
-            reply = await response.read()
+            response, reply = await self._ask(method, target, [_JSON, *headers], payload, read)
         if heard:
             heard(response)
         return unwrap(response, reply, self.origin, whole=whole)
+
+    async def _ask(
+        self,
+        method: str,
+        target: str,
+        headers: Headers,
+        body: bytes,
+        read: Callable[[Response], Awaitable[T]],
+        rpc_method: str = "",
+    ) -> T:
+        """What `read` makes of the response: by the instance's own socket where that can be, else as ever."""
+        if self.near:
+            try:
+                return await self.near.exchange(method, target, rpc_method, headers, body, read)
+            except NotSent:
+                pass
+        return await read(await self._send(method, target, headers, body))
 
     async def _send(self, method: str, target: str, headers: Headers, body: bytes) -> Response:
         """The head of the answer; once more with a new token when ours had expired, which ran nothing."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -45,6 +46,15 @@ class _Background:
 
 
 _background = _Background()
+
+
+def _after_fork() -> None:
+    """Threads stay with the parent: a fork needs a loop of its own."""
+    global _background
+    _background = _Background()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _blocking(

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from ...base.leasing import BOUNDS_MS, ENDPOINTS, OTHER, RPC_METHODS
 from .board import BUCKETS, SERIES, SERIES_BYTES, Board, ColumnMemory
 
-BOUNDS = tuple(float(2**power) for power in range(BUCKETS - 1))
-"""Of the buckets of timings, in milliseconds; the last bucket has no bound."""
-
-ENDPOINTS = frozenset(("/mcp", "/sse", "/message", "/health"))
-OTHER = "/other"
-_RPC_METHODS = {"tools/call", "tools/list", "initialize", "ping", "server/discover", "notifications/initialized"}
 _SERIES_USED, _TIMINGS_USED = 1, 2  # of `totals`
 
 
@@ -35,7 +31,7 @@ def endpoint_of(path: str) -> str:
 
 
 def bounded_rpc_method(claimed: str) -> str:
-    return claimed if claimed in _RPC_METHODS else ""
+    return claimed if claimed in RPC_METHODS else ""
 
 
 class CallCounts:
@@ -51,16 +47,29 @@ class CallCounts:
     def count(self, kind: CallKind, status: int, seconds: float) -> None:
         """A request was answered."""
         memory = self._memory
-        place = self._series.get((kind, status))
-        if place is None:
-            place = self._new_series((kind, status))
-        memory.series[place] += 1
+        series, timing = self._places(kind, status)
+        memory.series[series] += 1
+        milliseconds = 1e3 * seconds
+        memory.timings[timing * BUCKETS + bisect_left(BOUNDS_MS, milliseconds)] += 1
+        memory.milliseconds[timing] += milliseconds
+
+    def add(self, kind: CallKind, status: int, counts: Sequence[int], milliseconds: float) -> None:
+        """Requests were answered; `counts` has how many for each bucket of timings."""
+        memory = self._memory
+        series, timing = self._places(kind, status)
+        memory.series[series] += sum(counts)
+        for bucket, count in enumerate(counts):
+            memory.timings[timing * BUCKETS + bucket] += count
+        memory.milliseconds[timing] += milliseconds
+
+    def _places(self, kind: CallKind, status: int) -> tuple[int, int]:
+        series = self._series.get((kind, status))
+        if series is None:
+            series = self._new_series((kind, status))
         timing = self._timings.get(kind[:2])
         if timing is None:
             timing = self._new_timing(kind[:2])
-        milliseconds = 1e3 * seconds
-        memory.timings[timing * BUCKETS + bisect_left(BOUNDS, milliseconds)] += 1
-        memory.milliseconds[timing] += milliseconds
+        return series, timing
 
     def _new_series(self, series: CallSeries) -> int:
         place = len(self._series)

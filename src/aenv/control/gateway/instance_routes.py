@@ -20,6 +20,7 @@ from ..serving import envelope
 from ..serving.accounts import Role
 from ..serving.deliveries import Delivery
 from ..serving.routes import Route, RouteCall
+from .nearness import is_near
 from .tokens import Tokens
 
 _MAX_KEY_LENGTH = 255
@@ -126,7 +127,9 @@ class InstanceRoutes:
     async def _create(self, call: RouteCall, *, id: str | None = None, key: str | None = None) -> Response:
         request = _with_wait(call, admission.parse(await call.body(_MAX_BODY_BYTES)))
         record = await self._creator.create(request, call.caller, id=id, key=key)
-        if record.address:  # its first call is on its way as soon as the client has read this reply
+        # Its first call is on its way as soon as the client has read this reply; by PUT and from this host, to its
+        # socket and not through here.
+        if record.address and not (id and is_near(call.request.scope)):
             connecting = asyncio.create_task(self._pool.open(record.address.origin))
             self._connecting.add(connecting)
             connecting.add_done_callback(self._connecting.discard)
@@ -190,6 +193,7 @@ class InstanceRoutes:
             instance.mcp_url = path if call.is_local_socket else f"{data_url(host, self._data_port)}{path}"
             if call.caller.role.includes(Role.USER):  # a viewer looks at it, and calls nothing
                 instance.token = self._tokens.sign(record.id, call.caller.account)
+                instance.socket = self._instances.socket(record) if is_near(call.request.scope) else None
             instance.tools = record.address.tools
         return instance.model_dump(mode="json")
 

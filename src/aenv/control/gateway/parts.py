@@ -37,6 +37,7 @@ from ..instances.creation import CreationMeans
 from ..instances.creator import Creator
 from ..instances.freezing import Freezing
 from ..instances.instance_access import InstanceAccess
+from ..instances.leases import Leases
 from ..instances.ledger import Ledger, Quotas
 from ..instances.reclaim import Reclaim
 from ..instances.supervisor import Supervisor
@@ -62,6 +63,7 @@ from .data_request import DataRules
 from .home import Home
 from .inside_routes import InsideRoutes
 from .instance_routes import InstanceRoutes
+from .lease_routes import LeaseRoutes
 from .proxy import Proxy
 from .rootfs_routes import RootfsRoutes
 from .self_checks import SelfChecks
@@ -180,6 +182,7 @@ class Parts:
     transitions: Transitions
     supervisor: Supervisor
     instances: InstanceAccess
+    leases: Leases
     creator: Creator
     services: ServiceSupervisor
     upkeep: Upkeep
@@ -200,6 +203,7 @@ class Parts:
     def routes(self, data_port: int | None) -> list[Route]:
         return [
             *InstanceRoutes(self.instances, self.creator, self.tokens, self.pool, data_port=data_port).routes(),
+            *LeaseRoutes(self.leases).routes(),
             *InsideRoutes(
                 self.instances,
                 self.tokens,
@@ -231,6 +235,7 @@ class Parts:
             tasks.keep("the sweeper", lambda: self.sweeper.run(self.supervisor.check))
             tasks.keep("freezing", self.freezing.run)
             tasks.keep("reclaim", self.reclaim.run)
+            tasks.keep("leases", self.leases.run)
             tasks.keep("warmth", self.warmth.run)
             tasks.create_task(self.warmth.begin(self._projects()))
             tasks.keep("upkeep", self.upkeep.run)
@@ -276,6 +281,7 @@ class Parts:
     async def close(self) -> None:
         """End what runs, unless the settings keep it for the next gateway."""
         keep = self.settings.keep_instances
+        self.leases.close()
         await self.warmth.close()
         await asyncio.gather(self.supervisor.close(keep=keep), self.services.close(keep=keep))
         await self.upkeep.resign()
@@ -341,6 +347,7 @@ async def parts(
             transitions=transitions,
             supervisor=supervisor,
             instances=instances,
+            leases=Leases(instances, base.accounts, metrics, settings.max_body_bytes),
             creator=creator,
             services=services,
             upkeep=Upkeep(

@@ -53,7 +53,7 @@ class Freezing:
 
     def watch(self, instance: Supervised) -> None:
         """From now on it is frozen when it gets no call for long enough."""
-        if self._engine and self._patience(instance):
+        if self._engine and self.patience(instance):
             self._watched[instance.record.id] = instance
             self._look_later(instance)
 
@@ -103,17 +103,18 @@ class Freezing:
 
     # When
 
-    def _patience(self, instance: Supervised) -> float:
+    def patience(self, instance: Supervised) -> float:
+        """Seconds without a call after which it is frozen; 0: never."""
         own = instance.record.freeze_after
         return self._after if own is None else own
 
     def _is_idle(self, instance: Supervised) -> bool:
-        quiet_since = instance.last_used + self._patience(instance)
+        quiet_since = instance.last_used + self.patience(instance)
         return instance.is_live and not instance.is_called and quiet_since <= self._sweeper.now()
 
     def _look_later(self, instance: Supervised) -> None:
         since = self._sweeper.now() if instance.is_called else instance.last_used
-        self._sweeper.add(since + self._patience(instance), instance.record.id)
+        self._sweeper.add(since + self.patience(instance), instance.record.id)
 
     # How
 

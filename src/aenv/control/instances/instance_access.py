@@ -157,6 +157,29 @@ class InstanceAccess:
             raise
         return use
 
+    async def lease(self, id: str, caller: Caller) -> Use:
+        """A use between calls and during them, for a client that calls its socket. Wakes it first.
+
+        Unavailable where another gateway looks after it, which would not know that it is in use.
+        """
+        instance = self._supervisor.get(id)
+        if instance is None:
+            raise Unavailable(f"instance {id!r} is not looked after here")
+        if not caller.owns(instance.record.owner):
+            raise NotFound(f"instance {id!r} not found")
+        return await self.use(id)
+
+    def quiet(self, use: Use, most: float) -> float:
+        """Seconds, at most `most`, that a lease may last without a call: less than would freeze it, or end it."""
+        assert use.instance
+        times = (self._freezing.patience(use.instance), use.instance.record.idle_timeout or 0.0)
+        return min([most, *(time / 2 for time in times if time)])
+
+    def socket(self, record: Record) -> str | None:
+        """Where one that this gateway looks after can be called on this host."""
+        is_here = record.id in self._supervisor and record.status is EnvStatus.RUNNING
+        return record.address.origin.socket if is_here and record.address else None
+
     async def guard(self, id: str) -> Guard:
         """What opens its data path. It is not woken for that."""
         if instance := self._supervisor.get(id):

@@ -31,6 +31,10 @@ class ClientConnection(Protocol):
         """A descriptor of the socket, for the caller to close; -1 when it is closed."""
         ...
 
+    def peer_user(self) -> int | None:
+        """The id of the user at the other end of a unix socket; None where the kernel does not say."""
+        ...
+
 
 CONNECTION = "aenv.connection"
 

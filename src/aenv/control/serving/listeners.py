@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import socket
+import struct
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ _KEEP_ALIVE = 300  # seconds; longer than clients keep theirs, so that it is the
 _HEAD_TIMEOUT = 15.0
 _GONE_GRACE = 0.5  # a client that closed its side may still read; one that left looks the same
 _STOP_GRACE = 5.0
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _MAX_HEAD_BYTES = 64 << 10  # beyond what came with its first bytes
 
 
@@ -208,6 +210,15 @@ class _ServerConnection(HttpToolsProtocol):
             return os.dup(self.transport.get_extra_info("socket").fileno())
         except OSError:
             return -1
+
+    def peer_user(self) -> int | None:
+        """The id of the user at the other end of a unix socket; None where the kernel does not say."""
+        connection = self.transport.get_extra_info("socket")
+        if connection.family != socket.AF_UNIX:
+            return None
+        said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        user: int = _CREDENTIALS.unpack(said)[1]
+        return user
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(_Joining(transport, self.loop))

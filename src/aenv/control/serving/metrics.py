@@ -14,9 +14,9 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from ...base.leasing import BOUNDS_MS, CallTally
 from ..board.board import Board
 from ..board.call_counts import (
-    BOUNDS,
     CallCounts,
     CallKind,
     bounded_rpc_method,
@@ -25,7 +25,6 @@ from ..board.call_counts import (
     summed_timings,
 )
 
-_MILLISECONDS = BOUNDS
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 _MAX_NAMES = 200  # environments and experiments with a label of their own; the rest is "other"
 _OF_TENANTS = ("env_name", "envName", "experiment")  # labels whose values are words of theirs
@@ -41,7 +40,7 @@ class Metrics:
         registry.register(_Relayed(board))
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         histogram = partial(Histogram, registry=registry)
-        took, did, ms = ["method", "endpoint"], ["operation", "env_name", "status"], _MILLISECONDS
+        took, did, ms = ["method", "endpoint"], ["operation", "env_name", "status"], BOUNDS_MS
         self._requests = counter("aenv_api_requests", "Requests", [*took, "status"])
         self._duration = histogram("aenv_api_request_duration_ms", "Time to answer, in ms", took, buckets=ms)
         self._instances = counter("aenv_api_instance_operations", "Things done with instances", did)
@@ -63,6 +62,11 @@ class Metrics:
         """A request on the data path; `rpc_method` is what its header claims."""
         kind = CallKind(method, endpoint_of(path), bounded_rpc_method(rpc_method))
         self._relayed.count(kind, status, seconds)
+
+    def told(self, tally: CallTally) -> None:
+        """Requests that did not pass here, as a client on this host has counted them."""
+        for (method, endpoint, rpc_method, status), row in tally.rows.items():
+            self._relayed.add(CallKind(method, endpoint, rpc_method), status, row.counts, row.total_ms)
 
     def did(self, operation: str, environment: str, status: str = "success") -> None:
         self._instances.labels(operation, self._bounded(environment), status).inc()
@@ -111,7 +115,7 @@ class _Relayed(Collector):
             requests.add_metric([*kind, str(status)], count)
         yield requests
         what = "Time to the end of a reply on the data path, in ms"
-        bounds = [*map(floatToGoString, BOUNDS), "+Inf"]
+        bounds = [*map(floatToGoString, BOUNDS_MS), "+Inf"]
         durations = HistogramMetricFamily("aenv_api_mcp_request_duration_ms", what, labels=labels[:2])
         for names, timing in summed_timings(self._board).items():
             buckets = list(zip(bounds, map(float, accumulate(timing.buckets)), strict=True))
