@@ -23,7 +23,7 @@ BUDGETS = {
     "attacks": 3_400,
     "base": 3_400,
     "cli": 6_900,
-    "client": 3_700,
+    "client": 4_000,
     "control": 16_300,
     "core": 200,
     "engines": 5_600,
