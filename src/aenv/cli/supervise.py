@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -19,14 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..base.child_processes import Ready, end, read_ready
 from . import output
 from .watch import Watcher
-
-_GRACE = 10.0  # seconds that a runtime gets to close what it holds
-_LINE_LIMIT = 64 << 20  # bytes of the ready line: it carries every tool's schema
-
-Ready = Mapping[str, Any]
-"""What a runtime says on its ready line: `ready`, and then `tools` or `error`."""
 
 
 @dataclass(frozen=True)
@@ -82,19 +76,6 @@ def stop_signals() -> Iterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
-async def end(process: Process) -> None:
-    """Ask a child and what it started to end, and see to it: `process` must lead a session of its own."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):  # it has just ended, and the loop does not know yet
-            os.killpg(process.pid, signal.SIGTERM)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_GRACE):
-                await process.wait()
-    with contextlib.suppress(ProcessLookupError):  # the usual case: the whole group has ended
-        os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()
-
-
 async def _run_once(plan: Plan, listener: socket.socket, announce: Callable[[Ready], None]) -> int:
     """The life of one runtime; its exit code. Cancelling ends it."""
     async with running(plan, listener) as (process, ready):
@@ -141,20 +122,6 @@ async def running(
     finally:
         await end(process)
         os.close(held)
-
-
-async def read_ready(descriptor: int) -> Ready:
-    """The one JSON line that a child writes to the pipe, which is closed; empty when it ended without."""
-    reader = asyncio.StreamReader(limit=_LINE_LIMIT)
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", buffering=0)
-    )
-    try:
-        line = await reader.readline()
-    finally:
-        transport.close()
-    ready: Ready = json.loads(line) if line else {}
-    return ready
 
 
 async def _first(**waits: Coroutine[Any, Any, Any]) -> tuple[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .environment import Environment
@@ -60,6 +60,10 @@ class SyncEnvironment:
     def __init__(self, env_name: str, *args: Any, **kwargs: Any) -> None:
         self.environment = Environment(env_name, *args, **kwargs)
 
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Drive `work` to its end, on the loop that the environment lives on."""
+        return _background.run(work)
+
     @classmethod
     def create_many(cls, n: int, env_name: str, *args: Any, **kwargs: Any) -> SyncGroup:
         """`n` environments in one request, as a list; used in `with`, it releases them all at the end."""
@@ -81,68 +85,68 @@ class SyncEnvironment:
         return self.environment.instance_id
 
     def initialize(self) -> bool:
-        return _background.run(self.environment.initialize())
+        return self._run(self.environment.initialize())
 
     def release(self) -> None:
-        _background.run(self.environment.release())
+        self._run(self.environment.release())
 
     def destroy(self) -> None:
         self.release()
 
     def wait_for_ready(self, timeout: float = 300.0) -> None:
-        _background.run(self.environment.wait_for_ready(timeout))
+        self._run(self.environment.wait_for_ready(timeout))
 
     def get_env_info(self) -> dict[str, Any]:
-        return _background.run(self.environment.get_env_info())
+        return self._run(self.environment.get_env_info())
 
     def renew(self, ttl: str) -> str:
-        return _background.run(self.environment.renew(ttl))
+        return self._run(self.environment.renew(ttl))
 
     def presign_url(self, port: int, expiration_time_in_minutes: float = 5) -> str:
-        return _background.run(self.environment.presign_url(port, expiration_time_in_minutes))
+        return self._run(self.environment.presign_url(port, expiration_time_in_minutes))
 
     def logs(self, follow: bool = False) -> Iterator[str]:
-        yield from _each(self.environment.logs(follow))
+        yield from _each(self.environment.logs(follow), self._run)
 
     def exec(
         self, command: str | Sequence[str], timeout: float | None = None, stdin: str | bytes = b""
     ) -> Finished:
-        return _background.run(self.environment.exec(command, timeout, stdin))
+        return self._run(self.environment.exec(command, timeout, stdin))
 
     def exec_stream(
         self, command: str | Sequence[str], timeout: float | None = None, stdin: str | bytes = b""
     ) -> Iterator[RemoteOutput]:
-        yield from _each(self.environment.exec_stream(command, timeout, stdin))
+        yield from _each(self.environment.exec_stream(command, timeout, stdin), self._run)
 
     def upload(self, local: str | Path, remote: str) -> int:
-        return _background.run(self.environment.upload(local, remote))
+        return self._run(self.environment.upload(local, remote))
 
     def download(self, remote: str, local: str | Path) -> int:
-        return _background.run(self.environment.download(remote, local))
+        return self._run(self.environment.download(remote, local))
 
     def list_files(self, path: str = "") -> list[dict[str, Any]]:
-        return _background.run(self.environment.list_files(path))
+        return self._run(self.environment.list_files(path))
 
     def events(self) -> list[dict[str, Any]]:
-        return _background.run(self.environment.events())
+        return self._run(self.environment.events())
 
     def history(self) -> list[dict[str, Any]]:
-        return _background.run(self.environment.history())
+        return self._run(self.environment.history())
 
     def list_tools(self) -> list[dict[str, Any]]:
-        return _background.run(self.environment.list_tools())
+        return self._run(self.environment.list_tools())
 
     def openai_tools(self) -> list[dict[str, Any]]:
-        return _background.run(self.environment.openai_tools())
+        return self._run(self.environment.openai_tools())
 
     def anthropic_tools(self) -> list[dict[str, Any]]:
-        return _background.run(self.environment.anthropic_tools())
+        return self._run(self.environment.anthropic_tools())
 
     def list_anthropic_tools(self) -> list[dict[str, Any]]:
         return self.anthropic_tools()
 
     def list_openai_tools(self) -> list[Any]:
-        return _background.run(self.environment.list_openai_tools())
+        return self._run(self.environment.list_openai_tools())
 
     def call_tool(
         self,
@@ -151,36 +155,36 @@ class SyncEnvironment:
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> ToolResult:
-        return _background.run(self.environment.call_tool(tool_name, arguments, timeout, on_progress))
+        return self._run(self.environment.call_tool(tool_name, arguments, timeout, on_progress))
 
     def stream(
         self, tool_name: str, arguments: dict[str, Any] | None = None, timeout: float | None = None
     ) -> Iterator[Progress | ToolResult]:
-        yield from _each(self.environment.stream(tool_name, arguments, timeout))
+        yield from _each(self.environment.stream(tool_name, arguments, timeout), self._run)
 
     def list_functions(self) -> dict[str, Any]:
-        return _background.run(self.environment.list_functions())
+        return self._run(self.environment.list_functions())
 
     def call_function(
         self, function_name: str, arguments: dict[str, Any] | None = None, timeout: float | None = None
     ) -> Any:
-        return _background.run(self.environment.call_function(function_name, arguments, timeout))
+        return self._run(self.environment.call_function(function_name, arguments, timeout))
 
     def call_reward(
         self, arguments: dict[str, Any] | None = None, timeout: float | None = None, name: str | None = None
     ) -> Any:
-        return _background.run(self.environment.call_reward(arguments, timeout, name))
+        return self._run(self.environment.call_reward(arguments, timeout, name))
 
     def check_task(self, timeout: float | None = None) -> tuple[str, str] | None:
-        return _background.run(self.environment.check_task(timeout))
+        return self._run(self.environment.check_task(timeout))
 
     def reset(self, seed: int | None = None, **options: Any) -> Any:
-        return _background.run(self.environment.reset(seed, **options))
+        return self._run(self.environment.reset(seed, **options))
 
     def check_health(
         self, arguments: dict[str, Any] | None = None, timeout: float | None = None
     ) -> dict[str, Any]:
-        return _background.run(self.environment.check_health(arguments, timeout))
+        return self._run(self.environment.check_health(arguments, timeout))
 
 
 class SyncGroup(list[SyncEnvironment]):
@@ -202,12 +206,12 @@ class SyncGroup(list[SyncEnvironment]):
         return Group([env.environment for env in self])
 
 
-def _each(items: AsyncIterator[T]) -> Iterator[T]:
+def _each(items: AsyncIterator[T], run: Callable[[Coroutine[Any, Any, Any]], Any]) -> Iterator[T]:
     try:
-        while (item := _background.run(_next(items))) is not None:
+        while (item := run(_next(items))) is not None:
             yield item
     finally:
-        _background.run(items.aclose())  # type: ignore[attr-defined]
+        run(items.aclose())  # type: ignore[attr-defined]
 
 
 async def _next(items: AsyncIterator[T]) -> T | None:

@@ -101,10 +101,10 @@ class Validation:
         """What the environment offers; the tasks to play."""
         async with self.instances.one() as env:
             self.offer = await contract.offer_of(env)
-            engine, isolation = env.described.get("engine") or "unknown", env.described.get("isolation")
-            self.report.isolation = f"{engine} engine, {'isolated' if isolation else 'not isolated'}"
-            self.report.environment = f"{env.of.get('name', env.env_name)}@{env.of.get('version', '?')}"
-            self.report.add(contract.described(self.offer, str(env.of.get("description") or "")))
+            told = env.described
+            self.report.isolation = f"{told.engine} engine, {'isolated' if told.is_isolated else 'not isolated'}"
+            self.report.environment = told.ref
+            self.report.add(contract.described(self.offer, told.description))
             self.report.add([await contract.health(env)])
             if not self.offer.has("list_tasks"):
                 self._add(
@@ -164,7 +164,7 @@ class Validation:
                 await self._empty(one)
                 if self.has_gold:
                     await self._gold(one)
-                shown({"outcome": Outcome.REWARD, "reward": 0.0, "passed": self.report.passed})
+                shown(live.counted(passed=self.report.passed))
 
             await self._each(tasks, both)
         if not self.has_gold:

@@ -17,7 +17,8 @@ from .. import local_project, output, parameters
 from ..help_pages import DocumentedCommand
 
 if TYPE_CHECKING:
-    from ..supervise import Plan, Ready
+    from ...base.child_processes import Ready
+    from ..supervise import Plan
 
 
 class _WithArguments(DocumentedCommand):
