@@ -18,7 +18,7 @@ MAX_KEPT_BYTES = 1 << 20
 class Recorder:
     """The steps of one attempt. It fills a `Trajectory`, and the journal where there is one."""
 
-    def __init__(self, journal: Journal, head: TrajectoryHead, tools: Any = ()) -> None:
+    def __init__(self, journal: Journal, head: TrajectoryHead, tools: list[dict[str, Any]]) -> None:
         self._journal = journal
         self._next = 0
         self._answer: tuple[int, str] | None = None

@@ -16,7 +16,7 @@ Not here: the file (`journal.py`), what writes while a rollout goes on (`recorde
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -38,6 +38,10 @@ class SampledTokens:
     ids: Sequence[int] = ()
     logprobs: Sequence[float] = ()
     prompt_ids: Sequence[int] = ()
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> SampledTokens:
+        return cls(*(value.get(name) or () for name in ("ids", "logprobs", "prompt_ids")))
 
     def as_json(self) -> dict[str, Any]:
         parts = {"ids": self.ids, "logprobs": self.logprobs, "prompt_ids": self.prompt_ids}
@@ -91,6 +95,20 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Turn:
+    """A message of the conversation, with what the model sampled for it, where that is known."""
+
+    message: Message
+    tokens: SampledTokens | None = None
+    at: float = 0.0
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether a trainer learns it: what the agent itself said."""
+        return self.message.get("role") == "assistant"
+
+
+@dataclass(frozen=True)
 class TrajectoryHead:
     """What is known when an attempt begins."""
 
@@ -119,7 +137,7 @@ class Trajectory:
     """The record of one rollout: of its last attempt, where the infrastructure failed before."""
 
     head: TrajectoryHead
-    tools: Sequence[Mapping[str, Any]] = ()
+    tools: list[dict[str, Any]] = field(default_factory=list)
     """As MCP describes them."""
     lines: list[bytes] = field(default_factory=list, repr=False)
     """Steps, as the journal has them: read when they are asked for, since many rollouts are held at a time."""
@@ -133,17 +151,43 @@ class Trajectory:
         """In the order in which they began."""
         return sorted((read_step(json.loads(line)) for line in self.lines), key=lambda step: step.index)
 
+    @classmethod
+    def of_turns(
+        cls, head: TrajectoryHead, tools: list[dict[str, Any]], turns: Iterable[Turn], result: RolloutResult
+    ) -> Trajectory:
+        """A trajectory of which only the conversation is known, from a file of another format."""
+        made = cls(head, tools, result=result)
+        for number, turn in enumerate(turns, 1):
+            line = {
+                "type": "step",
+                "rollout": head.rollout,
+                "step": number,
+                "at": turn.at,
+                "message": turn.message,
+            }
+            if turn.tokens:
+                line["tokens"] = turn.tokens.as_json()
+            made.lines.append(json.dumps(line, ensure_ascii=False).encode("utf-8", "backslashreplace"))
+        return made
+
     @property
     def calls(self) -> list[AgentCall]:
         return [step.call for step in self.steps if step.call]
 
     @property
+    def turns(self) -> list[Turn]:
+        """The conversation: as the agent tells it, else as the steps do."""
+        if self.own_messages is not None:
+            return [Turn(message) for message in self.own_messages]
+        return list(_turns(self.steps))
+
+    @property
     def messages(self) -> list[Message]:
-        """The conversation as chat messages: the agent's own, else what the steps tell."""
-        return self.own_messages if self.own_messages is not None else list(_conversation(self.steps))
+        """The conversation as chat messages."""
+        return [turn.message for turn in self.turns]
 
 
-def _conversation(steps: Sequence[Step]) -> Iterator[Message]:
+def _turns(steps: Sequence[Step]) -> Iterator[Turn]:
     """Messages as they were said. An agent that does not say its calls has them said in its place."""
     speaks = any(step.message and step.message.get("tool_calls") for step in steps)
     answers = {step.index: step.call.text for step in steps if step.call}
@@ -151,9 +195,9 @@ def _conversation(steps: Sequence[Step]) -> Iterator[Message]:
         if step.message:
             of = step.message.get("content_of_step")
             kept = {name: value for name, value in step.message.items() if name != "content_of_step"}
-            yield kept if of is None else {**kept, "content": answers.get(of, "")}
+            yield Turn(kept if of is None else {**kept, "content": answers.get(of, "")}, step.tokens, step.at)
         elif step.call and not speaks:
-            yield from as_messages(f"call_{step.index}", step.call)
+            yield from (Turn(message, None, step.at) for message in as_messages(f"call_{step.index}", step.call))
 
 
 def as_messages(id: str, call: AgentCall) -> tuple[Message, Message]:
@@ -183,9 +227,7 @@ def read_step(line: Mapping[str, Any]) -> Step:
         message,
         _call(kind, line) if kind else None,
         line.get("reward"),
-        SampledTokens(**{name: tokens.get(name, ()) for name in ("ids", "logprobs", "prompt_ids")})
-        if tokens
-        else None,
+        SampledTokens.read(tokens) if tokens else None,
     )
 
 
