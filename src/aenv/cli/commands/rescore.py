@@ -29,9 +29,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 def command(file: Path, out: Path | None, as_json: bool, **given: Any) -> int:
     """Judge finished rollouts again.
 
-    The verifier is that of the same environment, or of a newer version. FILE is the journal that 'aenv eval' or Runner wrote. The calls of each rollout are made again on an instance
-    of its own, and the reward is asked for. Where an answer differs from the recorded one, the outcome is
-    'invalid'.
+    The verifier is that of the same environment, or of a newer version. FILE is the journal that 'aenv eval' or
+    Runner wrote. The calls of each rollout are made again on an instance of its own, and the reward is asked for.
+    Where an answer differs from the recorded one, the outcome is 'invalid'.
     """
     from dataclasses import replace
 
