@@ -18,7 +18,7 @@ from aenv.artifacts.requirements import folder_for
 from tests.netns import namespace
 from tests.venvs import create
 
-from . import control, crowds, environments, floods, native, registry, scale
+from . import control, crowds, environments, floods, native, registry, rollouts, scale
 from .measures import Bench
 from .processes import ROOT
 from .report import Row, as_json, table
@@ -28,7 +28,10 @@ CONTROL_PLANE = ("control", "list", "queue", "upload", "floods")
 NATIVE = ("native",)
 ENVIRONMENTS = ("environments",)
 SCALE = ("scale",)
-NAMES = (*AGAINST_PUBLISHED, *CONTROL_PLANE, *NATIVE, *ENVIRONMENTS, *SCALE)
+ROLLOUTS = ("rollout",)
+NAMES = (*AGAINST_PUBLISHED, *CONTROL_PLANE, *NATIVE, *ENVIRONMENTS, *SCALE, *ROLLOUTS)
+ONLY_BY_NAME = ("rollout-2000",)
+"""What takes minutes, and is measured small by another name."""
 
 
 def main() -> int:
@@ -68,7 +71,13 @@ def exit_code(rows: list[Row], *, check: bool) -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     # The empty list is a choice too: Python 3.11 checks the default of "*" against the choices.
-    parser.add_argument("names", nargs="*", choices=[*NAMES, []], metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument(
+        "names",
+        nargs="*",
+        choices=[*NAMES, *ONLY_BY_NAME, []],
+        metavar="NAME",
+        help=", ".join((*NAMES, *ONLY_BY_NAME)),
+    )
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
@@ -91,6 +100,8 @@ def measure(bench: Bench, names: list[str]) -> list[Row]:
         "native": lambda: [*native.rows(bench), *crowds.rows()],
         "environments": environments.rows,
         "scale": scale.rows,
+        "rollout": rollouts.rows,
+        "rollout-2000": lambda: rollouts.crowd(2_000),
     }
     rows: list[Row] = []
     for name in names:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from aenv.rollouts import evaluation
-from aenv.rollouts.evaluation import EvaluationOptions
+from aenv.rollouts import runner
+from aenv.rollouts.episodes import Timeouts
+from aenv.rollouts.results import RolloutResult
+from aenv.rollouts.runner import RunOptions
 from aenv.rollouts.task import TaskSelection
 from aenv.rollouts.task_instances import InstanceSource
 from tests.command_line import serving
@@ -84,7 +87,7 @@ class Run:
     def __init__(self, url: str, folder: Path) -> None:
         self.url = url
         self.folder = folder
-        self.told: list[dict[str, Any]] = []
+        self.told: list[RolloutResult] = []
 
     async def __call__(
         self,
@@ -95,23 +98,35 @@ class Run:
         split: str = "",
         limit: float = 60.0,
         eval_only: bool = False,
+        resume: bool = False,
         **options: Any,
-    ) -> list[dict[str, Any]]:
+    ) -> list[RolloutResult]:
         place = InstanceSource(f"{env}@1.0.0", self.url, limit=limit, eval_only=eval_only)
-        given = {"out": self.folder / "out.jsonl", **options}
+        given = {
+            "out": self.folder / "out.jsonl",
+            "mode": "resume" if resume else "new",
+            "concurrency": 2,
+            **options,
+        }
+        given["timeouts"] = Timeouts(whole=limit)
         try:
-            return await evaluation.evaluate(
-                place, TaskSelection(tasks, split), 2, agent, EvaluationOptions(**given), self.told.append
+            return await runner.run(
+                place, TaskSelection.of(tasks or None, split), agent, RunOptions(**given), self.told.append
             )
         finally:
             await agent.close()
 
 
-def outcomes(found: list[dict[str, Any]]) -> dict[str, str]:
+def outcomes(found: list[RolloutResult]) -> dict[str, str]:
     """The outcome of each task, "pass" and "fail" for those that were judged."""
     for one in found:
-        is_judged = one["outcome"] == "reward"
-        assert (isinstance(one["reward"], float), isinstance(one["passed"], bool)) == (is_judged, is_judged)
-        assert ("error" in one) is not is_judged
+        is_judged = one.outcome == "reward"
+        assert (isinstance(one.reward, float), isinstance(one.passed, bool)) == (is_judged, is_judged)
+        assert bool(one.reason) is not is_judged
     words = {True: "pass", False: "fail", None: ""}
-    return {one["task"]: words[one["passed"]] or one["outcome"] for one in found}
+    return {one.task: words[one.passed] or one.outcome for one in found}
+
+
+def lines(file: Path, kind: str = "result") -> list[dict[str, Any]]:
+    """The lines of one type in a journal."""
+    return [line for line in map(json.loads, file.read_text().splitlines()) if line["type"] == kind]

@@ -55,6 +55,9 @@ NOT_HERE = {
     "aenv data prepare swebench": "needs data of others",
     "export SWEBENCH_DATA_DIR=…": "stands for a folder of the reader's own",
     "aenv eval swebench": "needs data of others; tests/envs/test_swebench.py",
+    "aenv trajectories": "shows runs of the reader's own; tests/test_trajectories.py",
+    "aenv replay run.jsonl": "replays a run of the reader's own; tests/test_trajectories.py",
+    "aenv rescore run.jsonl": "judges a run of the reader's own; tests/test_trajectories.py",
     "aenv eval show results.jsonl": "shows results of the reader's own; tests/test_eval_show.py",
 }
 # Those that serve, or follow, until they are stopped; and what they print when they do what they are for.

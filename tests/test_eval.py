@@ -16,15 +16,18 @@ import pytest
 
 from aenv.base import mcp
 from aenv.base.addresses import Origin
-from aenv.base.errors import Conflict, Forbidden, InvalidRequest, NotFound
+from aenv.base.errors import Conflict, InvalidRequest, NotFound
 from aenv.base.http1 import Pool
-from aenv.rollouts import agents, results, roster
+from aenv.rollouts import agents, journal, roster
+from aenv.rollouts.results import RunIdentity, TokenCount
 from aenv.rollouts.task import Task
 from aenv.rollouts.task_instances import InstanceSource
 from tests.command_line import aenv, environ, serving
-from tests.evaluations import Run, outcomes, served_projects
+from tests.evaluations import Run, lines, outcomes, served_projects
 from tests.gateways import make_project
 from tests.task_environments import SUMS
+
+RUN = RunIdentity("sums@1.0.0")
 
 
 @pytest.fixture(scope="module")
@@ -49,23 +52,24 @@ class TestAgents:
         found = await run("sums", agents.Oracle())
         assert outcomes(found) == {"two": "pass", "six": "pass"}
         one = found[0]
-        assert one["reward"] == 1.0
-        assert one["seconds"] > 0
-        assert (one["steps"], one["environment"], one["agent"], one["seed"]) == (1, "sums@1.0.0", "oracle", 0)
-        assert {one["task"]: one["split"] for one in found} == {"two": "train", "six": "test"}
-        variables = {one["task"]: one["variables"] for one in found}
+        assert one.reward == 1.0
+        assert one.timings.whole > 0
+        assert (one.steps, one.run.environment, one.run.agent, one.seed) == (1, "sums@1.0.0", "oracle", 0)
+        assert {one.task: one.split for one in found} == {"two": "train", "six": "test"}
+        variables = {one.task: one.variables for one in found}
         assert variables["two"] == {"ID": "two", "N": "1", "SUM": "1+1"}
-        written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-        assert written == run.told == found
+        written = lines(tmp_path / "out.jsonl")
+        assert run.told == found
+        assert written == [one.as_json() for one in found]
         assert outcomes(await run("sums", agents.Nop(), out=tmp_path / "nop")) == {"two": "fail", "six": "fail"}
 
     @pytest.mark.slow
     async def test_calls_at_random_are_the_same_for_the_same_seed(self, run: Run, tmp_path: Path) -> None:
         async def conversation(seed: int, number: int) -> list[Any]:
-            file = tmp_path / f"chats{number}"
             agent = agents.RandomCalls(seed, 5)
-            await run("sums", agent, tasks=("six",), out=tmp_path / str(number), trajectories=file)
-            return json.loads(file.read_text())["messages"]
+            (one,) = await run("sums", agent, tasks=("six",), out=tmp_path / str(number))
+            assert one.trajectory
+            return one.trajectory.messages
 
         first, second, other = [await conversation(seed, n) for n, seed in enumerate((1, 1, 5))]
         assert first == second
@@ -81,18 +85,18 @@ class TestAgents:
             "    await env.call_tool('submit', {'answer': 2 if task['id'] == 'two' else 7})\n"
             "    return {'cost': 0.5, 'tokens': {'in': 3, 'out': 4}}\n\n\n"
             "async def fail(env, task):\n    raise RuntimeError('I cannot')\n\n\n"
-            "def plain(env, task):\n    pass\n"
+            "number = 5\n"
         )
         monkeypatch.chdir(tmp_path)
         monkeypatch.syspath_prepend(str(tmp_path))
         found = await run("sums", roster.agent("my_agent:solve", {}))
         assert outcomes(found) == {"two": "pass", "six": "fail"}
-        assert (found[0]["cost"], found[0]["tokens"], found[0]["steps"]) == (0.5, {"in": 3, "out": 4}, 1)
+        assert (found[0].cost, found[0].tokens, found[0].steps) == (0.5, TokenCount(3, 4), 1)
         found = await run("sums", roster.agent("my_agent:fail", {}), tasks=("two",), out=tmp_path / "fail")
         assert outcomes(found) == {"two": "agent_error"}
-        assert found[0]["error"] == "RuntimeError: I cannot"
+        assert found[0].reason == "RuntimeError: I cannot"
         for name, why in (
-            ("my_agent:plain", "not an async"),
+            ("my_agent:number", "not a function"),
             ("my_agent:x", "not there"),
             ("nowhere:x", "No module"),
         ):
@@ -103,28 +107,28 @@ class TestAgents:
 
     async def test_steps_that_the_environment_does_not_tell_are_unknown(self, run: Run) -> None:
         found = await run("silent", agents.Oracle(), tasks=("two",))
-        assert (found[0]["passed"], found[0]["steps"]) == (True, None)
+        assert (found[0].passed, found[0].steps) == (True, None)
 
     async def test_a_reward_that_cannot_be_judged_is_invalid(self, run: Run) -> None:
         found = await run("unjudged", agents.Nop(), tasks=("two",))
         assert outcomes(found) == {"two": "invalid"}
-        assert found[0]["error"] == "no evidence"
+        assert found[0].reason == "no evidence"
 
     @pytest.mark.parametrize("agent", [agents.Nop(), agents.Oracle()], ids=["nop", "oracle"])
     async def test_what_is_missing_is_told_and_is_no_number(self, run: Run, agent: Any) -> None:
         found = await run("unready", agent, tasks=("two",))
         assert outcomes(found) == {"two": "not_ready"}
-        assert found[0]["error"] == "no abacus; buy one"
+        assert found[0].reason == "no abacus; buy one"
 
     async def test_a_reward_outside_its_range_is_an_error_of_the_environment(self, run: Run) -> None:
         found = await run("wrong", agents.Nop(), tasks=("two",))
         assert outcomes(found) == {"two": "env_error"}
-        assert found[0]["error"] == "the reward 7 is outside 0..1"
+        assert found[0].reason == "the reward 7 is outside 0..1"
 
     async def test_an_instance_that_cannot_be_made_is_an_error_of_the_infrastructure(self, run: Run) -> None:
         found = await run("refused", agents.Nop(), tasks=("two",))
         assert outcomes(found) == {"two": "infra_error"}
-        assert "field 'datasource'" in found[0]["error"]
+        assert "field 'datasource'" in found[0].reason
 
     async def test_a_connection_that_breaks_is_an_error_of_the_infrastructure(self, run: Run) -> None:
         async def broken(env: Any, task: dict[str, Any]) -> None:
@@ -133,7 +137,7 @@ class TestAgents:
 
         found = await run("sums", agents.Function("test:broken", broken), tasks=("two",))
         assert outcomes(found) == {"two": "infra_error"}
-        assert "127.0.0.1:1" in found[0]["error"]
+        assert "127.0.0.1:1" in found[0].reason
 
     @pytest.mark.slow  # it takes its two seconds
     async def test_an_episode_that_takes_too_long_is_a_timeout(self, run: Run) -> None:
@@ -142,7 +146,7 @@ class TestAgents:
 
         found = await run("talk", agents.Function("test:wait", wait), tasks=("two",), limit=2.0)
         assert outcomes(found) == {"two": "timeout"}
-        assert "2 s" in found[0]["error"]
+        assert "2 s" in found[0].reason
 
     async def test_a_timeout_of_the_agents_own_is_the_agents(self, run: Run) -> None:
         async def late(env: Any, task: dict[str, Any]) -> None:
@@ -167,17 +171,17 @@ class TestResume:
     ) -> None:
         file = tmp_path / "out.jsonl"
         first = await run("sums", agents.Nop(), tasks=("two",))
-        file.write_bytes(file.read_bytes() + b'{"task": "six", "rew' + b"a" * 9999)
+        file.write_bytes(file.read_bytes() + b'{"type": "result", "task": "six", "rew' + b"a" * 9999)
         run.told.clear()
         found = await run("sums", agents.Nop(), resume=True)
         assert found[0] == first[0]
-        assert [one["task"] for one in run.told] == ["two", "six"]
-        assert [json.loads(line)["task"] for line in file.read_text().splitlines()] == ["two", "six"]
+        assert [one.task for one in run.told] == ["two", "six"]
+        assert [line["task"] for line in lines(file)] == ["two", "six"]
 
     @pytest.mark.parametrize("outcome", ["invalid", "not_ready", "infra_error", "cancelled"])
     async def test_what_was_not_judged_is_played_again(self, run: Run, tmp_path: Path, outcome: str) -> None:
         (one,) = await run("sums", agents.Nop(), tasks=("two",))
-        other = {**one, "outcome": outcome, "reward": None, "passed": None, "error": "why"}
+        other = {**one.as_json(), "outcome": outcome, "reward": None, "passed": None, "error": "why"}
         (tmp_path / "out.jsonl").write_text(json.dumps(other) + "\n")
         found = await run("sums", agents.Nop(), tasks=("two",), resume=True)
         assert outcomes(found) == {"two": "fail"}
@@ -196,7 +200,7 @@ class TestResume:
 
     def test_two_evaluations_cannot_write_to_one_file(self, tmp_path: Path) -> None:
         file, busy = tmp_path / "x", pytest.raises(Conflict, match="another evaluation writes")
-        with results.created(file), busy, results.created(file):
+        with journal.opened(file, RUN), busy, journal.opened(file, RUN):
             pass
 
     @pytest.mark.parametrize(
@@ -213,26 +217,16 @@ class TestResume:
     def test_a_file_of_something_else_is_refused_and_left_alone(self, tmp_path: Path, line: str) -> None:
         file = tmp_path / "x"
         file.write_text(f"{line}\n")
-        with pytest.raises(InvalidRequest, match="line 1"), results.resumed(file, {}):
+        with pytest.raises(InvalidRequest, match="line 1"), journal.opened(file, RUN, mode="resume"):
             pass
         assert file.read_text() == f"{line}\n"
 
 
-class TestEvalOnly:
-    async def test_results_carry_it_and_conversations_are_not_exported(self, run: Run, tmp_path: Path) -> None:
-        chats = tmp_path / "chats"
-        with pytest.raises(Forbidden, match=r"evalOnly.*--force-export"):
-            await run("sums", agents.Nop(), tasks=("two",), eval_only=True, trajectories=chats)
-        assert not chats.exists()
-        assert not (tmp_path / "out.jsonl").exists()
-        agent = agents.RandomCalls(0, 1)
-        found = await run("sums", agent, tasks=("two",), eval_only=True, trajectories=chats, force_export=True)
-        assert found[0]["evalOnly"] is True
-        assert json.loads(chats.read_text())["evalOnly"] is True
-
-    async def test_the_oracle_has_no_conversation(self, run: Run, tmp_path: Path) -> None:
-        with pytest.raises(InvalidRequest, match="no conversation"):
-            await run("sums", agents.Oracle(), trajectories=tmp_path / "chats")
+async def test_results_carry_that_an_environment_is_for_evaluation_alone(run: Run, tmp_path: Path) -> None:
+    (one,) = await run("sums", agents.RandomCalls(0, 1), tasks=("two",), eval_only=True)
+    assert one.run.eval_only
+    assert lines(tmp_path / "out.jsonl")[0]["evalOnly"] is True
+    assert journal.read(tmp_path / "out.jsonl").eval_only
 
 
 class TestCommand:
@@ -244,11 +238,11 @@ class TestCommand:
         home = tmp_path / "home"
         done = aenv("eval", project, "--agent", "oracle", "--json", env=environ(AENV_HOME=str(home)))
         assert done.returncode == 0, done.stderr
-        lines = [json.loads(line) for line in done.stdout.splitlines()]
-        assert sorted(one["task"] for one in lines) == ["six", "two"]
-        assert all(one["evalOnly"] and len(one["digest"]) == 64 for one in lines)
+        printed = [json.loads(line) for line in done.stdout.splitlines()]
+        assert sorted(one["task"] for one in printed) == ["six", "two"]
+        assert all(one["evalOnly"] and len(one["digest"]) == 64 for one in printed)
         (file,) = (home / "evals").glob("sums@1.0.0-oracle-*.jsonl")
-        assert [json.loads(line) for line in file.read_text().splitlines()] == lines
+        assert lines(file) == printed
         assert str(file) in done.stderr
         assert "100.0%" in done.stderr
 
@@ -261,7 +255,7 @@ class TestCommand:
         assert done.stdout.splitlines()[-1].split()[1:5] == ["2", "2", "2", "0"]
         again = aenv(*words[:-2], "--resume", tmp_path / "x", "--json")
         assert len(again.stdout.splitlines()) == 2
-        assert len((tmp_path / "x").read_text().splitlines()) == 2
+        assert len(lines(tmp_path / "x")) == 2
 
     def test_an_evaluation_in_which_nothing_could_be_judged_fails_and_says_why(
         self, url: str, tmp_path: Path
@@ -305,9 +299,9 @@ class TestCommand:
             said = command.process.stderr.read()
         assert code == 130
         assert said.strip() == f"interrupted; continue with --resume {out}"
-        written = [json.loads(line) for line in out.read_text().splitlines()]
+        written = journal.results(out)
         assert outcomes(written) == {"two": "fail", "six": "cancelled"}
-        assert written[1]["steps"] == 1
+        assert written[1].steps == 1
         assert asyncio.run(instances(served[0])) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from typing import Any
 import pytest
 
 from aenv.base.errors import Conflict, InvalidRequest
-from aenv.rollouts import agents, attempts, results, summaries
+from aenv.base.outcomes import Outcome
+from aenv.rollouts import agents, attempts, journal, summaries
+from aenv.rollouts.results import RolloutResult, RunIdentity
 from tests.command_line import aenv
-from tests.evaluations import Run, served_projects
+from tests.evaluations import Run, lines, served_projects
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +31,20 @@ def run(url: str, tmp_path: Path) -> Run:
     return Run(url, tmp_path)
 
 
-def keys(found: list[dict[str, Any]]) -> list[tuple[str, int]]:
-    return sorted((one["task"], one["attempt"]) for one in found)
+RUN = RunIdentity("")
 
 
-def row(task: str, attempt: int, reward: float | None, outcome: str = "reward") -> dict[str, Any]:
+def keys(found: list[RolloutResult]) -> list[tuple[str, int]]:
+    return sorted(one.key for one in found)
+
+
+def row(task: str, attempt: int, reward: float | None, outcome: str = "reward", **more: Any) -> RolloutResult:
     passed = None if reward is None else reward == 1.0
-    return {"task": task, "attempt": attempt, "outcome": outcome, "reward": reward, "passed": passed}
+    return RolloutResult(task, Outcome(outcome), reward, attempt=attempt, passed=passed, run=RUN, **more)
+
+
+def text(*rows: RolloutResult) -> str:
+    return "".join(json.dumps(one.as_json()) + "\n" for one in rows)
 
 
 EVERY = [("six", 1), ("six", 2), ("two", 1), ("two", 2)]
@@ -48,24 +58,22 @@ class TestRepeat:
         async def second_time(env: Any, task: dict[str, Any]) -> None:
             await env.call_tool("submit", {"answer": {"two": 2, "six": 6}[task["id"]] * (task["attempt"] - 1)})
 
-        chats = tmp_path / "chats"
         agent = agents.Function("test:second_time", second_time)
-        found = await run("sums", agent, repeat=2, trajectories=chats)
+        found = await run("sums", agent, repeat=2)
         assert keys(found) == EVERY
-        assert [one["passed"] for one in found] == [one["attempt"] == 2 for one in found]
-        assert [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()] == found
-        assert sorted(json.loads(line)["attempt"] for line in chats.read_text().splitlines()) == [1, 1, 2, 2]
+        assert [one.passed for one in found] == [one.attempt == 2 for one in found]
+        assert lines(tmp_path / "out.jsonl") == [one.as_json() for one in found]
+        assert sorted(line["attempt"] for line in lines(tmp_path / "out.jsonl", "begin")) == [1, 1, 2, 2]
 
     async def test_without_repeat_results_have_no_attempt(self, run: Run) -> None:
-        assert ["attempt" in one for one in await run("sums", agents.Nop(), tasks=("two",))] == [False]
+        (one,) = await run("sums", agents.Nop(), tasks=("two",))
+        assert one.attempt is None
+        assert "attempt" not in one.as_json()
 
     async def test_attempts_of_the_random_agent_differ(self, run: Run, tmp_path: Path) -> None:
         async def chosen(name: str, **options: Any) -> dict[int, Any]:
-            chats = tmp_path / f"{name}.chats"
-            given = {"tasks": ("six",), "out": tmp_path / name, "trajectories": chats, **options}
-            await run("sums", agents.RandomCalls(1, 5), **given)
-            lines = [json.loads(line) for line in chats.read_text().splitlines()]
-            return {line.get("attempt", 0): line["messages"] for line in lines}
+            found = await run("sums", agents.RandomCalls(1, 5), tasks=("six",), out=tmp_path / name, **options)
+            return {one.attempt or 0: one.trajectory.messages for one in found if one.trajectory}
 
         several, single = await chosen("several", repeat=2), await chosen("single")
         assert several[1] == single[0]
@@ -77,37 +85,36 @@ class TestResume:
     async def test_it_goes_on_by_task_and_attempt(self, run: Run, tmp_path: Path) -> None:
         file = tmp_path / "out.jsonl"
         first = await run("sums", agents.Nop(), repeat=2)
-        broken = {**first[3], "outcome": "infra_error", "reward": None, "passed": None, "error": "why"}
-        left = [*first[:2], broken]  # one was never played, and one was not judged
-        file.write_text("".join(json.dumps(one) + "\n" for one in left))
+        broken = replace(first[3], outcome=Outcome.INFRA_ERROR, reward=None, passed=None, reason="why")
+        file.write_text(text(*first[:2], broken))  # one was never played, and one was not judged
         found = await run("sums", agents.Nop(), repeat=2, resume=True)
         assert keys(found) == EVERY
         assert found[:2] == first[:2]
-        assert {one["outcome"] for one in found} == {"reward"}
-        assert len(file.read_text().splitlines()) == 5
+        assert {one.outcome for one in found} == {"reward"}
+        assert len(lines(file)) == 5
 
     async def test_a_file_without_attempts_has_the_first_ones(self, run: Run) -> None:
         before = await run("sums", agents.Nop(), tasks=("two",))
         found = await run("sums", agents.Nop(), tasks=("two",), repeat=2, resume=True)
         assert found[0] == before[0]
-        assert [one.get("attempt") for one in found] == [None, 2]
+        assert [one.attempt for one in found] == [None, 2]
 
     @pytest.mark.parametrize("repeat", [1, 2])
     def test_fewer_attempts_than_the_file_has_are_refused(self, tmp_path: Path, repeat: int) -> None:
         file = tmp_path / "x"
-        file.write_text("".join(json.dumps(row("a", attempt, 1.0)) + "\n" for attempt in (1, 3)))
+        file.write_text(text(*(row("a", attempt, 1.0) for attempt in (1, 3))))
         refused = pytest.raises(Conflict, match="line 2 is of attempt 3; go on with --repeat 3 or more")
-        with refused, results.resumed(file, {}, repeat):
+        with refused, journal.opened(file, RUN, repeat, "resume"):
             pass
-        with results.resumed(file, {}, 3) as opened:
-            assert list(opened.known) == [("a", 1), ("a", 3)]
+        with journal.opened(file, RUN, 3, "resume") as opened:
+            assert list(opened.known.results) == [("a", 1), ("a", 3)]
 
     @pytest.mark.parametrize("attempt", [0, True, "1", None])
     def test_an_attempt_is_a_number_above_0(self, tmp_path: Path, attempt: Any) -> None:
         file = tmp_path / "x"
-        file.write_text(json.dumps({**row("a", 1, 1.0), "attempt": attempt}) + "\n")
-        with pytest.raises(InvalidRequest, match="'attempt', if there, is a number above 0"):
-            results.resumed(file, {}, 9).__enter__()
+        file.write_text(json.dumps({**row("a", 1, 1.0).as_json(), "attempt": attempt}) + "\n")
+        with pytest.raises(InvalidRequest, match=r"line 1 .*field 'attempt' must be a number above 0"):
+            journal.opened(file, RUN, 9, "resume").__enter__()
 
 
 class TestMeasures:
@@ -158,7 +165,7 @@ class TestMeasures:
         assert max(map(len, wide.splitlines())) <= 50
 
     def test_splits_have_tables_of_their_own(self) -> None:
-        found = [{**row("a", 1, 1.0), "split": "train"}, {**row("b", 1, 0.0), "split": "test"}]
+        found = [row("a", 1, 1.0, split="train"), row("b", 1, 0.0, split="test")]
         heads = [line for line in summaries.table(found).splitlines() if "attempts" in line]
         assert [head.partition(":")[0] for head in heads] == ["test", "train", "all"]
 
@@ -172,7 +179,7 @@ def test_the_command_repeats_and_goes_on(url: str, tmp_path: Path) -> None:
     assert "pass@2       100.0%  100.0% to 100.0%  0" in done.stdout
     assert "4 attempts at 2 tasks in " in done.stderr
     more = aenv(*words, "--repeat", "3", "--resume", tmp_path / "x", "--json")
-    assert keys([json.loads(line) for line in more.stdout.splitlines()]) == [
+    assert keys([RolloutResult.read(json.loads(line)) for line in more.stdout.splitlines()]) == [
         *EVERY[:2],
         ("six", 3),
         *EVERY[2:],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from aenv.client import chat
 from aenv.client.chat import Chat
 from aenv.rollouts import roster
 from aenv.rollouts.llm import Llm, Model
+from aenv.rollouts.results import TokenCount
 from tests.evaluations import Run, outcomes, served_projects
 from tests.model_servers import Reply, ScriptedModel, called, model
 
@@ -36,12 +36,10 @@ class TestLlm:
     async def test_a_model_calls_tools_until_it_is_done(self, run: Run, tmp_path: Path) -> None:
         replies = (called("look", "{}"), called("submit", '{"answer": 2}'))
         async with model(*replies) as server:
-            chats = tmp_path / "chats"
-            found = await run("sums", llm(server), tasks=("two",), trajectories=chats, model="tiny")
-        one = found[0]
-        assert (one["passed"], one["steps"], one["model"]) == (True, 2, "tiny")
-        assert one["tokens"] == {"in": 200, "out": 20}
-        assert one["cost"] == pytest.approx(200 / 1e6 + 20 * 10 / 1e6)
+            (one,) = await run("sums", llm(server), tasks=("two",), model="tiny")
+        assert (one.passed, one.steps, one.run.model) == (True, 2, "tiny")
+        assert one.tokens == TokenCount(200, 20)
+        assert one.cost == pytest.approx(200 / 1e6 + 20 * 10 / 1e6)
         first, second = server.asked
         assert [tool["function"]["name"] for tool in first["tools"]] == ["submit", "look"]
         assert [message["role"] for message in first["messages"]] == ["system", "user"]
@@ -49,7 +47,8 @@ class TestLlm:
         assert second["messages"][-1] == {"role": "tool", "tool_call_id": "1", "content": "what is 1+1"}
         assert server.headers[0].startswith("POST /v1/chat/completions HTTP/1.1")
         assert "authorization: Bearer sk-secret" in server.headers[0]
-        assert json.loads(chats.read_text())["messages"][:3] == second["messages"][:3]
+        assert one.trajectory
+        assert one.trajectory.messages[:4] == second["messages"]
 
     async def test_bad_calls_are_told_to_the_model(self, run: Run) -> None:
         replies = (
@@ -69,7 +68,7 @@ class TestLlm:
     async def test_what_the_model_says_goes_to_the_user_where_there_is_one(self, run: Run) -> None:
         async with model({"content": "hello"}, {"content": "2"}) as server:
             found = await run("talk", llm(server), tasks=("two",))
-        assert (found[0]["passed"], found[0]["steps"]) == (True, 2)
+        assert (found[0].passed, found[0].steps) == (True, 2)
         assert server.asked[1]["messages"][-1] == {"role": "user", "content": "which number?"}
 
     async def test_pictures_are_shown(self, run: Run) -> None:
@@ -84,7 +83,7 @@ class TestLlm:
         async with model(*[both] * 9) as server:
             found = await run("sums", llm(server, max_steps=3), tasks=("two",))
         # What was asked for in one reply is done as a whole.
-        assert (found[0]["passed"], found[0]["steps"], len(server.asked)) == (False, 4, 2)
+        assert (found[0].passed, found[0].steps, len(server.asked)) == (False, 4, 2)
 
     async def test_what_passes_is_tried_again(self, run: Run) -> None:
         async with model((429, "slow down"), (503, "busy"), called("submit", '{"answer": 2}')) as server:
@@ -107,7 +106,7 @@ class TestLlm:
         async with model(reply) as server:
             found = await run("sums", llm(server), tasks=("two",))
         assert outcomes(found) == {"two": "agent_error"}
-        assert why in found[0]["error"]
+        assert why in found[0].reason
 
     async def test_a_server_that_is_not_there_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         # The waiting between attempts is what this test would otherwise be about.

@@ -13,7 +13,8 @@ from xml.etree import ElementTree
 import pytest
 
 from aenv.base.errors import Conflict, InvalidRequest
-from aenv.rollouts import overview, pictures, results
+from aenv.rollouts import journal, overview, pictures
+from aenv.rollouts.results import RolloutResult
 from tests.command_line import aenv, on_terminal
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -34,6 +35,10 @@ FOUND = [
     row("lost", None, "not_ready", error="no abacus"),
     row("zero", 0.0),
 ]
+
+
+def typed(rows: Sequence[dict[str, Any]]) -> list[RolloutResult]:
+    return [RolloutResult.read(one) for one in rows]
 
 
 def written(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
@@ -67,17 +72,17 @@ class TestTable:
         file = written(tmp_path / "x", [row("a", None, "timeout"), row("b", 0.0), row("a", 1.0)])
         file.write_bytes(file.read_bytes() + b'{"task": "c", "rew')
         before = file.read_bytes()
-        assert results.read(file) == [row("a", 1.0), row("b", 0.0)]
+        assert journal.results(file) == typed([row("a", 1.0), row("b", 0.0)])
         assert file.read_bytes() == before
 
     def test_what_is_no_file_of_results_is_refused(self, tmp_path: Path) -> None:
         for rows, error, why in (
             ([], InvalidRequest, "has no results"),
-            ([row("a", 7.0)], InvalidRequest, "line 1 is not a result"),
+            ([row("a", 7.0)], InvalidRequest, r"line 1 .*field 'reward' must be a number in 0..1"),
             ([row("a", 1.0), row("b", 1.0, agent="nop")], Conflict, "line 2 is of agent 'nop', and this is 'llm'"),
         ):
             with pytest.raises(error, match=why):
-                results.read(written(tmp_path / "x", rows))
+                journal.results(written(tmp_path / "x", rows))
         done = aenv("eval", "show", tmp_path / "none")
         assert (done.returncode, done.stderr) == (1, f"aenv: '{tmp_path / 'none'}': no such file or directory\n")
 
@@ -103,14 +108,14 @@ class TestCommand:
         done = aenv("eval", "show", written(tmp_path / "x.jsonl", FOUND), "--out", out)
         assert done.returncode == 0, done.stderr
         assert f"chart: {out}" in done.stderr
-        assert out.read_text() == pictures.svg("sums@1.0.0, llm, m: rewards by task", overview.rows(FOUND))
+        assert out.read_text() == pictures.svg("sums@1.0.0, llm, m: rewards by task", overview.rows(typed(FOUND)))
 
 
 class Picture:
     """An SVG, read again."""
 
     def __init__(self, found: Sequence[dict[str, Any]], title: str = "title") -> None:
-        self.text = pictures.svg(title, overview.rows(found))
+        self.text = pictures.svg(title, overview.rows(typed(found)))
         self.root = ElementTree.fromstring(self.text)
         self.width, self.height = (float(self.root.attrib[side]) for side in ("width", "height"))
 

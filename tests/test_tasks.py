@@ -15,6 +15,7 @@ from aenv.base.outcomes import Outcome, read_reward
 from aenv.rollouts import cheats, samples, summaries, task
 from aenv.rollouts.contract import OfferedFunctions, described, task_told
 from aenv.rollouts.report import Finding, Report
+from aenv.rollouts.results import RolloutResult
 from aenv.rollouts.statistics import summary, wilson
 from aenv.rollouts.task import Task, TaskSelection
 
@@ -57,10 +58,10 @@ class TestTasks:
         [
             ({}, "must return a list, and returned a dict"),
             (["a"], r"list_tasks\(\)\[0\] must be an object"),
-            ([{"id": 1}], r"\[0\].id must be a text"),
+            ([{"id": 1}], r"\[0\]: field 'id' must be a text"),
             ([{"id": "a"}, {"id": "a"}], "'a' twice"),
             ([{"id": "a", "variables": {"X": 1}}], "values are texts"),
-            ([{"id": "a", "split": 1}], "split must be a text"),
+            ([{"id": "a", "split": 1}], "field 'split' must be a text"),
             ([{"id": "a\x1b[2J"}], "printable"),
         ],
     )
@@ -202,12 +203,12 @@ class TestStatistics:
         assert (nothing.pass_rate, nothing.mean_reward) == (None, None)
 
 
-def judged(reward: float, **more: Any) -> dict[str, Any]:
-    return {"task": "t", "outcome": "reward", "reward": reward, "passed": reward == 1.0, **more}
+def judged(reward: float, **more: Any) -> RolloutResult:
+    return RolloutResult("t", Outcome.REWARD, reward, passed=reward == 1.0, **more)
 
 
-def unjudged(outcome: str, error: str = "why", task: str = "t") -> dict[str, Any]:
-    return {"task": task, "outcome": outcome, "reward": None, "passed": None, "error": error}
+def unjudged(outcome: str, reason: str = "why", task: str = "t") -> RolloutResult:
+    return RolloutResult(task, Outcome(outcome), reason=reason)
 
 
 class TestTable:

@@ -22,6 +22,8 @@ REQUIREMENTS = {
     "fastmcp2": ["fastmcp==2.14.*", "httptools"],
     "fastmcp4": ["fastmcp>=4,<5", "httptools"],
     "agents": ["openai-agents>=0.24,<1", "httptools"],
+    # With what our package needs, which is found beside it.
+    "datasets": ["datasets>=4", "pyarrow>=16", "pydantic>=2.11", "httptools"],
 }
 
 _FOLDER = Path(__file__).resolve().parent.parent / ".venvs"

@@ -50,6 +50,20 @@ class Reward:
         return isinstance(self.raw, dict) and self.raw.get("self_check") == "failed"
 
     @property
+    def parts(self) -> dict[str, float]:
+        """The named numbers that stand beside the reward: in its answer, and below "parts" there."""
+        if not isinstance(self.raw, dict):
+            return {}
+        below = self.raw.get("parts")
+        named = {**self.raw, **(below if isinstance(below, dict) else {})}
+        chosen = next((key for key in _KEYS if key in self.raw), None)
+        return {
+            str(name): float(value)
+            for name, value in named.items()
+            if name != chosen and isinstance(value, bool | int | float) and math.isfinite(value)
+        }
+
+    @property
     def is_full(self) -> bool:
         return self.number is not None and self.number >= _FULL
 

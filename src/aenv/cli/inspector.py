@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from ..base import settings
+from ..base.child_processes import end
 from . import output
-from .supervise import end
 
 
 @asynccontextmanager

@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..base.child_processes import end, read_line
 from ..isolation.sandbox import protocol
 from . import output
 from .watch import Watcher
-
-_GRACE = 10.0  # seconds that a runtime gets to close what it holds
 
 Announce = Callable[[protocol.Ready], None]
 
@@ -80,19 +79,6 @@ def stop_signals() -> Iterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
-async def end(process: Process) -> None:
-    """Ask a child and what it started to end, and see to it: `process` must lead a session of its own."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):  # it has just ended, and the loop does not know yet
-            os.killpg(process.pid, signal.SIGTERM)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_GRACE):
-                await process.wait()
-    with contextlib.suppress(ProcessLookupError):  # the usual case: the whole group has ended
-        os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()
-
-
 async def _run_once(plan: Plan, listener: socket.socket, announce: Announce) -> int:
     """The life of one runtime; its exit code. Cancelling ends it."""
     async with running(plan, listener) as (process, said):
@@ -147,18 +133,6 @@ def _said(line: bytes) -> protocol.Ready | protocol.NotReady:
         return protocol.ready(line)
     except protocol.Broken as error:
         raise output.Failure(f"the runtime cannot be used: {error}") from None
-
-
-async def read_line(descriptor: int) -> bytes:
-    """The one line that a child writes to the pipe, which is closed; empty when it ended without."""
-    reader = asyncio.StreamReader(limit=2 * protocol.MAX_READY_BYTES)  # a line that is too long is told as such
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", buffering=0)
-    )
-    try:
-        return await reader.readline()
-    finally:
-        transport.close()
 
 
 async def _first(**waits: Coroutine[Any, Any, Any]) -> tuple[str, Any]:

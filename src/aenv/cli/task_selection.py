@@ -20,7 +20,8 @@ _OPTIONS = (
         "--tasks",
         multiple=True,
         metavar="ID,…|FILE",
-        help="Tasks to play: ids separated by commas, or a file with one id on each line; repeatable.",
+        help="Tasks to play: ids separated by commas, a file with one id on each line, or a task file "
+        "(.jsonl); repeatable.",
     ),
     click.option(
         "--split", default="", show_default=False, metavar="NAME", help="Play only the tasks of this split."
@@ -60,9 +61,9 @@ class SelectedTasks:
 def selected(env: str, gateway: connection.Gateway, **given: Any) -> SelectedTasks:
     """The selected tasks of the environment with the name `env`, or of the project in that folder."""
     from ..rollouts import locations
+    from ..rollouts.own_gateway import served
     from ..rollouts.task import TaskSelection
     from ..rollouts.task_instances import InstanceSource
-    from .own_gateway import served
 
     is_folder = "/" in env or env in (".", "..") or Path(env, "config.json").is_file()
     found = local_project.load(Path(env)) if is_folder else None
@@ -73,5 +74,5 @@ def selected(env: str, gateway: connection.Gateway, **given: Any) -> SelectedTas
     place = replace(place, self_check=not given.get("no_self_check"))
     opened = served(place, found) if found else locations.known(place)
     return SelectedTasks(
-        name, opened, TaskSelection(given["tasks"], given["split"], given["limit"]), given["concurrency"]
+        name, opened, TaskSelection.of(given["tasks"], given["split"], given["limit"]), given["concurrency"]
     )

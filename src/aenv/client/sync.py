@@ -64,7 +64,7 @@ def _blocking(
 
     @functools.wraps(method)
     def blocking(self: SyncEnvironment, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return _background.run(method(self.environment, *args, **kwargs))
+        return self._run(method(self.environment, *args, **kwargs))
 
     return blocking
 
@@ -76,7 +76,7 @@ def _iterating(
 
     @functools.wraps(method)
     def iterating(self: SyncEnvironment, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        yield from _each(method(self.environment, *args, **kwargs))
+        yield from _each(method(self.environment, *args, **kwargs), self._run)
 
     return iterating
 
@@ -90,6 +90,10 @@ class SyncEnvironment:
 
     def __init__(self, env_name: str, *args: Any, **kwargs: Any) -> None:
         self.environment = Environment(env_name, *args, **kwargs)
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Drive `work` to its end, on the loop that the environment lives on."""
+        return _background.run(work)
 
     @classmethod
     def create_many(cls, n: int, env_name: str, *args: Any, **kwargs: Any) -> SyncGroup:
@@ -141,7 +145,7 @@ class SyncEnvironment:
 
     # By hand: types cannot say of a method with free names that it has no other `self`.
     def reset(self, seed: int | None = None, **options: Any) -> Any:
-        return _background.run(self.environment.reset(seed, **options))
+        return self._run(self.environment.reset(seed, **options))
 
 
 class SyncGroup(list[SyncEnvironment]):
@@ -163,12 +167,12 @@ class SyncGroup(list[SyncEnvironment]):
         return Group([env.environment for env in self])
 
 
-def _each(items: AsyncIterator[T]) -> Iterator[T]:
+def _each(items: AsyncIterator[T], run: Callable[[Coroutine[Any, Any, Any]], Any]) -> Iterator[T]:
     try:
-        while (item := _background.run(_next(items))) is not None:
+        while (item := run(_next(items))) is not None:
             yield item
     finally:
-        _background.run(items.aclose())  # type: ignore[attr-defined]
+        run(items.aclose())  # type: ignore[attr-defined]
 
 
 async def _next(items: AsyncIterator[T]) -> T | None:

@@ -7,23 +7,26 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from ..base.errors import InvalidRequest, ToolError
 from ..client.result import ToolResult
 from . import samples
-from .episodes import AgentUsage
+from .blocking import in_thread
+from .episodes import Agent, AgentUsage
 from .task_instances import WatchedEnvironment
 
 MAX_STEPS = 50
 """How many tools an agent calls at most, unless the task or its user says otherwise."""
 
-Play = Callable[[WatchedEnvironment, dict[str, Any]], Awaitable[Any]]
+MAX_MESSAGE = 1_000_000
+"""How many characters a message of an agent may have."""
+
+Play = Callable[[Any, dict[str, Any]], Any]
 
 
 class Oracle:
@@ -67,16 +70,15 @@ class RandomCalls:
         attempt = task.get("attempt", 1)
         random = Random(f"{self._seed}:{task['id']}" + (f":{attempt}" if attempt != 1 else ""))
         tools = [tool for tool in await env.list_tools() if not _reaches_out(tool)]
-        begin(spent, task)
+        spent.begin(task)
         for _ in range(steps_of(task, self._max_steps) if tools else 0):
             tool = random.choice(tools)
             arguments = samples.arguments(tool.get("inputSchema", {}), random)
             name = tool["name"].removeprefix(f"{env.env_name}/")
             try:
                 result = await env.call_tool(name, arguments)
-            except ToolError as error:  # it gave no result, which is one too
-                result = ToolResult([{"type": "text", "text": error.message}], is_error=True)
-            record(spent, name, arguments, result)
+            except ToolError:  # it gave no result, which is one too
+                continue
             if is_done(result):
                 return
 
@@ -85,7 +87,10 @@ class RandomCalls:
 
 
 class Function:
-    """A user's `async def run(env, task)`. It may return `{"tokens": {"in", "out"}, "cost", "messages"}`."""
+    """A user's function of an environment and a task, async or not. It may return a final message.
+
+    Or `{"tokens": {"in", "out"}, "cost", "messages"}`; what it returns is checked.
+    """
 
     validation, asks = False, True
 
@@ -94,22 +99,68 @@ class Function:
         self._function = function
 
     async def play(self, env: WatchedEnvironment, task: dict[str, Any], spent: AgentUsage) -> None:
-        returned = await self._function(env, task)
-        told = returned if isinstance(returned, dict) else {}
-        tokens = told.get("tokens")
-        if isinstance(tokens, dict):
-            spent.tokens_in, spent.tokens_out = int(tokens.get("in", 0)), int(tokens.get("out", 0))
-        if isinstance(told.get("cost"), int | float):
-            spent.cost = float(told["cost"])
-        if isinstance(told.get("messages"), list):
-            spent.messages = told["messages"]
-            return
-        begin(spent, task)
-        for call in env.calls:
-            record(spent, call["tool"], call["arguments"], ToolResult(call["content"], call["is_error"]))
+        spent.begin(task)
+        function = self._function
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+            returned = await function(env, task)
+        else:
+            returned = await in_thread(function, env, task)
+        _take(returned, spent)
 
     async def close(self) -> None:
         pass
+
+
+def _take(returned: Any, spent: AgentUsage) -> None:
+    """What an agent has returned: a final message, or what it used. InvalidRequest for anything else."""
+    if returned is None:
+        return
+    if isinstance(returned, str):
+        spent.say({"role": "assistant", "content": _fitting(returned)})
+        return
+    if inspect.iscoroutine(returned):
+        returned.close()
+        raise InvalidRequest("the agent returned a coroutine, which needs another environment; use 'async def'")
+    if not isinstance(returned, dict):
+        raise InvalidRequest(
+            f"the agent returned a {type(returned).__name__}; return a text, an object or nothing"
+        )
+    tokens, cost, messages = (returned.get(name) for name in ("tokens", "cost", "messages"))
+    if isinstance(tokens, dict):
+        spent.tokens_in, spent.tokens_out = int(tokens.get("in", 0)), int(tokens.get("out", 0))
+    if isinstance(cost, int | float):
+        spent.cost = float(cost)
+    if isinstance(messages, list):
+        if not all(isinstance(one, dict) and isinstance(one.get("role"), str) for one in messages):
+            raise InvalidRequest("the agent's 'messages' must be a list of objects, each with a 'role'")
+        for one in messages:
+            _fitting(one.get("content"))
+        spent.messages = messages
+        if spent.recorder:
+            spent.recorder.own_messages(messages)
+    elif isinstance(returned.get("content"), str):
+        spent.say({"role": "assistant", "content": _fitting(returned["content"])})
+
+
+def _fitting(content: Any) -> Any:
+    size = len(content) if isinstance(content, str) else 0
+    if size > MAX_MESSAGE:
+        raise InvalidRequest(f"the agent's message has {size:,} characters; at most {MAX_MESSAGE:,} are taken")
+    return content
+
+
+def as_agent(given: Agent | Play | str) -> Agent:
+    """An agent as it is, a function as an agent, or the one that a name means."""
+    if isinstance(given, str):
+        from .roster import named
+
+        return named(given)
+    if hasattr(given, "play"):
+        return cast(Agent, given)
+    if not callable(given):
+        raise InvalidRequest(f"agent must be a function of (env, task), and is a {type(given).__name__}")
+    name = getattr(given, "__qualname__", type(given).__name__)
+    return Function(f"{getattr(given, '__module__', '')}:{name}", given)
 
 
 def function(name: str) -> Function:
@@ -124,8 +175,8 @@ def function(name: str) -> Function:
         raise InvalidRequest(f"agent {name!r}: {error}") from error
     for part in attribute.split("."):
         found = getattr(found, part, None)
-    if not inspect.iscoroutinefunction(found):
-        what = "is not an async function" if found is not None else "is not there"
+    if not callable(found):
+        what = "is not a function" if found is not None else "is not there"
         raise InvalidRequest(f"agent {name!r}: {attribute!r} {what}; write 'async def {attribute}(env, task)'")
     return Function(name, found)
 
@@ -139,22 +190,6 @@ def steps_of(task: dict[str, Any], given: int | None) -> int:
 def is_done(result: ToolResult) -> bool:
     """Whether a tool says that the episode is over, as a `"done": true` in its structured answer."""
     return isinstance(result.structured, dict) and result.structured.get("done") is True
-
-
-def begin(spent: AgentUsage, task: dict[str, Any]) -> None:
-    """The messages with which every conversation begins."""
-    if task.get("system"):
-        spent.messages.append({"role": "system", "content": str(task["system"])})
-    spent.messages.append({"role": "user", "content": str(task.get("instruction") or "Begin.")})
-
-
-def record(spent: AgentUsage, tool: str, arguments: dict[str, Any], result: ToolResult) -> None:
-    """A call and its answer, as messages of a chat."""
-    id = f"call_{len(spent.messages)}"
-    called = {"name": tool, "arguments": json.dumps(arguments, ensure_ascii=False)}
-    calls = [{"id": id, "type": "function", "function": called}]
-    spent.messages.append({"role": "assistant", "content": None, "tool_calls": calls})
-    spent.messages.append({"role": "tool", "tool_call_id": id, "content": result.text})
 
 
 def _reaches_out(tool: dict[str, Any]) -> bool:

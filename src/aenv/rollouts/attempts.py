@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
-from ..base.outcomes import Outcome
+from .results import RolloutResult
 
 _RESAMPLES = 1000
 _SEED = 0  # the same results have the same interval
@@ -25,30 +24,24 @@ class Measure:
     """Tasks with fewer judged attempts than the measure needs."""
 
 
-def number(result: Mapping[str, Any]) -> int:
-    """Which attempt at its task a result is of. Results without the field are of a single one."""
-    attempt: int = result.get("attempt", 1)
-    return attempt
-
-
-def by_task(results: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+def by_task(results: Sequence[RolloutResult]) -> dict[str, list[RolloutResult]]:
     """The results of each task, in the order in which tasks come first."""
-    tasks: dict[str, list[Mapping[str, Any]]] = {}
+    tasks: dict[str, list[RolloutResult]] = {}
     for one in results:
-        tasks.setdefault(one["task"], []).append(one)
+        tasks.setdefault(one.task, []).append(one)
     return tasks
 
 
-def measures(results: Sequence[Mapping[str, Any]]) -> list[Measure]:
+def measures(results: Sequence[RolloutResult]) -> list[Measure]:
     """pass@1 … pass@N for N attempts, then the mean reward. Only judged attempts count."""
     tasks = by_task(results).values()
-    judged = [[one for one in attempts if one["outcome"] == Outcome.REWARD] for attempts in tasks]
-    counts = [(len(attempts), sum(one["passed"] for one in attempts)) for attempts in judged]
+    judged = [[one for one in attempts if one.is_judged] for attempts in tasks]
+    counts = [(len(attempts), sum(bool(one.passed) for one in attempts)) for attempts in judged]
     found = []
-    for k in range(1, max(map(number, results), default=0) + 1):
+    for k in range(1, max((one.number for one in results), default=0) + 1):
         values = [pass_at(k, n, c) for n, c in counts if n >= k]
         found.append(_mean(f"pass@{k}", values, len(tasks)))
-    rewards = [math.fsum(one["reward"] for one in attempts) / len(attempts) for attempts in judged if attempts]
+    rewards = [math.fsum(one.reward or 0.0 for one in attempts) / len(attempts) for attempts in judged if attempts]
     return [*found, _mean("mean reward", rewards, len(tasks))]
 
 

@@ -155,7 +155,7 @@ async def attempt(
     """
     subject = f"{cheat.kind}: {cheat.name} ({task.id})"
     async with instances.one(task) as env:
-        if cheat.kind not in _HARMLESS and cheat.name in _GENERIC and not env.described.get("isolation"):
+        if cheat.kind not in _HARMLESS and cheat.name in _GENERIC and not env.described.is_isolated:
             why = "instances are not isolated here, and the attempt would harm the host"
             return Finding("cheats", subject, "not applicable", why)
         said = [await _step(env, step) for step in cheat.steps]

@@ -1,39 +1,83 @@
-"""Episodes: one agent plays one task in one instance, and what came of it."""
+"""Episodes: one agent plays one task, on as many instances as the infrastructure makes it take, to one result."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import secrets
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from random import Random
+from typing import Any, Literal, Protocol
 
-from ..base.errors import (
-    AEnvError,
-    NetworkError,
-    NotJudged,
-    ToolServerError,
-    ToolTimeoutError,
-    TooManyRequests,
-    Unavailable,
-    UnrecoverableEnvironmentError,
-)
-from ..base.outcomes import Outcome
-from . import rewards
+from ..base.errors import AEnvError
+from ..base.outcomes import Outcome, Reward
+from ..client.environment import Environment
+from . import faults, rewards
+from .faults import OutOfTime
+from .journal import Journal, NotRecorded
+from .recorder import Recorder
+from .results import RolloutResult, RunIdentity, Timings, TokenCount
 from .task import Task
 from .task_instances import TaskInstances, WatchedEnvironment
+from .trajectory import Message, SampledTokens, TrajectoryHead
 
-# Not the environment's answer: a proxy between it and us answered, or nothing did.
-_INFRASTRUCTURE = (NetworkError, Unavailable, TooManyRequests, UnrecoverableEnvironmentError, ToolServerError)
+logger = logging.getLogger("aenv.rollouts.episodes")
+
+MAX_CALLS = 1_000
+_GRACE = 5.0  # seconds that a cancelled agent has to end
 
 
-@dataclass
+@dataclass(frozen=True)
+class Timeouts:
+    """Seconds for the stages of one attempt; None leaves a stage to `whole`, which is all of them."""
+
+    start: float | None = None
+    agent: float | None = None
+    reward: float | None = None
+    whole: float = 1800.0
+
+
+@dataclass(frozen=True)
+class PlayRules:
+    """What holds for every episode of a run."""
+
+    run: RunIdentity
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    retries: int = 2
+    """How many more instances an episode gets when the infrastructure fails."""
+    max_calls: int | None = MAX_CALLS
+    offers_task: bool | None = None
+    """Whether the environment has `get_task`; None where it has to be asked."""
+
+
 class AgentUsage:
-    """What an agent used, and what was said, where it knows."""
+    """What an agent used, and what was said, where it knows. What is said is recorded at once."""
 
-    tokens_in: int | None = None
-    tokens_out: int | None = None
-    cost: float | None = None
-    messages: list[dict[str, Any]] = field(default_factory=list)
+    def __init__(self, recorder: Recorder | None = None) -> None:
+        self.tokens_in: int | None = None
+        self.tokens_out: int | None = None
+        self.cost: float | None = None
+        self.messages: list[Message] = []
+        self.recorder = recorder
+
+    def say(self, message: Message, tokens: SampledTokens | None = None) -> None:
+        """A message of the conversation."""
+        self.messages.append(message)
+        if self.recorder:
+            self.recorder.message(message, tokens)
+
+    def begin(self, task: Mapping[str, Any]) -> None:
+        """The messages with which every conversation begins."""
+        if task.get("system"):
+            self.say({"role": "system", "content": str(task["system"])})
+        self.say({"role": "user", "content": str(task.get("instruction") or "Begin.")})
+
+    @property
+    def tokens(self) -> TokenCount | None:
+        return None if self.tokens_in is None else TokenCount(self.tokens_in, self.tokens_out or 0)
 
 
 class Agent(Protocol):
@@ -48,84 +92,254 @@ class Agent(Protocol):
     async def close(self) -> None: ...
 
 
+class AgentStopped(AEnvError):
+    """The agent did what no agent may do, and was stopped."""
+
+    code = "agent_stopped"
+
+
 @dataclass
 class Episode:
-    """A result, and the conversation that led to it; complete once `play` has ended, however it did."""
+    """A task to play, and the result, which is there once it was played, however that ended."""
 
     task: Task
     attempt: int | None = None
     """Which attempt at the task it is, where there are to be several."""
-    result: dict[str, Any] = field(default_factory=dict)
-    spent: AgentUsage = field(default_factory=AgentUsage)
+    result: RolloutResult | None = None
+    id: str = field(default_factory=lambda: secrets.token_hex(6))
 
-    def _ends(
-        self, outcome: Outcome, reason: str, number: float | None = None, passed: bool | None = None
-    ) -> None:
-        self.result.update(outcome=str(outcome), reward=number, passed=passed)
-        if reason:
-            self.result["error"] = reason
+    @property
+    def told(self) -> dict[str, Any]:
+        """What the agent is told beside what the environment says."""
+        return {**self.task.told, **({"attempt": self.attempt} if self.attempt else {})}
 
 
-async def play(instances: TaskInstances, episode: Episode, agent: Agent, *, offers_task: bool) -> None:
-    """Play one task. What goes wrong on the way is an outcome, not an exception; a cancellation is both."""
-    task, spent, result = episode.task, episode.spent, episode.result
-    attempt = {"attempt": episode.attempt} if episode.attempt else {}
-    result.update(task=task.id, **attempt, reward=None, outcome="", passed=None, seconds=0.0, steps=0)
-    started = time.perf_counter()
-    limit = asyncio.timeout(instances.place.limit)
-    blamed = Outcome.INFRA_ERROR  # for what raises next
+async def play(
+    instances: TaskInstances, episode: Episode, agent: Agent, rules: PlayRules, journal: Journal
+) -> None:
+    """Play one task. What goes wrong on the way is an outcome, not an exception; a cancellation is both.
+
+    A failure of the infrastructure is tried again on a fresh instance.
+    """
+    began, number = time.perf_counter(), 1
+    variables = instances.place.told_variables(episode.task)
+    attempt = _Attempt(episode, agent, rules, journal, variables)
     try:
-        async with limit, instances.one(task, validation=agent.validation) as env:
-            blamed = Outcome.ENV_ERROR
-            asked = agent.asks and offers_task
-            about = {"id": task.id, **((await env.call_function("get_task")) if asked else {}), **attempt}
-            # With `validation` the environment plays its own solution.
-            blamed = Outcome.ENV_ERROR if agent.validation else Outcome.AGENT_ERROR
-            try:
-                await agent.play(env, about, spent)
-            finally:
-                result["steps"] = None if env.played is None else env.steps + env.played
-            blamed = Outcome.ENV_ERROR
-            try:
-                judged = await rewards.of(env)
-            finally:
-                _note_check(result, env)
-            passed = judged.is_full if judged.number is not None else None
-            episode._ends(judged.outcome, judged.reason, judged.number, passed)
-    except asyncio.CancelledError:
-        episode._ends(Outcome.CANCELLED, "the evaluation was stopped")
-        raise
-    except Exception as error:  # boundary: the agent's code
-        if limit.expired():
-            episode._ends(Outcome.TIMEOUT, f"the episode took longer than {instances.place.limit:g} s")
-        else:
-            episode._ends(_outcome(error, blamed), _reason(error))
+        await attempt.on_instance_of(instances)
+        while attempt.may_pass and number <= rules.retries:
+            attempt.give_up()
+            number += 1
+            attempt = _Attempt(episode, agent, rules, journal, variables, number)
+            await attempt.on_instance_of(instances)
     finally:
-        result["seconds"] = round(time.perf_counter() - started, 3)
-        if spent.tokens_in is not None:
-            result["tokens"] = {"in": spent.tokens_in, "out": spent.tokens_out or 0}
-        if spent.cost is not None:
-            result["cost"] = round(spent.cost, 6)
+        episode.result = attempt.result(time.perf_counter() - began)
 
 
-def _note_check(result: dict[str, Any], env: WatchedEnvironment) -> None:
-    """Whether the task has proved that its verdicts can be trusted, where its environment has that checked."""
-    if env.checked:
-        result["self_check"], why = env.checked
-        if result["self_check"] == "known":
-            result["known"] = why
+async def play_on(env: Environment, episode: Episode, agent: Agent, rules: PlayRules, journal: Journal) -> None:
+    """Play one task on an instance that exists and that its owner releases; there is one attempt."""
+    began = time.perf_counter()
+    attempt = _Attempt(episode, agent, rules, journal, dict(episode.task.variables))
+    try:
+        await attempt.on(WatchedEnvironment.over(env))
+    finally:
+        episode.result = attempt.result(time.perf_counter() - began)
 
 
-def _outcome(error: Exception, blamed: Outcome) -> Outcome:
-    if isinstance(error, NotJudged):
-        return error.outcome
-    if isinstance(error, ToolTimeoutError):
-        return Outcome.TIMEOUT
-    # The SDK says which call was in vain, and keeps what broke as the cause.
-    if isinstance(error, _INFRASTRUCTURE) or isinstance(error.__cause__, NetworkError):
-        return Outcome.INFRA_ERROR
-    return blamed
+class _Attempt:
+    """One instance's worth of an episode: its stages, and how they ended."""
+
+    def __init__(
+        self,
+        episode: Episode,
+        agent: Agent,
+        rules: PlayRules,
+        journal: Journal,
+        variables: Mapping[str, str],
+        number: int = 1,
+    ) -> None:
+        self.usage = AgentUsage()
+        self.may_pass = False
+        self._episode = episode
+        self._agent = agent
+        self._rules = rules
+        self._journal = journal
+        self._variables = variables
+        self._number = number
+        self._outcome = Outcome.CANCELLED
+        self._reason = "the evaluation was stopped"
+        self._blamed = Outcome.INFRA_ERROR
+        """For what raises next."""
+        self._reward: Reward | None = None
+        self._steps: int | None = 0
+        self._checked = ("", "")
+        self._seconds: dict[str, float] = {}
+
+    async def on_instance_of(self, instances: TaskInstances) -> None:
+        """On a new instance, which is given back."""
+        async with AsyncExitStack() as stack:
+
+            async def started() -> WatchedEnvironment:
+                one = instances.one(self._episode.task, validation=self._agent.validation)
+                return await stack.enter_async_context(one)
+
+            await self._to_the_end(started)
+
+    async def on(self, env: WatchedEnvironment) -> None:
+        """On an instance that exists."""
+
+        async def started() -> WatchedEnvironment:
+            await env.initialize()
+            return env
+
+        await self._to_the_end(started)
+
+    async def _to_the_end(self, start: Callable[[], Awaitable[WatchedEnvironment]]) -> None:
+        limit = self._rules.timeouts.whole
+        whole = asyncio.timeout(limit)
+        env: WatchedEnvironment | None = None
+        try:
+            async with whole:
+                async with self._stage("start"):
+                    env = await start()
+                await self._stages(env)
+        except Exception as error:  # boundary: the agent's code
+            # What broke first counts: an agent makes other errors of it, or hides it.
+            first = env.broken if env and env.broken else error
+            self._failed(OutOfTime("episode", limit) if whole.expired() else first)
+
+    async def _stages(self, env: WatchedEnvironment) -> None:
+        self._blamed = Outcome.ENV_ERROR
+        asks = self._agent.asks and self._rules.offers_task
+        if asks is None:
+            asks = any(one["name"] == "get_task" for one in (await env.list_functions())["functions"])
+        said = await env.call_function("get_task") if asks else {}
+        about = {"id": self._episode.task.id, **said, **self._episode.told, "seed": self._seed()}
+        self.usage.recorder = env.recorder = await self._recorder(env)
+        # With `validation` the environment plays its own solution.
+        self._blamed = Outcome.ENV_ERROR if self._agent.validation else Outcome.AGENT_ERROR
+        try:
+            async with self._stage("agent"):
+                await self._play(env, about)
+        finally:
+            env.recorder = None  # what comes now is not the agent's
+            self._steps = None if env.played is None else env.steps + env.played
+        if env.broken:
+            raise env.broken
+        self._blamed = Outcome.ENV_ERROR
+        try:
+            async with self._stage("reward"):
+                reward = await rewards.of(env)
+        finally:
+            self._checked = env.checked or ("", "")
+        self._outcome, self._reason, self._reward = reward.outcome, reward.reason, reward
+
+    async def _recorder(self, env: WatchedEnvironment) -> Recorder:
+        tools = await env.known_tools()
+        head = TrajectoryHead(
+            self._episode.id,
+            self._episode.task.id,
+            self._episode.attempt,
+            self._number,
+            env.instance_id or "",
+            self._variables,
+            self._episode.task.datasource,
+            self._agent.validation,
+            self._journal.tools(tools),
+            round(time.time(), 3),
+        )
+        return Recorder(self._journal, head, tools)
+
+    async def _play(self, env: WatchedEnvironment, about: dict[str, Any]) -> None:
+        """Let the agent play, in a task of its own: so it ends when it must, whatever it does about that."""
+        env.max_calls, env.flooded = self._rules.max_calls, asyncio.Event()
+
+        async def guarded() -> None:
+            try:
+                await self._agent.play(env, about, self.usage)
+            except SystemExit as error:  # it would end the whole run
+                raise AgentStopped(f"the agent exited with {error.code!r}") from error
+
+        playing = asyncio.create_task(guarded())
+        flooded = asyncio.create_task(env.flooded.wait())
+        try:
+            await asyncio.wait({playing, flooded}, return_when=asyncio.FIRST_COMPLETED)
+            if not playing.done():
+                raise AgentStopped(f"the agent made more than {env.max_calls} calls")
+            playing.result()
+        finally:
+            flooded.cancel()
+            await _ended(playing)
+
+    @asynccontextmanager
+    async def _stage(self, name: Literal["start", "agent", "reward"]) -> AsyncIterator[None]:
+        """The time of a stage is measured and limited."""
+        limit = getattr(self._rules.timeouts, name)
+        began = time.perf_counter()
+        timeout = asyncio.timeout(limit)
+        try:
+            async with timeout:
+                yield
+        except TimeoutError:
+            if timeout.expired():
+                raise OutOfTime(name, limit) from None
+            raise
+        finally:
+            self._seconds[name] = round(time.perf_counter() - began, 6)
+
+    def _seed(self) -> int:
+        """Of the agent, for its choices: another one for each task and attempt."""
+        key = f"{self._rules.run.seed}:{self._episode.task.id}:{self._episode.attempt or 1}"
+        return Random(key).getrandbits(31)
+
+    def _failed(self, error: BaseException) -> None:
+        self._outcome, self._reason = faults.outcome_of(error, self._blamed), faults.reason_of(error)
+        self.may_pass = self._outcome == Outcome.INFRA_ERROR and faults.may_pass(error)
+
+    def give_up(self) -> None:
+        """Another attempt follows. Where that cannot be written down, this one is still the shorter record."""
+        if self.usage.recorder:
+            with suppress(NotRecorded):
+                self.usage.recorder.retry(self._outcome, self._reason)
+
+    def result(self, seconds: float) -> RolloutResult:
+        """How it ended, as far as it came."""
+        reward = self._reward
+        is_judged = reward is not None and reward.number is not None
+        status, known = self._checked
+        trajectory = self.usage.recorder.trajectory if self.usage.recorder else None
+        result = RolloutResult(
+            task=self._episode.task.id,
+            outcome=self._outcome,
+            reward=reward.number if reward else None,
+            parts=reward.parts if reward and is_judged else {},
+            passed=reward.is_full if reward and is_judged else None,
+            reason="" if is_judged else self._reason,
+            attempt=self._episode.attempt,
+            attempts=self._number,
+            timings=Timings(round(seconds, 3), **self._seconds),
+            steps=self._steps,
+            tokens=self.usage.tokens,
+            cost=self.usage.cost,
+            self_check=status,
+            known=known if status == "known" else "",
+            split=self._episode.task.split,
+            variables=self._variables,
+            run=self._rules.run,
+            rollout=self._episode.id,
+            trajectory=trajectory,
+        )
+        if trajectory:
+            trajectory.result = result
+        return result
 
 
-def _reason(error: Exception) -> str:
-    return error.message if isinstance(error, AEnvError) else f"{type(error).__name__}: {error}"
+async def _ended(playing: asyncio.Task[None]) -> None:
+    """See an agent to its end. One that does not end when it is cancelled is left to itself: its calls fail."""
+    if playing.done():
+        return
+    playing.cancel()
+    await asyncio.wait({playing}, timeout=_GRACE)
+    if not playing.done():
+        logger.warning("an agent goes on %g s after it was cancelled, and is left to itself", _GRACE)
+    elif not playing.cancelled():
+        playing.exception()  # seen: the outcome is that it did not end by itself

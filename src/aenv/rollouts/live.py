@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ..client.waiting import Told
+    from .results import RolloutResult
 
 _WIDE = 80  # columns of a terminal that has room for a name and a bar
 _SPINNER = 2  # columns
-OnResult = Callable[[Mapping[str, Any]], None]
 
 
 @contextmanager
@@ -52,7 +52,9 @@ async def creating(what: str) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def shown(what: str, total: int, before: Sequence[Mapping[str, Any]] = ()) -> AsyncIterator[OnResult]:
+async def shown(
+    what: str, total: int, before: Sequence[RolloutResult] = ()
+) -> AsyncIterator[Callable[[RolloutResult], None]]:
     """Show how far `total` episodes are, of which some were played before, and what instances for them wait for.
 
     Call what it gives with each result.
@@ -85,7 +87,7 @@ async def shown(what: str, total: int, before: Sequence[Mapping[str, Any]] = ())
         bar = bars.add_task(escape(what), total=total, completed=len(results), state="")
         started = time.monotonic()
 
-        def update(result: Mapping[str, Any]) -> None:
+        def update(result: RolloutResult) -> None:
             results.append(result)
             each = (time.monotonic() - started) / (len(results) - len(before))
             state = escape(_state(results, each * (total - len(results))))
@@ -99,6 +101,14 @@ async def shown(what: str, total: int, before: Sequence[Mapping[str, Any]] = ())
             yield update
 
 
+def counted(*, passed: bool) -> RolloutResult:
+    """Something that is no rollout, as one that passed or not, for a bar."""
+    from ..base.outcomes import Outcome
+    from .results import RolloutResult
+
+    return RolloutResult("", Outcome.REWARD, 0.0, passed=passed)
+
+
 def _step(told: Told) -> str:
     """What the slowest instance waits for, and where there are several, how many are ready."""
     return f"{told.ready} of {told.total} ready; {told.step}".rstrip("; ") if told.total > 1 else told.step
@@ -108,7 +118,7 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def _state(results: list[Mapping[str, Any]], left: float) -> str:
+def _state(results: list[RolloutResult], left: float) -> str:
     from .statistics import summary
     from .tables import duration
 

@@ -56,7 +56,7 @@ class Llm:
         await self._chat.close()
 
     async def play(self, env: WatchedEnvironment, task: dict[str, Any], spent: AgentUsage) -> None:
-        agents.begin(spent, {"system": _SYSTEM, **task})
+        spent.begin({"system": _SYSTEM, **task})
         tools = await env.openai_tools()
         mouth = _mouth(tools)
         most = agents.steps_of(task, self._max_steps)
@@ -85,7 +85,7 @@ class Llm:
         spent.tokens_out = (spent.tokens_out or 0) + reply.tokens_out
         spent.cost = self._model.cost(spent.tokens_in, spent.tokens_out)
         kept = {key: reply.message[key] for key in ("content", "tool_calls") if reply.message.get(key)}
-        spent.messages.append({"role": "assistant", "content": None, **kept})
+        spent.say({"role": "assistant", "content": None, **kept})
         return reply.message
 
 
@@ -105,7 +105,7 @@ async def _send(env: WatchedEnvironment, spent: AgentUsage, mouth: tuple[str, st
     tool, parameter = mouth
     result = await _called(env, tool, {parameter: text})
     said = result.structured.get("observation") if isinstance(result.structured, dict) else None
-    spent.messages.append({"role": "user", "content": said if isinstance(said, str) else result.text})
+    spent.say({"role": "user", "content": said if isinstance(said, str) else result.text})
     return agents.is_done(result)
 
 
@@ -118,7 +118,7 @@ async def _call_all(env: WatchedEnvironment, spent: AgentUsage, calls: Any) -> b
         done = done or agents.is_done(result)
         pictures += [part for part in result.content if part.get("type") == "image"]
         answer = {"role": "tool", "tool_call_id": call.get("id") or "", "content": result.text}
-        spent.messages.append(answer)
+        spent.say(answer)
     if pictures:
         # Answers of tools are texts; a picture can only be shown by the user.
         shown = [
@@ -128,7 +128,7 @@ async def _call_all(env: WatchedEnvironment, spent: AgentUsage, calls: Any) -> b
             }
             for one in pictures
         ]
-        spent.messages.append({"role": "user", "content": shown})
+        spent.say({"role": "user", "content": shown})
     return done
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.outcomes import Outcome
 from .attempts import by_task
+from .results import RolloutResult
 
 HEADERS = ("Task", "Attempts", "Judged", "Mean reward", "Outcomes", "Steps", "Seconds")
 
@@ -39,27 +39,28 @@ class TaskRow:
         return (self.task, str(self.attempts), str(self.judged), *numbers, _told(self.seconds, ".1f"))
 
 
-def rows(found: Sequence[Mapping[str, Any]]) -> list[TaskRow]:
+def rows(found: Sequence[RolloutResult]) -> list[TaskRow]:
     """A row for each task: the best first, those that were not judged last, and equal ones by their name."""
     return sorted((_row(task, attempts) for task, attempts in by_task(found).items()), key=_place)
 
 
-def heading(found: Sequence[Mapping[str, Any]]) -> str:
+def heading(found: Sequence[RolloutResult]) -> str:
     """Whose results they are: the environment, the agent and its model."""
-    return ", ".join(str(found[0][key]) for key in ("environment", "agent", "model") if found[0].get(key))
+    run = found[0].run
+    return ", ".join(part for part in (run.environment, run.agent, run.model) if part)
 
 
-def _row(task: str, attempts: Sequence[Mapping[str, Any]]) -> TaskRow:
-    rewards = [one["reward"] for one in attempts if one["outcome"] == Outcome.REWARD]
+def _row(task: str, attempts: Sequence[RolloutResult]) -> TaskRow:
+    rewards = [one.reward for one in attempts if one.is_judged]
     outcomes = Counter(_outcome(one) for one in attempts)
-    means = [_mean(one.get(key) for one in attempts) for key in ("steps", "seconds")]
+    means = [_mean(one.steps for one in attempts), _mean(one.timings.whole for one in attempts)]
     return TaskRow(task, len(attempts), len(rewards), _mean(rewards), dict(sorted(outcomes.items())), *means)
 
 
-def _outcome(result: Mapping[str, Any]) -> str:
-    if result["outcome"] != Outcome.REWARD:
-        return str(result["outcome"])
-    return "pass" if result["passed"] else "fail"
+def _outcome(result: RolloutResult) -> str:
+    if not result.is_judged:
+        return str(result.outcome)
+    return "pass" if result.passed else "fail"
 
 
 def _place(row: TaskRow) -> tuple[bool, float, list[tuple[int, str]]]:

@@ -40,6 +40,11 @@ def agent(name: str, variables: Mapping[str, str], /, **given: Any) -> Agent:
     return agents.function(name)
 
 
+def named(name: str) -> Agent:
+    """The agent called `name` without any option."""
+    return agent(name, {}, seed=0, max_steps=None, model=None, base_url=None)
+
+
 def default_file(home: Path, environment: str, player: Agent) -> Path:
     """A new file for the results of one evaluation."""
     legal = re.sub(r"[^A-Za-z0-9@._-]", "-", f"{environment}-{player.name}")

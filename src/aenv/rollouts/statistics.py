@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ..base.outcomes import Outcome
+from .results import RolloutResult
 
 _Z = 1.959963984540054  # of 95 %
 
@@ -38,15 +38,15 @@ class Summary:
         return wilson(self.passed, self.judged)
 
 
-def summary(results: Iterable[Mapping[str, Any]]) -> Summary:
+def summary(results: Iterable[RolloutResult]) -> Summary:
     """The results as one. Only the outcome "reward" has a number."""
     known = list(results)
-    judged = [one for one in known if one["outcome"] == Outcome.REWARD]
-    numbers = [float(one["reward"]) for one in judged]
-    costs = [float(one["cost"]) for one in known if one.get("cost") is not None]
+    judged = [one for one in known if one.is_judged]
+    numbers = [one.reward for one in judged if one.reward is not None]
+    costs = [one.cost for one in known if one.cost is not None]
     return Summary(
-        {str(outcome): sum(one["outcome"] == outcome for one in known) for outcome in Outcome},
-        sum(one["passed"] for one in judged),
+        {str(outcome): sum(one.outcome is outcome for one in known) for outcome in Outcome},
+        sum(bool(one.passed) for one in judged),
         math.fsum(numbers) / len(numbers) if numbers else None,
         math.fsum(costs) if costs else None,
     )

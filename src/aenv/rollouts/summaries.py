@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ..base.outcomes import Outcome
 from . import attempts
-from .results import Result
+from .results import RolloutResult
 from .statistics import summary
 from .tables import columns
 
@@ -16,26 +16,26 @@ _NAMED = 3  # tasks that are named beside a reason
 _IN_VAIN = (Outcome.NOT_READY, Outcome.ENV_ERROR, Outcome.AGENT_ERROR, Outcome.INFRA_ERROR, Outcome.TIMEOUT)
 
 
-def failed(found: Sequence[Result]) -> bool:
+def failed(found: Sequence[RolloutResult]) -> bool:
     """Whether an episode broke off or could not begin, or no task was judged at all."""
-    return any(one["outcome"] in _IN_VAIN for one in found) or not summary(found).judged
+    return any(one.outcome in _IN_VAIN for one in found) or not summary(found).judged
 
 
-def table(found: Sequence[Result], width: int | None = None) -> str:
+def table(found: Sequence[RolloutResult], width: int | None = None) -> str:
     """The results as a table, each split where there are several; below it what has no number, with the reason.
 
     Where the table is wider than `width`, it is written as lines. Several attempts have a table of their own.
     """
-    splits = sorted({str(one.get("split") or "") for one in found})
-    if any("attempt" in one for one in found):
-        groups = {split or "-": [o for o in found if str(o.get("split") or "") == split] for split in splits}
+    splits = sorted({one.split for one in found})
+    if any(one.attempt is not None for one in found):
+        groups = {split or "-": [o for o in found if o.split == split] for split in splits}
         parts = [_measured(name, group) for name, group in groups.items()] if len(groups) > 1 else []
         return "\n".join(["\n\n".join([*parts, _measured("all", found)]), *_not_judged(found)])
     rows: list[tuple[str, ...]] = [
         ("split", "tasks", "judged", "pass", "fail", "pass rate", "95 % interval", "mean reward")
     ]
     if len(splits) > 1:
-        rows += [_row(split or "-", [o for o in found if str(o.get("split") or "") == split]) for split in splits]
+        rows += [_row(split or "-", [o for o in found if o.split == split]) for split in splits]
     rows.append(_row("all", found))
     wide = columns(rows)
     if width and max(map(len, wide.splitlines())) > width:
@@ -43,7 +43,7 @@ def table(found: Sequence[Result], width: int | None = None) -> str:
     return "\n".join([wide, *_not_judged(found)])
 
 
-def _measured(name: str, found: Sequence[Result]) -> str:
+def _measured(name: str, found: Sequence[RolloutResult]) -> str:
     """pass@k and the mean reward of repeated tasks, at most 50 columns wide."""
     rows = [("measure", "value", "95 % interval", "left out")]
     for one in attempts.measures(found):
@@ -61,7 +61,7 @@ def _lines(row: Mapping[str, str]) -> str:
     return f"{row['split']}: {counts}\n  pass rate {rate}\n  mean reward {row['mean reward']}"
 
 
-def _row(name: str, found: Sequence[Result]) -> tuple[str, ...]:
+def _row(name: str, found: Sequence[RolloutResult]) -> tuple[str, ...]:
     all_of = summary(found)
     counts = (all_of.tasks, all_of.judged, all_of.passed, all_of.judged - all_of.passed)
     if all_of.pass_rate is None or all_of.mean_reward is None:
@@ -71,13 +71,13 @@ def _row(name: str, found: Sequence[Result]) -> tuple[str, ...]:
     return (name, *map(str, counts), rate, interval, f"{all_of.mean_reward:.3f}")
 
 
-def _not_judged(found: Sequence[Result]) -> list[str]:
+def _not_judged(found: Sequence[RolloutResult]) -> list[str]:
     """A line for each outcome without a number and each reason, with how many episodes ended so."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for one in found:
-        if one["outcome"] != Outcome.REWARD:
-            reason = " ".join(str(one.get("error") or "").split())
-            reasons.setdefault((one["outcome"], reason), []).append(one["task"])
+        if one.outcome != Outcome.REWARD:
+            reason = " ".join(one.reason.split())
+            reasons.setdefault((one.outcome, reason), []).append(one.task)
     if not reasons:
         return []
     counts = {outcome: count for outcome, count in summary(found).counts.items() if count}
@@ -99,15 +99,15 @@ def _cut(line: str) -> str:
     return clean if len(clean) <= most else f"{clean[: most - 1]}…"
 
 
-def spent(found: Sequence[Result], seconds: float) -> str:
+def spent(found: Sequence[RolloutResult], seconds: float) -> str:
     """What it took, in a line."""
-    tokens = [one["tokens"] for one in found if one.get("tokens")]
+    tokens = [one.tokens for one in found if one.tokens]
     all_of = summary(found)
     tasks = len(attempts.by_task(found))
     count = f"{tasks} tasks" if tasks == len(found) else f"{len(found)} attempts at {tasks} tasks"
     parts = [f"{count} in {seconds:.1f} s"]
     if tokens:
-        parts.append(f"{sum(t['in'] for t in tokens)} tokens in, {sum(t['out'] for t in tokens)} out")
+        parts.append(f"{sum(t.read for t in tokens)} tokens in, {sum(t.written for t in tokens)} out")
     if all_of.cost is not None:
         parts.append(f"${all_of.cost:.4f}")
     return ", ".join(parts)

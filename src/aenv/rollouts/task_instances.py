@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
-from ..client.api import SharedPool
+from ..base.addresses import Origin
+from ..base.errors import AEnvError
+from ..client.api import Api, SharedPool
 from ..client.environment import Environment
 from ..client.result import ToolResult
 from ..client.session import OnProgress
+from .faults import is_infrastructure
+from .recorder import Recorder
 from .task import Task
+from .trajectory import CallKind
 
 VALIDATION = {"AENV_VALIDATION": "1"}
 """The variable with which `play_gold` and `list_cheats` answer."""
@@ -22,13 +28,56 @@ _MARGIN = 600.0  # seconds that an instance may live beyond what is done with it
 _QUEUE = "10m"  # how long a create waits when the gateway is full
 
 
+@dataclass(frozen=True)
+class InstanceDescription:
+    """What the gateway says about an instance and its environment."""
+
+    name: str
+    version: str
+    description: str = ""
+    engine: str = "unknown"
+    is_isolated: bool = False
+    eval_only: bool = False
+
+    @property
+    def ref(self) -> str:
+        """As the gateway calls it: an alias or a range is not a name that a result can be found by."""
+        return f"{self.name}@{self.version}"
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any], fallback: str) -> InstanceDescription:
+        """From the reply to a create; `fallback` is the name where that does not say one."""
+        env = data.get("env")
+        env = env if isinstance(env, dict) else {}
+        return cls(
+            str(env.get("name") or fallback),
+            str(env.get("version") or "unknown"),
+            str(env.get("description") or ""),
+            str(data.get("engine") or "unknown"),
+            bool(data.get("isolation")),
+            env.get("eval_only") is True,
+        )
+
+
 class WatchedEnvironment(Environment):
-    """An environment that remembers the calls of its tools, in the order in which they ended."""
+    """An environment that writes down the calls of its agent, and stops one that does not stop by itself."""
 
     steps: int = 0
     played: int | None = 0
     """Steps that the environment made by itself; None where it does not say how many."""
-    calls: list[dict[str, Any]]
+    recorder: Recorder | None = None
+    max_calls: int | None = None
+    broken: AEnvError | None = None
+    """What the infrastructure did to a call, of which the agent may have made something else."""
+    flooded: asyncio.Event | None = None
+    """Set when the agent has made more than `max_calls`; none of those calls ends."""
+
+    @classmethod
+    def over(cls, env: Environment) -> WatchedEnvironment:
+        """The same instance as `env`, whose owner releases it, watched."""
+        watched = cls.__new__(cls)
+        watched.__dict__ = env.__dict__
+        return watched
 
     async def call_tool(
         self,
@@ -38,27 +87,68 @@ class WatchedEnvironment(Environment):
         on_progress: OnProgress | None = None,
     ) -> ToolResult:
         self.steps += 1
-        result = await super().call_tool(tool_name, arguments, timeout, on_progress)
-        self.calls.append(
-            {
-                "tool": tool_name,
-                "arguments": arguments or {},
-                "content": result.content,
-                "is_error": result.is_error,
-            }
-        )
-        return result
+        call = super().call_tool(tool_name, arguments, timeout, on_progress)
+        return cast(ToolResult, await self._watched("tool", tool_name, arguments or {}, call))
+
+    async def call_function(
+        self, function_name: str, arguments: dict[str, Any] | None = None, timeout: float | None = None
+    ) -> Any:
+        call = super().call_function(function_name, arguments, timeout)
+        return await self._watched("function", function_name, arguments or {}, call)
+
+    async def reset(self, seed: int | None = None, **options: Any) -> Any:
+        return await self._watched("reset", "reset", {"seed": seed, **options}, super().reset(seed, **options))
+
+    async def _watched(
+        self, kind: CallKind, name: str, arguments: dict[str, Any], call: Coroutine[Any, Any, Any]
+    ) -> Any:
+        recorder = self.recorder
+        if recorder is None:
+            return await call
+        index = recorder.begin()
+        if self.max_calls is not None and index > self.max_calls:
+            call.close()
+            await self._stopped()
+        began = time.perf_counter()
+        try:
+            answer = await call
+        except AEnvError as error:
+            if self.recorder is recorder:
+                recorder.call(index, time.perf_counter() - began, kind, name, arguments, error=error.message)
+            if is_infrastructure(error):
+                self.broken = error
+            raise
+        if self.recorder is recorder:  # what an agent left running when it ended is not of its rollout
+            seconds = time.perf_counter() - began
+            if kind == "tool":
+                recorder.call(index, seconds, kind, name, arguments, result=answer)
+            else:
+                recorder.call(index, seconds, kind, name, arguments, value=answer)
+        return answer
+
+    async def _stopped(self) -> None:
+        """Never ends: an agent that goes on after an error would go on calling."""
+        if self.flooded:
+            self.flooded.set()
+        await asyncio.get_running_loop().create_future()
+
+    async def end_others(self, ids: Sequence[str]) -> None:
+        """End instances by their ids, those that are still there: of a process that was killed, say."""
+
+        async def end(control: Origin) -> None:
+            async with Api(control, api_key=self.api_key, max_retries=0) as api:
+                await asyncio.gather(*(api.delete_instance(id) for id in ids), return_exceptions=True)
+
+        await self._at_gateway(end)
+
+    async def known_tools(self) -> list[dict[str, Any]]:
+        """The tools by their short names, as MCP describes them."""
+        return await self._known_tools()
 
     @property
-    def described(self) -> Mapping[str, Any]:
-        """What the gateway says about the instance."""
-        return self._launched.instance.data if self._launched else {}
-
-    @property
-    def of(self) -> Mapping[str, Any]:
-        """What the gateway says about the environment."""
-        env = self.described.get("env")
-        return env if isinstance(env, dict) else {}
+    def described(self) -> InstanceDescription:
+        """What the gateway says about the instance and its environment."""
+        return InstanceDescription.read(self._launched.instance.data if self._launched else {}, self._ref.name)
 
 
 @dataclass(frozen=True)
@@ -88,7 +178,7 @@ class InstanceSource:
 
     def environment(self, task: Task | None = None, *, validation: bool = False) -> WatchedEnvironment:
         """An instance to be, for `task`; with `validation` it plays its gold when asked to."""
-        env = WatchedEnvironment(
+        return WatchedEnvironment(
             self.name,
             datasource=task.datasource if task else "",
             ttl=f"{self.limit + _MARGIN:.0f}s",
@@ -104,8 +194,6 @@ class InstanceSource:
             wait=_QUEUE,
             self_check=self.self_check,
         )
-        env.calls = []
-        return env
 
 
 class TaskInstances:

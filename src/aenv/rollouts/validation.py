@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -13,30 +12,21 @@ from typing import Any, TypeVar
 
 from ..base.errors import AEnvError, InvalidRequest, NotFound, NotJudged, ToolError
 from ..base.outcomes import Outcome
-from . import cheats, contract, live, locations, rewards, samples, task
+from . import cheats, contract, live, locations, replay, rewards, samples, task
 from .cheats import Cheat
+from .comparison import first_difference, stable
 from .contract import OfferedFunctions
+from .journal import Journal
+from .recorder import Recorder
 from .report import Finding, Report
 from .task import Task, TaskSelection
 from .task_instances import InstanceSource, TaskInstances, WatchedEnvironment
+from .trajectory import TrajectoryHead
 
 T = TypeVar("T")
 
 _STEPS = 6  # calls of a scripted episode
 _CHEATED = 3  # tasks on which every attempt is made
-# Differ from run to run, and mean nothing.
-_TIMES = re.compile(r"\b\d+(\.\d+)? ?(s|ms|sec|secs|seconds)\b")
-_VOLATILE = {
-    "seconds",
-    "elapsed",
-    "duration",
-    "duration_ms",
-    "started_at",
-    "finished_at",
-    "timestamp",
-    "time",
-    "at",
-}
 
 
 @dataclass
@@ -48,10 +38,10 @@ class _Played:
 
     def differs_from(self, other: _Played) -> str:
         first, second = (_told(one.reward) for one in (self, other))
-        if _stable(first) != _stable(second):
+        if stable(first) != stable(second):
             return f"the reward was {first!r} and then {second!r}"
-        if _stable(self.said) != _stable(other.said):
-            return f"it said {_first_difference(_stable(self.said), _stable(other.said))}"
+        if stable(self.said) != stable(other.said):
+            return f"it said {first_difference(stable(self.said), stable(other.said))}"
         return ""
 
 
@@ -63,6 +53,8 @@ class Validation:
     wanted: TaskSelection
     concurrency: int
     report: Report
+    determinism: bool = False
+    """Whether calls from a seed are recorded and replayed for every task."""
     offer: OfferedFunctions = field(default_factory=lambda: OfferedFunctions([], {}, []))
     exceptions: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: {"gold": {}, "empty": {}})
     answers: dict[str, str] = field(default_factory=dict)
@@ -82,6 +74,8 @@ class Validation:
             await self._play(tasks)
         async with live.creating(f"trying resets and cheats on {self.report.environment}"):
             await self._determinism(first)
+            if self.determinism:
+                await self._each(tasks, self._replayed)
             await self._reset(first)
             if first:
                 await self._cheat(tasks)
@@ -101,10 +95,10 @@ class Validation:
         """What the environment offers; the tasks to play."""
         async with self.instances.one() as env:
             self.offer = await contract.offer_of(env)
-            engine, isolation = env.described.get("engine") or "unknown", env.described.get("isolation")
-            self.report.isolation = f"{engine} engine, {'isolated' if isolation else 'not isolated'}"
-            self.report.environment = f"{env.of.get('name', env.env_name)}@{env.of.get('version', '?')}"
-            self.report.add(contract.described(self.offer, str(env.of.get("description") or "")))
+            told = env.described
+            self.report.isolation = f"{told.engine} engine, {'isolated' if told.is_isolated else 'not isolated'}"
+            self.report.environment = told.ref
+            self.report.add(contract.described(self.offer, told.description))
             self.report.add([await contract.health(env)])
             if not self.offer.has("list_tasks"):
                 self._add(
@@ -164,7 +158,7 @@ class Validation:
                 await self._empty(one)
                 if self.has_gold:
                     await self._gold(one)
-                shown({"outcome": Outcome.REWARD, "reward": 0.0, "passed": self.report.passed})
+                shown(live.counted(passed=self.report.passed))
 
             await self._each(tasks, both)
         if not self.has_gold:
@@ -274,6 +268,21 @@ class Validation:
         difference = first.differs_from(second)
         self._add("determinism", what, "failed" if difference else "ok", difference)
 
+    async def _replayed(self, one: Task) -> None:
+        """The same seed, the same calls, the same results: of calls that are recorded, on another instance."""
+        head = TrajectoryHead("", one.id, variables=one.variables, datasource=one.datasource)
+        recorder = Recorder(Journal(), head, [])
+        try:
+            async with self.instances.one(one) as env:
+                env.recorder = recorder
+                await self._scripted(env, None)
+            found = await replay.replay(self.instances, recorder.trajectory)
+        except AEnvError as error:
+            self._broke("determinism", f"replay of {one.id}", error)
+            return
+        status = "failed" if found.divergence else "ok" if found.calls else "not applicable"
+        self._add("determinism", f"replay of {one.id}", status, found.told)
+
     async def _episode(self, one: Task | None) -> _Played:
         if one and self.has_gold:
             return await self._play_gold(one)
@@ -381,22 +390,28 @@ class Validation:
 
 
 def validated(
-    opened: AbstractAsyncContextManager[InstanceSource], wanted: TaskSelection, concurrency: int
+    opened: AbstractAsyncContextManager[InstanceSource],
+    wanted: TaskSelection,
+    concurrency: int,
+    *,
+    determinism: bool = False,
 ) -> Report:
     """Open the place, and validate. KeyboardInterrupt when it was stopped, in order."""
 
     async def main() -> Report:
         async with opened as there:
-            return await validate(there, wanted, concurrency)
+            return await validate(there, wanted, concurrency, determinism=determinism)
 
     return locations.run(main)
 
 
-async def validate(place: InstanceSource, wanted: TaskSelection, concurrency: int) -> Report:
-    """The report about the environment at `place`."""
+async def validate(
+    place: InstanceSource, wanted: TaskSelection, concurrency: int, *, determinism: bool = False
+) -> Report:
+    """The report about the environment at `place`; with `determinism` calls are replayed for every task."""
     report = Report(place.name, place.digest)
     async with TaskInstances(place) as instances:
-        await Validation(instances, wanted, concurrency, report).run()
+        await Validation(instances, wanted, concurrency, report, determinism).run()
     order = list(dict.fromkeys(finding.check for finding in report.findings))
     report.findings.sort(key=lambda finding: (order.index(finding.check), finding.subject))
     return report
@@ -432,24 +447,3 @@ def _own_folder(environment: str) -> str:
     """Where the code of a built-in environment is on this host, which its instances may see."""
     folder = environment.partition("@")[0].replace("-", "_")
     return str(Path(__file__).parent.parent / "envs" / folder)
-
-
-def _stable(value: Any) -> Any:
-    """The value without what is different every time."""
-    if isinstance(value, dict):
-        return {key: _stable(one) for key, one in value.items() if key not in _VOLATILE}
-    if isinstance(value, str):
-        return _TIMES.sub("…", value)
-    return [_stable(one) for one in value] if isinstance(value, list) else value
-
-
-def _first_difference(one: Any, other: Any) -> str:
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for left, right in zip(one, other, strict=True):
-            if left != right:
-                return _first_difference(left, right)
-    if isinstance(one, dict) and isinstance(other, dict) and set(one) == set(other):
-        for key in one:
-            if one[key] != other[key]:
-                return f"{key}: {_first_difference(one[key], other[key])}"
-    return f"{str(one)[:80]!r} and then {str(other)[:80]!r}"

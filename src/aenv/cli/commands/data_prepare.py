@@ -60,9 +60,9 @@ def _of_any(env: str) -> click.Command:
                 f"{env!r} is a folder, and checks are kept for pushed environments only; push it, and use its name"
             )
         selection = task_selection.selected(env, **given)
-        tell = output.line if as_json else lambda row: None
+        tell = (lambda row: output.line(row.as_json())) if as_json else lambda row: None
         found = preparation.prepared(selection.opened, selection.wanted, selection.concurrency, tell)
         (output.talk if as_json else output.data)(preparation.told(found))
-        return int(any(preparation.is_unready(row) for row in found))
+        return int(any(not row.is_ready for row in found))
 
     return prepare

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +10,9 @@ from ...base import settings
 from .. import connection, output, parameters
 from ..help_pages import documented
 from ..output_formats import PUBLISHED, formats
+
+if TYPE_CHECKING:
+    from ...rollouts.preparation import CheckedTask
 
 _NAME = "swebench"
 _LIMIT = 3 * 3600.0  # seconds for the self-check of one record: large suites run several times
@@ -59,11 +62,11 @@ def command(
     if ready and not no_self_check:
         place = InstanceSource(str(prepare.preparable(_NAME).ref), gateway.url, gateway.api_key, limit=_LIMIT)
         for found in preparation.prepared(locations.known(place), TaskSelection([*ready]), concurrency, _tell):
-            ready[found["task"]].update(check=found["self_check"], reason=found["reason"])
+            ready[found.task].update(check=found.self_check, reason=found.reason)
     headers = ("Id", "Base", "Self-check", "Reason")
     output.answer(rows, headers, [(*row.values(),) for row in rows], as_json=as_json)
     return int(any(not row["base"] or row["check"] not in ("", *preparation.READY) for row in rows))
 
 
-def _tell(found: dict[str, Any]) -> None:
-    output.talk(f"{found['task']}: self-check {found['self_check']}")
+def _tell(found: CheckedTask) -> None:
+    output.talk(f"{found.task}: self-check {found.self_check}")

@@ -52,7 +52,7 @@ async def _demo(folder: Path) -> None:
         from .. import target
 
     from ...isolation.sandbox import probe
-    from ..own_gateway import own_gateway
+    from ...rollouts.own_gateway import own_gateway
 
     missing = probe.missing_isolation()
     engine = "process" if missing else "native"

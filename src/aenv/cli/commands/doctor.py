@@ -131,7 +131,7 @@ async def _verdicts() -> list[Verdict] | None:
 @asynccontextmanager
 async def _gateway(home: Path, projects: list[Path]) -> AsyncIterator[tuple[str, str]]:
     """A gateway with an account, so that no other user of this host can use it meanwhile."""
-    from ..own_gateway import own_gateway
+    from ...rollouts.own_gateway import own_gateway
     from .token import new_administrator
 
     key = await new_administrator("doctor", home)

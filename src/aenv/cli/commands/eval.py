@@ -63,9 +63,12 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "--out", type=_FILE, metavar="FILE", help="File for the results.  [default: a new one in $AENV_HOME/evals]"
 )
 @click.option("--resume", type=_FILE, metavar="FILE", help="Continue the evaluation whose results are in FILE.")
-@click.option("--trajectories", type=_FILE, metavar="FILE", help="Append each episode to FILE as a chat.")
 @click.option(
-    "--force-export", is_flag=True, help="Write trajectories even if the environment is marked evalOnly."
+    "--retries",
+    type=parameters.Number(0),
+    default=2,
+    show_default=True,
+    help="Fresh instances for an episode whose infrastructure fails.",
 )
 @formats(plain="text", json_help="Print each result as a line of JSON.")
 @connection.options
@@ -81,16 +84,10 @@ def command(as_json: bool, **given: Any) -> int:
     selection = task_selection.selected(**given)
     agent = roster.agent(given["agent"], settings.variables(), **given)
     path = roster.default_file(settings.home(), selection.name, agent)
-    options = evaluation.EvaluationOptions.of(agent, path, **given)
+    options = evaluation.options_of(agent, path, **given)
+    tell = output.line if as_json else None
     try:
-        results, took = evaluation.evaluated(
-            selection.opened,
-            selection.wanted,
-            selection.concurrency,
-            agent,
-            options,
-            output.line if as_json else None,
-        )
+        results, took = evaluation.evaluated(selection.opened, selection.wanted, agent, options, tell)
     except KeyboardInterrupt:
         output.talk(f"interrupted; continue with --resume {options.out}")
         raise

@@ -20,7 +20,7 @@ def command(file: Path, out: Path | None) -> None:
 
     The best tasks come first, those without a reward last. Steps and seconds are means over the attempts.
     """
-    from ...rollouts import overview, pictures, results, summaries
+    from ...rollouts import journal, overview, pictures, summaries
 
     if out and out.suffix.lower() != ".svg":
         raise output.Failure(
@@ -28,7 +28,7 @@ def command(file: Path, out: Path | None) -> None:
             hint=f"--out {out.with_suffix('.svg')}",
             exit_code=2,
         )
-    found = results.read(file)
+    found = journal.results(file)
     rows, heading = overview.rows(found), overview.heading(found) or file.name
     output.talk(heading)
     output.table(overview.HEADERS, [row.cells for row in rows])

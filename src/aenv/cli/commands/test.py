@@ -53,9 +53,9 @@ def _pytest(found: Project) -> str:
 async def _test(found: Project, script: str, home: Path) -> int:
     import asyncio
 
+    from ...base.child_processes import end
+    from ...rollouts.own_gateway import own_gateway
     from .. import target
-    from ..own_gateway import own_gateway
-    from ..supervise import end
 
     async with (
         own_gateway(found.path, home) as url,

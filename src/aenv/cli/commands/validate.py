@@ -16,11 +16,16 @@ from ..output_formats import formats
 @task_selection.options
 @task_selection.without_self_check
 @click.option(
+    "--determinism",
+    is_flag=True,
+    help="Record seeded calls for every task, and replay them on a fresh instance.",
+)
+@click.option(
     "-v", "--verbose", is_flag=True, help="Print passed checks, known findings and skipped checks as well."
 )
 @formats(plain="text", json_help="Print the report as JSON.")
 @connection.options
-def command(as_json: bool, verbose: bool, **given: Any) -> int:
+def command(as_json: bool, verbose: bool, determinism: bool, **given: Any) -> int:
     """Check an environment and try to cheat its reward.
 
     ENV is the name of an environment, DIR the folder of a project. The checks are: the environment keeps its
@@ -30,7 +35,9 @@ def command(as_json: bool, verbose: bool, **given: Any) -> int:
     from ...rollouts import validation
 
     selection = task_selection.selected(**given)
-    report = validation.validated(selection.opened, selection.wanted, selection.concurrency)
+    report = validation.validated(
+        selection.opened, selection.wanted, selection.concurrency, determinism=determinism
+    )
     if as_json:
         output.json(report.as_json())
     else:

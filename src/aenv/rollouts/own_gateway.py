@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..base import settings
-from . import output, progress
-from .supervise import end, read_line
+from ..base.child_processes import end, read_line
+from ..base.errors import StartFailed
+from . import live
+from .task_instances import InstanceSource
 
 if TYPE_CHECKING:
     from ..base.config import Project
-    from ..rollouts.task_instances import InstanceSource
 
 # What is made once for all gateways of a user: roots, packages, and the data that was pulled.
 _SHARED = ("roots", "requirements", "data")
@@ -43,7 +44,7 @@ async def own_gateway(
     try:
         line = await read_line(reading)
         if not line:
-            raise output.Failure(f"the gateway did not start: {log.read_text(errors='replace')}")
+            raise StartFailed(f"the gateway did not start: {log.read_text(errors='replace')}")
         yield json.loads(line)["url"]  # as `aenv serve --ready-fd` writes it
     finally:
         await end(process)
@@ -67,7 +68,7 @@ async def served(place: InstanceSource, project: Project) -> AsyncIterator[Insta
         options = ("--data-root", "/", "--start-timeout", f"{place.limit:g}s")
         started = own_gateway(project.path, home, engine=engine, idle_exit="10m", options=options)
         async with AsyncExitStack() as stack:
-            with progress.lines("starting a gateway"):
+            with live.lines("starting a gateway"):
                 url = await stack.enter_async_context(started)
             name, eval_only = str(project.ref), project.eval_only
             yield replace(place, name=name, url=url, api_key=None, digest=packed.digest, eval_only=eval_only)

@@ -1,0 +1,58 @@
+"""`aenv rescore`: finished rollouts, replayed and judged again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .. import connection, output, recorded_runs, task_selection
+from ..help_pages import DocumentedCommand
+from ..output_formats import formats
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command(
+    "rescore",
+    cls=DocumentedCommand,
+    examples=("aenv rescore run.jsonl", "aenv rescore run.jsonl --env my-env@1.1.0 --out rescored.jsonl"),
+)
+@click.argument("file", type=_FILE)
+@recorded_runs.environment
+@click.option("--out", type=_FILE, metavar="FILE", help="Write a journal with the new results to FILE.")
+@task_selection.options
+@task_selection.without_self_check
+@formats(plain="text", json_help="Print each new result as a line of JSON.")
+@connection.options
+def command(file: Path, out: Path | None, as_json: bool, **given: Any) -> int:
+    """Judge finished rollouts again.
+
+    The verifier is that of the same environment, or of a newer version. FILE is the journal that 'aenv eval' or
+    Runner wrote. The calls of each rollout are made again on an instance of its own, and the reward is asked for.
+    Where an answer differs from the recorded one, the outcome is 'invalid'.
+    """
+    from dataclasses import replace
+
+    from ...rollouts import replay, summaries
+    from ...rollouts.exports import exchange
+
+    selection, trajectories = recorded_runs.selected(file, finished=True, **given)
+    found = replay.replayed(selection.opened, selection.wanted, trajectories, selection.concurrency, judge=True)
+    results = [one.rescored() for one in found]
+    for one, result in zip(found, results, strict=True):
+        before = one.trajectory.result
+        if as_json:
+            output.line(result.as_json())
+        elif before:
+            output.data(f"{recorded_runs.name(one.trajectory.head)}: {_told(before)} → {_told(result)}")
+    if out:
+        changed = [replace(one.trajectory, result=result) for one, result in zip(found, results, strict=True)]
+        exchange.save(out, changed, "journal")
+    (output.talk if as_json else output.data)(f"\n{summaries.table(results, output.width())}")
+    return int(summaries.failed(results))
+
+
+def _told(result: Any) -> str:
+    return f"{result.reward:g}" if result.reward is not None else f"{result.outcome} ({result.reason})"

@@ -1,0 +1,74 @@
+"""Agents that are not async: each plays in a thread of its own, with an environment that blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from ..client.environment import Environment
+from ..client.sync import SyncEnvironment
+
+T = TypeVar("T")
+
+
+class BlockingEnvironment(SyncEnvironment):
+    """A `SyncEnvironment` over an instance of a running loop. Once closed, its calls fail."""
+
+    def __init__(self, environment: Environment, loop: asyncio.AbstractEventLoop) -> None:
+        self.environment = environment
+        self._loop = loop
+        self._lock = threading.Lock()
+        self._pending: set[concurrent.futures.Future[Any]] = set()
+        self._is_closed = False
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        with self._lock:
+            if self._is_closed:
+                work.close()
+                raise concurrent.futures.CancelledError("the rollout is over")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._pending.add(future)
+        try:
+            return future.result()
+        finally:
+            with self._lock:
+                self._pending.discard(future)
+
+    def close(self) -> None:
+        """End the calls that are under way."""
+        with self._lock:
+            self._is_closed = True
+            pending = list(self._pending)
+        for future in pending:
+            future.cancel()
+
+
+async def in_thread(function: Callable[[Any, dict[str, Any]], T], env: Environment, task: dict[str, Any]) -> T:
+    """What the function gives. When this is cancelled, the thread goes on until its next call, which fails."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+    blocking = BlockingEnvironment(env, loop)
+
+    def tell(act: Callable[[Any], None], value: Any) -> None:
+        with suppress(RuntimeError):  # the loop has ended before the thread
+            loop.call_soon_threadsafe(lambda: None if done.done() else act(value))
+
+    def run() -> None:
+        try:
+            value = function(blocking, task)
+        except StopIteration as error:  # which no future takes
+            tell(done.set_exception, RuntimeError(f"the agent raised {error!r}"))
+        except BaseException as error:
+            tell(done.set_exception, error)
+        else:
+            tell(done.set_result, value)
+
+    threading.Thread(target=run, name="aenv-agent", daemon=True).start()
+    try:
+        return await done
+    finally:
+        blocking.close()

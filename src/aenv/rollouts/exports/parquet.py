@@ -1,0 +1,81 @@
+"""Parquet: rows of `chats.chat` as a table that `datasets` loads. Needs pyarrow (the extra `parquet`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import InvalidRequest
+from .chats import Row
+
+_TEXTS = ("rollout", "task", "outcome", "environment", "digest", "agent", "model", "error")
+
+
+def write(path: Path, rows: Iterable[Row]) -> int:
+    """One row a trajectory; how many there are. Tools, parts, variables and tokens are columns of JSON texts."""
+    arrow, parquet = _pyarrow()
+    text, number = arrow.string(), arrow.int64()
+    function = arrow.struct([("name", text), ("arguments", text)])
+    call = arrow.struct([("id", text), ("type", text), ("function", function)])
+    message = arrow.struct(
+        [("role", text), ("content", text), ("tool_calls", arrow.list_(call)), ("tool_call_id", text)]
+    )
+    schema = arrow.schema(
+        [
+            ("messages", arrow.list_(message)),
+            ("loss_mask", arrow.list_(arrow.int8())),
+            ("reward", arrow.float64()),
+            *((name, number) for name in ("attempt", "attempts", "seed")),
+            *((name, text) for name in (*_TEXTS, "tools", "parts", "variables", "tokens")),
+        ]
+    )
+    table = [_flat(row) for row in rows]
+    parquet.write_table(arrow.Table.from_pylist(table, schema=schema), path)
+    return len(table)
+
+
+def read(path: Path) -> list[Row]:
+    """The rows, as `chats.read` takes them."""
+    _, parquet = _pyarrow()
+    return [_full(row) for row in parquet.read_table(path).to_pylist()]
+
+
+def _flat(row: Row) -> Row:
+    flat = {name: row.get(name) for name in ("loss_mask", "reward", "attempt", "attempts", "seed", *_TEXTS)}
+    flat["messages"] = [_message(one) for one in row["messages"]]
+    for name in ("tools", "parts", "variables", "tokens"):
+        flat[name] = json.dumps(row[name], ensure_ascii=False) if row.get(name) else None
+    return flat
+
+
+def _message(message: dict[str, Any]) -> dict[str, Any]:
+    content = message.get("content")
+    as_text = content if isinstance(content, str) or content is None else json.dumps(content, ensure_ascii=False)
+    calls = [
+        {"id": call.get("id"), "type": "function", "function": dict(call.get("function") or {})}
+        for call in message.get("tool_calls") or []
+    ]
+    return {**message, "content": as_text, "tool_calls": calls or None}
+
+
+def _full(row: Row) -> Row:
+    full = {name: value for name, value in row.items() if value is not None}
+    for name in ("tools", "parts", "variables", "tokens"):
+        if name in full:
+            full[name] = json.loads(full[name])
+    full["messages"] = [
+        {name: value for name, value in one.items() if value is not None or name == "content"}
+        for one in row["messages"]
+    ]
+    return full
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise InvalidRequest("parquet needs pyarrow: pip install 'pyarrow>=16'") from error
+    return pyarrow, pyarrow.parquet

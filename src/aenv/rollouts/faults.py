@@ -1,0 +1,86 @@
+"""Faults: which outcome an error means, and whether another instance may do better."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..base.errors import (
+    AEnvError,
+    NetworkError,
+    NotJudged,
+    StartFailed,
+    ToolServerError,
+    ToolTimeoutError,
+    TooManyRequests,
+    Unavailable,
+    UnrecoverableEnvironmentError,
+)
+from ..base.outcomes import Outcome
+from ..client.chat import ModelFailed
+from .journal import NotRecorded
+
+# Not the environment's answer: a proxy between it and us answered, or nothing did.
+_INFRASTRUCTURE = (NetworkError, Unavailable, TooManyRequests, UnrecoverableEnvironmentError, ToolServerError)
+_OUT_OF_MEMORY = "it used more memory than its limit"  # as the gateway says it
+
+
+class OutOfTime(AEnvError):
+    """A stage of an episode, or all of it, took longer than its limit."""
+
+    code = "out_of_time"
+
+    def __init__(self, stage: str, limit: float | None) -> None:
+        super().__init__(f"the {stage} took longer than {limit or 0:g} s")
+        self.is_start = stage == "start"
+
+
+def is_infrastructure(error: BaseException) -> bool:
+    """Whether a call was lost on its way, or its instance ended: nothing that an agent or environment did."""
+    return any(_is_lost(one) for one in _chain(error)) and not _is_out_of_memory(error)
+
+
+def _is_lost(error: BaseException) -> bool:
+    # "foreign" is an answer that neither a gateway nor a runtime of ours gives.
+    return isinstance(error, _INFRASTRUCTURE) or (isinstance(error, AEnvError) and "foreign" in error.details)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether it is worth trying again on another instance."""
+    is_start = isinstance(error, OutOfTime) and error.is_start
+    return is_start or is_infrastructure(error) or any(isinstance(one, StartFailed) for one in _chain(error))
+
+
+def outcome_of(error: BaseException, blamed: Outcome) -> Outcome:
+    """The outcome of a rollout that ended with `error`; `blamed` is for what says nothing about itself."""
+    if isinstance(error, NotJudged):
+        return error.outcome
+    if isinstance(error, ToolTimeoutError):
+        return Outcome.TIMEOUT
+    if isinstance(error, OutOfTime):
+        return Outcome.INFRA_ERROR if error.is_start else Outcome.TIMEOUT
+    if _is_out_of_memory(error):
+        return Outcome.ENV_ERROR  # the limit is the environment's own, and another instance has the same
+    if isinstance(error, ModelFailed):
+        # A server that is away or busy says nothing about the agent; an answer that cannot be used does.
+        return Outcome.INFRA_ERROR if error.is_passing else Outcome.AGENT_ERROR
+    if isinstance(error, NotRecorded) or is_infrastructure(error):
+        return Outcome.INFRA_ERROR
+    return blamed
+
+
+def reason_of(error: BaseException) -> str:
+    return error.message if isinstance(error, AEnvError) else f"{type(error).__name__}: {error}"
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    return any(_OUT_OF_MEMORY in str(one) for one in _chain(error))
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and its causes: the SDK says which call was in vain, and keeps what broke as the cause."""
+    seen: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in seen:
+        seen.append(current)
+        yield current
+        current = current.__cause__

@@ -1,0 +1,293 @@
+"""`Runner`: an agent over many tasks, several rollouts at a time; and `rollout`, which is one.
+
+    async with Runner(concurrency=64) as runner:
+        results = await runner.run("gsm-tools@1.0.0", agent, repeat=4, limit=32, out="run.jsonl")
+
+Every rollout has a typed result. What is in the file already, of a run that was interrupted, is not played again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..base import config
+from ..base.errors import InvalidRequest, NotFound
+from ..base.outcomes import Outcome
+from ..client.environment import Environment
+from . import episodes, journal, live, locations, task
+from .agents import Play, as_agent
+from .episodes import MAX_CALLS, Agent, Episode, PlayRules, Timeouts
+from .journal import Journal, Mode, NotRecorded
+from .results import RolloutResult, RunIdentity
+from .task import Task, TaskSelection
+from .task_instances import InstanceSource, TaskInstances
+
+logger = logging.getLogger("aenv.rollouts.runner")
+
+OnResult = Callable[[RolloutResult], None]
+TaskLike = str | Path | Mapping[str, Any] | Task
+"""The id of a task, a task file, an object of one, or a task."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a run needs to know beside the place, the tasks and the agent."""
+
+    seed: int = 0
+    model: str | None = None
+    out: Path | None = None
+    mode: Mode = "either"
+    repeat: int | None = None
+    """Attempts at each task; None is one, of results that carry no number."""
+    concurrency: int = 4
+    retries: int = 2
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    max_calls: int | None = MAX_CALLS
+
+
+class Runner:
+    """Plays rollouts, at most `concurrency` at a time. Leaving its block gives every instance back.
+
+    `url` and `api_key` name the gateway as for `Environment`. A rollout whose infrastructure fails gets up to
+    `retries` fresh instances. `variables` are given to every instance.
+    """
+
+    def __init__(
+        self,
+        concurrency: int = 4,
+        *,
+        retries: int = 2,
+        timeouts: Timeouts | None = None,
+        max_calls: int | None = MAX_CALLS,
+        variables: Mapping[str, str | Mapping[str, str]] | None = None,
+        self_check: bool = True,
+        url: str | None = None,
+        api_key: str | None = None,
+    ) -> None:
+        if concurrency < 1:
+            raise InvalidRequest(f"concurrency must be above 0, and is {concurrency}")
+        limits = timeouts or Timeouts()
+        self._options = RunOptions(concurrency=concurrency, retries=retries, timeouts=limits, max_calls=max_calls)
+        self._place = InstanceSource("", url, api_key, dict(variables or {}), limits.whole, self_check=self_check)
+        self._stack = AsyncExitStack()
+        self._places: dict[str, InstanceSource] = {}
+
+    async def __aenter__(self) -> Runner:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._places.clear()
+        await self._stack.aclose()
+
+    async def run(
+        self,
+        env: str | Path,
+        agent: Agent | Play | str,
+        tasks: TaskLike | Iterable[TaskLike] | None = None,
+        repeat: int = 1,
+        limit: int | None = None,
+        out: str | Path | None = None,
+        *,
+        split: str = "",
+        seed: int = 0,
+        model: str | None = None,
+        on_result: OnResult | None = None,
+    ) -> list[RolloutResult]:
+        """The results of `tasks`, or of all that `env` lists, each played `repeat` times.
+
+        `env` is the name of an environment, or the folder of a project. `agent` is a function of the environment
+        and the task, which has the "instruction"; or a name as for `aenv eval`. With `out` every step is appended
+        to that file, and a run that was interrupted goes on there: what was judged is not played again.
+        """
+        if repeat < 1:
+            raise InvalidRequest(f"repeat must be above 0, and is {repeat}")
+        player = as_agent(agent)
+        wanted = TaskSelection.of(tasks, split, limit)
+        options = replace(
+            self._options,
+            seed=seed,
+            model=model,
+            out=Path(out) if out is not None else None,
+            repeat=repeat if repeat > 1 else None,
+        )
+        try:
+            return await run(await self._located(env), wanted, player, options, on_result)
+        finally:
+            await player.close()
+
+    async def _located(self, env: str | Path) -> InstanceSource:
+        """Where instances are made; the gateway of a folder serves it until the runner ends."""
+        key = str(env)
+        if key not in self._places:
+            if _is_folder(env):
+                from .own_gateway import served
+
+                opened = served(self._place, config.load_project(Path(env)))
+            else:
+                opened = locations.known(replace(self._place, name=key))
+            self._places[key] = await self._stack.enter_async_context(opened)
+        return self._places[key]
+
+
+def _is_folder(env: str | Path) -> bool:
+    """Whether it is the folder of a project; a name with a slash is always meant as one."""
+    return isinstance(env, Path) or "/" in env or env in (".", "..") or Path(env, config.FILE_NAME).is_file()
+
+
+async def rollout(
+    env: str | Path | Environment,
+    agent: Agent | Play | str,
+    task: TaskLike | None = None,
+    *,
+    timeouts: Timeouts | None = None,
+    seed: int = 0,
+    out: str | Path | None = None,
+) -> RolloutResult:
+    """One rollout: on an instance that is made for it, or on `env` where that is an `Environment` of yours.
+
+    An environment of yours is not released, and was made for its task: then `task` only tells the agent more.
+    """
+    if not isinstance(env, Environment):
+        chosen = None if task is None else [task]
+        async with Runner(1, timeouts=timeouts) as runner:
+            found = await runner.run(env, agent, chosen, limit=1, seed=seed, out=out)
+        return found[0]
+    player = as_agent(agent)
+    name, limits = str(env.env_name), timeouts or Timeouts()
+    run_of = RunIdentity(name, None, player.name, None, seed)
+    episode, path = Episode(_one_task(task)), Path(out) if out is not None else None
+    try:
+        with journal.opened(path, run_of, mode="either") as file:
+            rules = PlayRules(run_of, limits, 0, MAX_CALLS, None)
+            await episodes.play_on(env, episode, player, rules, file)
+            assert episode.result
+            file.append(episode.result.as_json())
+    finally:
+        await player.close()
+    return episode.result
+
+
+def _one_task(given: TaskLike | None) -> Task:
+    if isinstance(given, Task):
+        return given
+    if isinstance(given, Mapping):
+        return Task.read(given)
+    return Task(str(given) if given is not None else "task")
+
+
+@dataclass(frozen=True)
+class TaskSurface:
+    """What the environment has for tasks."""
+
+    tasks: list[Task]
+    offers_task: bool
+    environment: str
+    eval_only: bool
+
+
+async def surface_of(instances: TaskInstances, wanted: TaskSelection) -> TaskSurface:
+    """What the environment has to play, from an instance of it."""
+    async with live.creating(f"starting an instance of {instances.place.name}"), instances.one() as env:
+        functions = {one["name"] for one in (await env.list_functions())["functions"]}
+        listed: Sequence[Task] = ()
+        if not wanted.is_complete:
+            if "list_tasks" not in functions:
+                raise NotFound(f"{instances.place.name!r} has no tasks: it registers no function 'list_tasks'")
+            listed = task.read(
+                await env.call_function("list_tasks", {"split": wanted.split} if wanted.split else {})
+            )
+        tasks = task.chosen(listed, wanted)
+        if not tasks:
+            raise NotFound(f"{instances.place.name!r} lists no tasks")
+        described = env.described
+        return TaskSurface(tasks, "get_task" in functions, described.ref, described.eval_only)
+
+
+async def run(
+    place: InstanceSource,
+    wanted: TaskSelection,
+    agent: Agent,
+    options: RunOptions,
+    on_result: OnResult | None = None,
+) -> list[RolloutResult]:
+    """Every result, those of an earlier run included; each is told, and written, when it is there.
+
+    Attempts that were not judged are played again when a file is gone on with.
+    """
+    tell = on_result or (lambda result: None)
+    async with TaskInstances(place) as instances:
+        surface = await surface_of(instances, wanted)
+        eval_only = place.eval_only or surface.eval_only
+        about = RunIdentity(surface.environment, place.digest, agent.name, options.model, options.seed, eval_only)
+        with journal.opened(options.out, about, options.repeat or 1, options.mode) as file:
+            kept = {key: known for key, known in file.known.results.items() if known.is_judged}
+            if orphans := file.known.orphans:
+                await place.environment().end_others(orphans)
+            ids = {one.id for one in surface.tasks}
+            before = [known for known in kept.values() if known.task in ids]
+            for known in before:
+                tell(known)
+            # All tasks once, then all of them again: a run that is stopped has tried each as often.
+            numbers = range(1, (options.repeat or 1) + 1)
+            every = [(one, number) for number in numbers for one in surface.tasks]
+            left = [
+                Episode(one, number if options.repeat else None)
+                for one, number in every
+                if (one.id, number) not in kept
+            ]
+            done: list[RolloutResult] = []
+            rules = PlayRules(about, options.timeouts, options.retries, options.max_calls, surface.offers_task)
+
+            def ended(episode: Episode) -> None:
+                assert episode.result
+                done.append(_recorded(file, episode.result))
+                tell(done[-1])
+                shown(done[-1])
+
+            async with live.shown(f"{about.environment} {agent.name}", len(every), before) as shown:
+                await _play_all(instances, agent, left, options.concurrency, rules, file, ended)
+        return [*before, *done]
+
+
+def _recorded(file: Journal, result: RolloutResult) -> RolloutResult:
+    """The result, once it is written. One that cannot be written is not on record, and says so."""
+    try:
+        file.append(result.as_json())
+    except NotRecorded as error:
+        logger.warning("the result of task %r is not on record: %s", result.task, error)
+        lost = replace(
+            result, outcome=Outcome.INFRA_ERROR, reward=None, passed=None, parts={}, reason=error.message
+        )
+        with suppress(NotRecorded):
+            file.append(lost.as_json())
+        return lost
+    return result
+
+
+async def _play_all(
+    instances: TaskInstances,
+    agent: Agent,
+    left: list[Episode],
+    concurrency: int,
+    rules: PlayRules,
+    file: Journal,
+    ended: Callable[[Episode], None],
+) -> None:
+    waiting = iter(left)
+
+    async def worker() -> None:
+        for episode in waiting:  # shared: the worker that is free takes the next
+            try:
+                await episodes.play(instances, episode, agent, rules, file)
+            finally:
+                ended(episode)  # also what was cancelled
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(concurrency, len(left))):
+            group.create_task(worker())
