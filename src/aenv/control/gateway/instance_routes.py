@@ -126,7 +126,8 @@ class InstanceRoutes:
     async def _create(self, call: RouteCall, *, id: str | None = None, key: str | None = None) -> Response:
         request = _with_wait(call, admission.parse(await call.body(_MAX_BODY_BYTES)))
         record = await self._creator.create(request, call.caller, id=id, key=key)
-        if record.address:  # its first call is on its way as soon as the client has read this reply
+        if record.address and not self._creator.is_crowded:
+            # Its first call is on its way as soon as the client has read this reply; in a burst others go first.
             connecting = asyncio.create_task(self._pool.open(record.address.origin))
             self._connecting.add(connecting)
             connecting.add_done_callback(self._connecting.discard)

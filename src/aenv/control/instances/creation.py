@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...base import logs, mcp
@@ -17,7 +18,7 @@ from ...base.errors import AEnvError, Conflict, InvalidRequest, StartFailed, Una
 from ...base.limits import shortage, spell_bytes
 from ...base.models import CreateInstance
 from ...base.wire import EnvStatus
-from ...engines.base import Address, Engine
+from ...engines.base import Address, Engine, StartsSoon
 from ..serving import doing
 from ..serving.accounts import Caller
 from ..serving.metrics import Metrics
@@ -60,6 +61,11 @@ class CreationMeans:
     warmth: Warmth
     secrets: Secrets
     here: ThisGateway
+
+    @cached_property
+    def soon(self) -> float:
+        """Seconds in which an instance runs as a rule; 0.0 where the engine does not say."""
+        return self.engine.soon if isinstance(self.engine, StartsSoon) else 0.0
 
 
 class _Withdrawn(Exception):
@@ -175,7 +181,8 @@ class Creation:
         began = time.perf_counter()
         try:
             checked, conditions = await self._admittance.admitted()
-            await self._record_running(await self._start_and_record(checked, conditions))
+            with self._means.transitions.under_way():
+                await self._record_running(await self._start_and_record(checked, conditions))
         except asyncio.CancelledError:
             if self._instance.is_live:  # not through `cancel`: the engine has given it up
                 self.cancel()
@@ -189,10 +196,11 @@ class Creation:
         logger.info("instance of %s ready in %.0f ms", record.environment, 1e3 * (time.perf_counter() - began))
 
     async def _start_and_record(self, checked: CheckedRequest, conditions: Conditions) -> Address:
-        """Both at once, unless it is recorded. One that was made ahead runs by then, and is written only once."""
+        """Both at once, unless it is recorded. One that runs soon is written only once."""
         starting = asyncio.get_running_loop().create_task(self._start(checked, conditions))
         try:
-            await asyncio.sleep(0)  # it has asked for what it needs when the store is written to
+            # It has asked for what it needs when the store is written to.
+            await (asyncio.wait({starting}, timeout=self._means.soon) if self._means.soon else asyncio.sleep(0))
             is_ready = starting.done() and not starting.cancelled() and starting.exception() is None
             if not is_ready and self._instance.stored is not Stored.YES:
                 began = time.perf_counter()

@@ -263,9 +263,10 @@ class Supervisor(Mapping[str, Supervised]):
     async def _destroy(self, instance: Supervised) -> None:
         record = instance.record
         logs.instance_id.set(record.id)
-        async with instance.frost:
-            await self.destroy_quietly(record.id)
-        await self._transitions.settle(instance)
+        with self._transitions.under_way():
+            async with instance.frost:
+                await self.destroy_quietly(record.id)
+            await self._transitions.settle(instance)
         self._metrics.did("delete", record.name)
         self.gone(instance)
         logger.info("instance ended: %s", record.reason)

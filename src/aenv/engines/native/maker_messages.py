@@ -1,0 +1,93 @@
+"""What the gateway's engine and its makers say to each other, and how it is framed.
+
+Both ends are processes of ours that run our code alone, joined by a socket pair that no other process has: so
+what is said is pickled.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ...isolation.sandbox.rootfs import Rootfs
+from ..base import Address, InstanceSpec
+
+_LENGTH = struct.Struct("!I")
+
+
+@dataclass(frozen=True)
+class MakeOrder:
+    """Create an instance; an `Outcome` follows."""
+
+    number: int
+    spec: InstanceSpec
+    root: Rootfs
+    rehearse: bool
+
+
+@dataclass(frozen=True)
+class GiveUpOrder:
+    """Stop creating it, or end it; an `Outcome` follows once nothing is left."""
+
+    number: int
+    making: int
+    """The number of its `MakeOrder`."""
+    id: str
+
+
+@dataclass(frozen=True)
+class DestroyOrder:
+    """End an instance; an `Outcome` follows."""
+
+    number: int
+    id: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an order."""
+
+    number: int
+    address: Address | None = None
+    has_same_tools: bool = False
+    """Whether the tools are those of the last address: then they are not sent again."""
+    error: Exception | None = None
+
+
+@dataclass(frozen=True)
+class EndedNotice:
+    """An instance has ended by itself."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class MakerReady:
+    """Instances can be ordered."""
+
+
+class Frames:
+    """Messages on a stream of bytes."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    @staticmethod
+    def packed(message: object) -> bytes:
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        return _LENGTH.pack(len(data)) + data
+
+    def unpacked(self, data: bytes) -> Iterator[Any]:
+        """The messages that are whole with this."""
+        self._rest += data
+        while len(self._rest) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(self._rest)[0]
+            if len(self._rest) < end:
+                return
+            packet = bytes(self._rest[_LENGTH.size : end])
+            del self._rest[:end]
+            yield pickle.loads(packet)
