@@ -27,7 +27,7 @@ Milliseconds = dict[str, float]
 
 
 def rows() -> list[Row]:
-    """Of creates that come together, each followed by its destroy: what the gateway does for it, and all others."""
+    """Of creates that come together, and their destroys: what the gateway does for each, and all others."""
     with gateway(*COLD) as cold:
         rounds = [_round(cold) for _ in range(1 + ROUNDS)][1:]  # the first one starts the zygote
     found = {name: median(one[name] for one in rounds) for name in rounds[0]}

@@ -48,6 +48,15 @@ class _Ids(logging.Filter):
 class _Text(logging.Formatter):
     """A line for people, in which ids are cut."""
 
+    _second, _spelled = -1, ""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
+        """As it is, once for each second: it takes as long as all the rest of a line."""
+        second = int(record.created)
+        if second != self._second:
+            self._second, self._spelled = second, super().formatTime(record, datefmt)
+        return self._spelled
+
     def format(self, record: logging.LogRecord) -> str:
         return masks.text(_ID.sub(_cut, super().format(record)))
 

@@ -182,17 +182,19 @@ class InstanceRoutes:
         """An instance with everything that lets its owner use it."""
         host = call.host
         instance = describe(record, host=host, frozen=self._instances.is_frozen(record.id))
-        instance.engine = self._instances.engine.name
+        # Filled in as it is sent: a model takes longer for each field than for all of its JSON.
+        shown = instance.model_dump(mode="json")
+        shown["engine"] = self._instances.engine.name
         if record.address:
-            instance.isolation, instance.not_enforced = record.isolation, record.not_enforced
-            instance.root = record.root or None
+            shown["isolation"], shown["not_enforced"] = record.isolation, record.not_enforced
+            shown["root"] = record.root or None
         if record.status is EnvStatus.RUNNING and record.address:
             path = f"/instances/{record.id}/mcp"
-            instance.mcp_url = path if call.is_local_socket else f"{data_url(host, self._data_port)}{path}"
+            shown["mcp_url"] = path if call.is_local_socket else f"{data_url(host, self._data_port)}{path}"
             if call.caller.role.includes(Role.USER):  # a viewer looks at it, and calls nothing
-                instance.token = self._tokens.sign(record.id, call.caller.account)
-            instance.tools = record.address.tools
-        return instance.model_dump(mode="json")
+                shown["token"] = self._tokens.sign(record.id, call.caller.account)
+            shown["tools"] = record.address.tools
+        return shown
 
 
 def data_url(host: str, port: int | None) -> str:

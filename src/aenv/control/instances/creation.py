@@ -82,10 +82,13 @@ class Admittance:
         self._request = request
         self._caller = caller
         self._means = means
-        self._task = asyncio.get_running_loop().create_task(self._admit())
+        # One alone needs no task that others could wait for.
+        self._task = asyncio.get_running_loop().create_task(self._admit()) if len(instances) > 1 else None
 
     async def admitted(self) -> tuple[CheckedRequest, Conditions]:
         """Return when they may be started; raises why they may not. May be asked once for each instance."""
+        if self._task is None:
+            return await self._admit()
         await asyncio.wait({self._task})
         if self._task.cancelled():
             raise _Withdrawn
@@ -93,6 +96,8 @@ class Admittance:
 
     async def withdraw(self) -> None:
         """Return when nothing of it is under way any more; fine when it is over."""
+        if self._task is None:
+            return  # it ended with the only creation that asked
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 

@@ -53,6 +53,7 @@ class Supervisor(Mapping[str, Supervised]):
         """By owner and Idempotency-Key."""
         self._tasks = Tasks()
         self._engine = engine
+        self._notices = engine if isinstance(engine, NoticesEnds) else None  # asked once: it takes a while
         self._ledger = ledger
         self._transitions = transitions
         self._sweeper = sweeper
@@ -187,10 +188,10 @@ class Supervisor(Mapping[str, Supervised]):
         return (self._sweeper.now() if instance.calls else instance.used_at) + timeout
 
     async def _notice_end(self, instance: Supervised) -> None:
-        if not isinstance(self._engine, NoticesEnds):
+        if self._notices is None:
             return
         try:
-            reason = await self._engine.ended(instance.record.id)
+            reason = await self._notices.ended(instance.record.id)
         except Exception:  # boundary: the engine; without its word the instance lives until its time is over
             logger.exception("the %s engine cannot tell when an instance ends", self._engine.name)
             return

@@ -1,4 +1,4 @@
-"""Writes that wait a moment for others, to be made in one transaction: in a burst a commit costs more than a write."""
+"""Writes that wait a moment for others, to be made in one transaction: a commit costs more than a write."""
 
 from __future__ import annotations
 

@@ -27,6 +27,12 @@ class DocumentTables:
 
     def try_to_write(self, write: GatheredWrite) -> Exception | None:
         """Make all of its changes or none; why none, for it alone: others share the transaction."""
+        if not any(isinstance(change, Put) and change.limits for change in write.changes):
+            try:
+                self.write(write.changes, write.values)
+            except Stale as error:  # which is known before anything is changed
+                return error
+            return None
         self._db.execute("SAVEPOINT one")
         try:
             self.write(write.changes, write.values)

@@ -104,10 +104,7 @@ class NativeEngine(InsideAccess):
     # Starting
 
     async def create(self, spec: InstanceSpec, *, rehearse: bool | None = None) -> Address:
-        """Return once the instance serves requests. On failure, and on cancellation, leave nothing behind.
-
-        `rehearse`: whether it may do what a first call does as well; None for when no other is created.
-        """
+        """As `Engine.create`. `rehearse`: whether it does what a first call does; None where no other is made."""
         if self._missing:
             raise Unsupported(f"instances cannot be isolated here: {self._missing}")
         try:
@@ -119,8 +116,8 @@ class NativeEngine(InsideAccess):
         try:
             async with asyncio.timeout(spec.start_timeout):
                 with listener:
-                    has_time = len(self._creating) == 1 if rehearse is None else rehearse
-                    return await self._start(spec, folder, listener, what, rehearse=has_time)
+                    rehearse = len(self._creating) == 1 if rehearse is None else rehearse
+                    return await self._start(spec, folder, listener, what, rehearse=rehearse)
         except TimeoutError:
             printed = _tail(self._made.get(spec.id))
             await self._end(spec.id)

@@ -26,7 +26,7 @@ from ...base.supervision import Tasks
 from ...isolation.sandbox.rootfs import Rootfs
 from ..base import Address, InstanceSpec
 from .engine import NativeEngine
-from .maker_messages import DestroyOrder, EndedNotice, Frames, GiveUpOrder, MakeOrder, MakerReady, Outcome
+from .maker_messages import DestroyOrder, EndedNotice, Frames, GiveUpOrder, MakeOrder, MakerReady, OrderOutcome
 
 _NEW_OBJECTS = 20_000  # between two collections, as in the gateway
 
@@ -98,9 +98,7 @@ class _Maker(asyncio.Protocol):
         for order in self._frames.unpacked(data):
             match order:
                 case MakeOrder(number):
-                    task = self._tasks.create_task(self._make(order))
-                    self._making[number] = task
-                    task.add_done_callback(lambda _, number=number: self._making.pop(number, None))
+                    self._making[number] = self._tasks.create_task(self._make(order))
                 case GiveUpOrder(number):
                     self._tasks.create_task(self._told(number, self._give_up(order)))
                 case DestroyOrder(number, id):
@@ -112,17 +110,18 @@ class _Maker(asyncio.Protocol):
         try:
             address = await self._engine.create(order.spec, rehearse=order.rehearse)
         except Exception as error:  # boundary: the engine, and what the environment's code does to it
-            self.say(Outcome(order.number, error=_sendable(error)))
+            self.say(OrderOutcome(order.number, error=_sendable(error)))
             return
         finally:
             del self._roots[id]
+            self._making.pop(order.number, None)
         self._watching[id] = self._tasks.create_task(self._watch(id))
         self._tell_made(order.number, address)
 
     def _tell_made(self, number: int, address: Address) -> None:
         tools, is_same = address.tools, address.tools is self._tools_told
         self._tools_told = tools
-        self.say(Outcome(number, replace(address, tools=[]) if is_same else address, has_same_tools=is_same))
+        self.say(OrderOutcome(number, replace(address, tools=[]) if is_same else address, has_same_tools=is_same))
 
     async def _told(self, number: int, work: Coroutine[Any, Any, None]) -> None:
         error = None
@@ -130,10 +129,10 @@ class _Maker(asyncio.Protocol):
             await work
         except Exception as failure:  # boundary: the engine
             error = _sendable(failure)
-        self.say(Outcome(number, error=error))
+        self.say(OrderOutcome(number, error=error))
 
     async def _give_up(self, order: GiveUpOrder) -> None:
-        if task := self._making.get(order.making):
+        if task := self._making.pop(order.making, None):
             task.cancel()
             await asyncio.wait({task})
         await self._destroy(order.id)  # it may have been complete
@@ -153,7 +152,9 @@ class _Maker(asyncio.Protocol):
 def _sendable(error: Exception) -> Exception:
     """The error, if it means the same in another process."""
     if isinstance(error, AEnvError | OSError):
-        with contextlib.suppress(Exception):  # boundary: how its class was written decides whether it can be copied
+        with contextlib.suppress(
+            Exception
+        ):  # boundary: how its class was written decides whether it can be copied
             return error if str(pickle.loads(pickle.dumps(error))) == str(error) else StartFailed(str(error))
     return StartFailed(f"the native engine failed: {error!r}")
 

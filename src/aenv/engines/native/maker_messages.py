@@ -20,7 +20,7 @@ _LENGTH = struct.Struct("!I")
 
 @dataclass(frozen=True)
 class MakeOrder:
-    """Create an instance; an `Outcome` follows."""
+    """Create an instance; an `OrderOutcome` follows."""
 
     number: int
     spec: InstanceSpec
@@ -30,7 +30,7 @@ class MakeOrder:
 
 @dataclass(frozen=True)
 class GiveUpOrder:
-    """Stop creating it, or end it; an `Outcome` follows once nothing is left."""
+    """Stop creating it, or end it; an `OrderOutcome` follows once nothing is left."""
 
     number: int
     making: int
@@ -40,14 +40,14 @@ class GiveUpOrder:
 
 @dataclass(frozen=True)
 class DestroyOrder:
-    """End an instance; an `Outcome` follows."""
+    """End an instance; an `OrderOutcome` follows."""
 
     number: int
     id: str
 
 
 @dataclass(frozen=True)
-class Outcome:
+class OrderOutcome:
     """What came of an order."""
 
     number: int

@@ -24,12 +24,13 @@ from ...isolation.sandbox.rootfs import Rootfs
 from ..base import Address, InstanceSpec
 from . import gvisor
 from .engine import NativeEngine, RootOf
-from .maker_messages import DestroyOrder, EndedNotice, Frames, GiveUpOrder, MakeOrder, MakerReady, Outcome
+from .maker_messages import DestroyOrder, EndedNotice, Frames, GiveUpOrder, MakeOrder, MakerReady, OrderOutcome
 from .sidecars import LazySidecarRootfs, SidecarRootfs
 
 logger = logging.getLogger("aenv.engines.native")
 
-_CROWD = 6  # creates under way at once
+_CROWD = 6  # creates under way at once, from which on makers take them
+_QUEUE = 32  # and from which on they wait for makers that are being started
 _UNUSED = 600.0  # seconds after which makers are let go
 _CORES_EACH = 4  # one maker, with its stagers, zygotes and young instances, keeps so many busy
 _MOST = 8
@@ -51,12 +52,17 @@ class ManyCoreEngine(NativeEngine):
         sidecar_rootfs: SidecarRootfs | None = None,
         lazy_sidecar_rootfs: LazySidecarRootfs | None = None,
         makers: int | None = None,
+        crowd: int = _CROWD,
+        queue: int = _QUEUE,
     ) -> None:
-        """`makers`: how many; None for as many as the processors of this process can use."""
-        super().__init__(
-            home, root_of, sidecar_rootfs=sidecar_rootfs, lazy_sidecar_rootfs=lazy_sidecar_rootfs
-        )
+        """`makers`: how many; None for as many as the processors of this process can use.
+
+        They take creates where more than `crowd` are under way; more than `queue` wait until there are makers.
+        """
+        super().__init__(home, root_of, sidecar_rootfs=sidecar_rootfs, lazy_sidecar_rootfs=lazy_sidecar_rootfs)
         self._most = _fitting(len(os.sched_getaffinity(0))) if makers is None else makers
+        self._crowd = crowd
+        self._queue = queue
         self._makers: list[_MakerProcess] = []
         self._made_by: dict[str, _MakerProcess] = {}
         self._turn = 0
@@ -75,7 +81,7 @@ class ManyCoreEngine(NativeEngine):
         """Return once the instance serves requests. On failure, and on cancellation, leave nothing behind."""
         self._under_way += 1
         try:
-            maker = self._maker_for(spec)
+            maker = await self._maker_for(spec)
             if maker is None:
                 return await super().create(spec, rehearse=rehearse)
             root = await self._root_of(spec)
@@ -112,15 +118,17 @@ class ManyCoreEngine(NativeEngine):
 
     # Makers
 
-    def _maker_for(self, spec: InstanceSpec) -> _MakerProcess | None:
+    async def _maker_for(self, spec: InstanceSpec) -> _MakerProcess | None:
         """Whose turn it is; None for what is made here."""
         # What needs more than its folder to be looked after stays with this process: its proxy, its sidecar.
         is_plain = not (spec.sidecar or spec.storage) and spec.network.kind != "egress"
         if not is_plain or spec.isolation == gvisor.NAME or self._missing or not self._most:
             return None
-        if self._under_way < _CROWD or any(self.warm().values()):
+        if self._under_way <= self._crowd or any(self.warm().values()):
             return None
         self._keep_makers()
+        if self._under_way > self._queue:
+            await self._begun()
         ready = [maker for maker in self._makers if maker.is_ready]
         if not ready:
             return None
@@ -131,7 +139,6 @@ class ManyCoreEngine(NativeEngine):
         """Creates crowd: see to it that there are makers, and for how long."""
         loop = asyncio.get_running_loop()
         self._crowded_at = loop.time()
-        self._makers = [maker for maker in self._makers if not maker.is_over]
         if len(self._makers) < self._most and self._starting is None:
             self._starting = self._tasks.create_task(self._start_makers())
         if self._letting_go is None:
@@ -140,11 +147,29 @@ class ManyCoreEngine(NativeEngine):
     async def _start_makers(self) -> None:
         try:
             while len(self._makers) < self._most:
-                self._makers.append(await _MakerProcess.start(self._home))
+                self._makers.append(await _MakerProcess.start(self._home, self._lost))
         except OSError as error:
             logger.warning("no process could be started that makes instances: %s", error)
         finally:
             self._starting = None
+
+    def _lost(self, maker: _MakerProcess) -> None:
+        """It has ended, and was not told to."""
+        logger.warning("a process that made instances ended; those that run go on")
+        if maker in self._makers:
+            self._makers.remove(maker)
+        self._tasks.create_task(self._clear_after(maker))
+
+    async def _clear_after(self, maker: _MakerProcess) -> None:
+        await maker.close()
+        await self.sweep()  # the control groups of what it was making
+
+    async def _begun(self) -> None:
+        """Return when all makers that were started can be used, or never will."""
+        if self._starting:
+            await asyncio.wait({self._starting})
+        if starting := {maker.begun for maker in self._makers if not maker.begun.done()}:
+            await asyncio.wait(starting)
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
@@ -172,9 +197,12 @@ def _fitting(cores: int) -> int:
 class _MakerProcess(asyncio.Protocol):
     """One maker, as the gateway sees it."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.is_ready = False
+    def __init__(self, process: subprocess.Popen[bytes], lost: Callable[[_MakerProcess], None]) -> None:
         self.is_over = False
+        self._is_closing = False
+        self._lost = lost
+        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when it can be used, or has ended before."""
         self._process = process
         self._frames = Frames()
         self._transport: asyncio.WriteTransport
@@ -184,9 +212,13 @@ class _MakerProcess(asyncio.Protocol):
         self._tools: list[dict[str, Any]] = []
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
+    @property
+    def is_ready(self) -> bool:
+        return self.begun.done() and not self.is_over
+
     @classmethod
-    async def start(cls, home: Path) -> _MakerProcess:
-        """Start one; it can be used when it `is_ready`."""
+    async def start(cls, home: Path, lost: Callable[[_MakerProcess], None]) -> _MakerProcess:
+        """Start one; it can be used when it `is_ready`. `lost` is called when it ends before it is closed."""
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-P", "-m", "aenv.engines.native.maker", str(theirs.fileno()), str(home)]
@@ -194,7 +226,7 @@ class _MakerProcess(asyncio.Protocol):
                 subprocess.Popen, command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
             )
         loop = asyncio.get_running_loop()
-        maker = cls(process)
+        maker = cls(process, lost)
         await loop.create_unix_connection(lambda: maker, sock=ours)
         return maker
 
@@ -231,6 +263,7 @@ class _MakerProcess(asyncio.Protocol):
 
     async def close(self) -> None:
         """Return when it is gone; its instances live on."""
+        self._is_closing = True
         self._transport.close()
         await self._gone
         try:
@@ -253,28 +286,33 @@ class _MakerProcess(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment]  # a stream's is one
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.is_over, self.is_ready = True, False
-        waiting = [one for one in (*self._outcomes.values(), *self._ends.values()) if not one.done()]
+        self.is_over = True
+        if not self.begun.done():
+            self.begun.set_result(None)
+        waiting: list[asyncio.Future[Any]] = [*self._outcomes.values(), *self._ends.values()]
         for one in waiting:
-            one.set_exception(MakerLost())
-            one.exception()  # read, so that it is not reported as lost where no one waits
+            if not one.done():
+                one.set_exception(MakerLost())
+                one.exception()  # read, so that it is not reported as lost where no one waits
         self._outcomes.clear()
         self._ends.clear()
         self._gone.set_result(None)
+        if not self._is_closing:
+            self._lost(self)
 
     def data_received(self, data: bytes) -> None:
         for message in self._frames.unpacked(data):
             match message:
                 case MakerReady():
-                    self.is_ready = True
+                    self.begun.set_result(None)
                 case EndedNotice(id, reason):
                     ended = self._ends.get(id)
                     if ended and not ended.done():
                         ended.set_result(reason)
-                case Outcome(number):
+                case OrderOutcome(number):
                     self._settle(self._outcomes.pop(number), message)
 
-    def _settle(self, waiting: asyncio.Future[Address | None], outcome: Outcome) -> None:
+    def _settle(self, waiting: asyncio.Future[Address | None], outcome: OrderOutcome) -> None:
         address = outcome.address
         if address:
             self._tools = self._tools if outcome.has_same_tools else address.tools
