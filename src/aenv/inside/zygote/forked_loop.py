@@ -53,6 +53,21 @@ class ForkedLoop:
         asyncio._set_running_loop(self.loop)  # which asyncio forgets in another process
 
 
+def lock_among(descriptors: Iterable[int]) -> tuple[int, int] | None:
+    """The pipe by which libuv lets one thread at a time change signal handlers: where it is read, and written."""
+    pipes = [one for one in descriptors if os.readlink(f"/proc/self/fd/{one}").startswith("pipe:")]
+    pipes.sort(key=_access)
+    return (pipes[0], pipes[1]) if len(pipes) == 2 else None
+
+
+def renew_lock(lock: tuple[int, int]) -> None:
+    """Let it be this process's own: who reads its only byte keeps all others that share it waiting."""
+    read, written = os.pipe2(os.O_CLOEXEC)
+    os.write(written, b"*")
+    _put(read, lock[0])
+    _put(written, lock[1])
+
+
 def run(work: Coroutine[Any, Any, None]) -> None:
     """Run this on a new loop, which is the thread's own from now on."""
     loop = program.new_loop()
@@ -70,7 +85,7 @@ def opened_since(before: Iterable[int], now: Iterable[int]) -> ForkedLoop | None
     wakers = tuple(descriptor for descriptor, kind in kinds.items() if kind == "anon_inode:[eventfd]")
     sockets = [descriptor for descriptor, kind in kinds.items() if kind.startswith("socket:")]
     pipes = [descriptor for descriptor, kind in kinds.items() if kind.startswith("pipe:")]
-    pipes.sort(key=lambda end: fcntl.fcntl(end, fcntl.F_GETFL) & os.O_ACCMODE)  # the one that is read comes first
+    pipes.sort(key=_access)
     written = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(written, warn_on_full_buffer=False)
     has_all = (len(events), len(sockets), len(pipes)) == (1, 2, 2) and written in sockets
@@ -79,6 +94,11 @@ def opened_since(before: Iterable[int], now: Iterable[int]) -> ForkedLoop | None
     [read] = {*sockets} - {written}
     loop = asyncio.get_running_loop()
     return ForkedLoop(loop, events[0], wakers, (pipes[0], pipes[1]), (read, written))
+
+
+def _access(descriptor: int) -> int:
+    """Sorts what is read before what is written."""
+    return fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
 
 
 def _put(new: int, place: int) -> None:

@@ -31,7 +31,7 @@ from ...isolation.sandbox.inside_paths import ENVIRONMENT, VARIABLES
 from ...isolation.sandbox.protocol import Enter
 from ..runtime import loader, program
 from . import preloaded
-from .forked_loop import ForkedLoop
+from .forked_loop import ForkedLoop, renew_lock
 
 CHANNEL = 3  # the descriptors of an instance, besides the three that every process has
 LISTENER = 4
@@ -50,6 +50,8 @@ class ForkImage:
     host_network: bool
     kept: tuple[int, ...]
     """Descriptors that stay open."""
+    lock: tuple[int, int] | None
+    """Those of them that each instance replaces by its own: see `forked_loop.lock_among`."""
     has_preloaded: bool
     """Whether there are modules of others, which may want to know of a fork."""
     rights: tuple[int, ...]
@@ -71,6 +73,8 @@ async def begin(image: ForkImage, line: int, loop: ForkedLoop | None) -> NoRetur
 
 async def _begin(image: ForkImage, line: int, loop: ForkedLoop | None) -> NoReturn:
     signal.set_wakeup_fd(-1)
+    if image.lock:
+        renew_lock(image.lock)
     if module := sys.modules.get("random"):
         module.seed()  # no two instances may draw the same numbers
     os.setsid()

@@ -128,7 +128,7 @@ def _load_theirs(order: ZygoteOrder, kept: list[int], rights: tuple[int, ...]) -
     gc.disable()
     return instance.ForkImage(
         *(loaded, prepared, program, order.source, order.host_network),
-        *(tuple(kept), bool(order.preload), rights),
+        *(tuple(kept), forked_loop.lock_among(kept), bool(order.preload), rights),
     )
 
 
