@@ -16,7 +16,6 @@ import pickle
 import socket
 import sys
 from collections.abc import Coroutine
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,9 +118,10 @@ class _Maker(asyncio.Protocol):
         self._tell_made(order.number, address)
 
     def _tell_made(self, number: int, address: Address) -> None:
-        tools, is_same = address.tools, address.tools is self._tools_told
-        self._tools_told = tools
-        self.say(OrderOutcome(number, replace(address, tools=[]) if is_same else address, has_same_tools=is_same))
+        tools = None if address.tools is self._tools_told else address.tools
+        self._tools_told = address.tools
+        where = address.origin.socket or ""
+        self.say(OrderOutcome(number, None, where, address.pid, address.root, address.not_enforced, tools))
 
     async def _told(self, number: int, work: Coroutine[Any, Any, None]) -> None:
         error = None

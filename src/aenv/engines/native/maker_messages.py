@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...isolation.sandbox.rootfs import Rootfs
-from ..base import Address, InstanceSpec
+from ..base import InstanceSpec
 
 _LENGTH = struct.Struct("!I")
 
@@ -51,10 +51,14 @@ class OrderOutcome:
     """What came of an order."""
 
     number: int
-    address: Address | None = None
-    has_same_tools: bool = False
-    """Whether the tools are those of the last address: then they are not sent again."""
     error: Exception | None = None
+    socket: str = ""
+    """Where the instance listens, and below what else its address tells; empty when none was made."""
+    pid: int = 0
+    root: str = ""
+    not_enforced: tuple[str, ...] = ()
+    tools: list[dict[str, Any]] | None = None
+    """None where they are those of the last instance: then they are not sent again."""
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ...base.addresses import Origin
 from ...base.supervision import Tasks
 from ...isolation.sandbox.rootfs import Rootfs
 from ..base import Address, InstanceSpec
@@ -313,10 +313,11 @@ class _MakerProcess(asyncio.Protocol):
                     self._settle(self._outcomes.pop(number), message)
 
     def _settle(self, waiting: asyncio.Future[Address | None], outcome: OrderOutcome) -> None:
-        address = outcome.address
-        if address:
-            self._tools = self._tools if outcome.has_same_tools else address.tools
-            address = replace(address, tools=self._tools)
+        address = None
+        if outcome.socket:
+            self._tools = self._tools if outcome.tools is None else outcome.tools
+            origin = Origin("localhost", socket=outcome.socket)
+            address = Address(origin, outcome.pid, self._tools, outcome.root, outcome.not_enforced)
         if waiting.done():
             return
         if outcome.error:
