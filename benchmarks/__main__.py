@@ -18,7 +18,7 @@ from aenv.artifacts.requirements import folder_for
 from tests.netns import namespace
 from tests.venvs import create
 
-from . import control, crowds, environments, floods, native, registry, rollouts, scale
+from . import control, creates, crowds, environments, floods, native, registry, rollouts, scale
 from .measures import Bench
 from .processes import ROOT
 from .report import Row, as_json, table
@@ -97,7 +97,7 @@ def measure(bench: Bench, names: list[str]) -> list[Row]:
         "queue": control.queue,
         "upload": registry.upload,
         "floods": floods.rows,
-        "native": lambda: [*native.rows(bench), *crowds.rows()],
+        "native": lambda: [*native.rows(bench), *crowds.rows(), *creates.rows()],
         "environments": environments.rows,
         "scale": scale.rows,
         "rollout": rollouts.rows,

@@ -49,10 +49,10 @@ def bursts() -> list[Row]:
     with bare_python() as python, gateway(*COLD) as cold:
         for _ in range(1 + BURSTS):
             starts += python()
-            seconds, errors = cold.runner.run(_create(cold.api, ids := _ids(BURST)))
+            seconds, errors = cold.runner.run(create_all(cold.api, ids := new_ids(BURST)))
             creates.append((BURST - len(errors)) / seconds)
             failed += len(errors)
-            destroys.append(BURST / cold.runner.run(_destroy(cold.api, ids)))
+            destroys.append(BURST / cold.runner.run(destroy_all(cold.api, ids)))
             starts += python()
             for error in errors[:1]:
                 print(f"a create failed: {error}", file=sys.stderr)
@@ -66,18 +66,18 @@ def bursts() -> list[Row]:
     ]
 
 
-def _ids(count: int) -> list[str]:
+def new_ids(count: int) -> list[str]:
     return [wire.new_instance_id("portable") for _ in range(count)]
 
 
-async def _create(api: Api, ids: list[str]) -> tuple[float, list[BaseException]]:
+async def create_all(api: Api, ids: list[str]) -> tuple[float, list[BaseException]]:
     """Seconds until all requests were answered, and those answers that are errors."""
     begin = perf_counter()
     outcomes = await asyncio.gather(*(api.create_instance(id, _BODY) for id in ids), return_exceptions=True)
     return perf_counter() - begin, [one for one in outcomes if isinstance(one, BaseException)]
 
 
-async def _destroy(api: Api, ids: list[str]) -> float:
+async def destroy_all(api: Api, ids: list[str]) -> float:
     begin = perf_counter()
     await asyncio.gather(*(api.delete_instance(id) for id in ids))
     return perf_counter() - begin
@@ -91,7 +91,7 @@ def idle() -> list[Row]:
     with bare_python() as python, gateway(*COLD, *AWAKE) as crowd:
         ids = _fill(crowd, FEW)
         few = _starts_of_python(python, crowd)
-        crowd.runner.run(_destroy(crowd.api, ids))
+        crowd.runner.run(destroy_all(crowd.api, ids))
     with bare_python() as python, gateway(*COLD, *AWAKE) as crowd:  # another, which has nothing to tidy up
         ids = _fill(crowd, MANY)
         time.sleep(1)  # the last work of the creates is over
@@ -100,7 +100,7 @@ def idle() -> list[Row]:
         time.sleep(IDLE_SECONDS)
         percent = 100 * (cpu_seconds(crowd.pid) - before) / IDLE_SECONDS
         times = _starts_of_python(python, crowd) / few
-        crowd.runner.run(_destroy(crowd.api, ids))
+        crowd.runner.run(destroy_all(crowd.api, ids))
     what = f"{MANY:,} idle instances"
     return [
         Row(f"{what}, PSS each, gateway and zygote included", "MiB", None, pss, "≤ 5 MiB", pss <= 5),
@@ -110,9 +110,9 @@ def idle() -> list[Row]:
 
 
 def _fill(crowd: Gateway, count: int) -> list[str]:
-    ids = _ids(count)
+    ids = new_ids(count)
     for first in range(0, count, TOGETHER):
-        _, errors = crowd.runner.run(_create(crowd.api, ids[first : first + TOGETHER]))
+        _, errors = crowd.runner.run(create_all(crowd.api, ids[first : first + TOGETHER]))
         if errors:
             raise errors[0]
     return ids

@@ -127,7 +127,7 @@ class WatchedStore(SqliteStore):
         self._check()
         return await super().get(kind, *keys)
 
-    async def write(self, *changes: Put | Delete, durable: bool = True) -> None:
+    async def write(self, *changes: Put | Delete, durable: bool = True, gather: bool = False) -> None:
         self._check()
         await super().write(*changes, durable=durable)
         self._written.set()
@@ -336,7 +336,7 @@ class MortalStore(WatchedStore):
         super().__init__(path)
         self._left = moment
 
-    async def write(self, *changes: Put | Delete, durable: bool = True) -> None:
+    async def write(self, *changes: Put | Delete, durable: bool = True, gather: bool = False) -> None:
         self._come_nearer()
         await super().write(*changes, durable=durable)
         self._come_nearer()

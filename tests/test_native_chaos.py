@@ -22,6 +22,7 @@ from tests.test_gateway_process import Program
 ATTEMPTS = 2000
 AT_ONCE = 16
 EVERY = 40  # attempts between two kills
+KEPT = 24  # instances, which are there while what they depend on is killed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # two thousand instances on two cores
 
@@ -30,6 +31,7 @@ class Chaos:
     """A gateway that is killed and started again, and those that use it meanwhile."""
 
     def __init__(self, home: Path, project: Path, pool: Pool) -> None:
+        self.most = ATTEMPTS
         self.attempts = 0
         self.answered = 0
         self.killed: dict[str, int] = {}
@@ -45,7 +47,7 @@ class Chaos:
 
     async def use(self) -> None:
         """Create, perhaps call, and delete, again and again, whatever happens."""
-        while self.attempts < ATTEMPTS:
+        while self.attempts < self.most:
             self.attempts += 1
             if self.attempts % EVERY == 0:
                 await self.kill_something()
@@ -62,7 +64,7 @@ class Chaos:
     async def kill_something(self) -> None:
         if not self._whole.is_set():
             return
-        kind = self._random.choice(["instance", "instance", "zygote", "reaper", "launcher", "gateway"])
+        kind = self._random.choice(["instance", "instance", "maker", "zygote", "stager", "launcher", "gateway"])
         self.killed[kind] = self.killed.get(kind, 0) + 1
         if kind == "gateway":
             self._whole.clear()
@@ -75,14 +77,81 @@ class Chaos:
                 os.kill(self._random.choice(victims[kind]), signal.SIGKILL)
 
 
+class Acknowledged(Chaos):
+    """The same, by clients that keep what they were given, and hold the gateway to it."""
+
+    def __init__(self, home: Path, project: Path, pool: Pool, most: int) -> None:
+        super().__init__(home, project, pool)
+        self.most = most
+        self.failed: dict[str, str] = {}
+        """Why instances that were acknowledged do not answer any more, by id."""
+        self._kept: list[str] = []
+
+    async def use(self) -> None:
+        """Create and call; look at what was created before, in the order of its age, and delete it."""
+        while self.attempts < self.most:
+            self.attempts += 1
+            if self.attempts % EVERY == 0:
+                await self.kill_something()
+            await self._whole.wait()
+            id = new_id()
+            with contextlib.suppress(NetworkError):  # of a gateway that was killed just now: it promised nothing
+                status, _ = await self.gateway.ask("PUT", f"/env-instance/{id}", {"envName": "echo"})
+                if status == 200:
+                    self._kept.append(id)
+            if len(self._kept) > KEPT:
+                await self.check(self._kept.pop(0))
+
+    async def check_rest(self) -> None:
+        while self._kept:
+            await self.check(self._kept.pop())
+
+    async def check(self, id: str) -> None:
+        """An instance that was acknowledged answers, or its record says that it failed, and why."""
+        async with asyncio.timeout(60):
+            while not await self._is_right(id):
+                await asyncio.sleep(0.02)  # its gateway, or the instance, was killed just now: no event tells more
+
+    async def _is_right(self, id: str) -> bool:
+        await self._whole.wait()
+        with contextlib.suppress(NetworkError):
+            status, reply = await self.gateway.ask("GET", f"/env-instance/{id}")
+            if status == 503:  # a gateway that begins
+                return False
+            assert status == 200, f"the record of {id} is lost: {reply}"
+            data = reply["data"]
+            if data["status"] == "Failed":
+                assert data["reason"]
+                self.failed[id] = data["reason"]
+                return True
+            assert data["status"] == "Running", data
+            try:
+                is_answered = await self.gateway.call(id, "echo", text=id) == id
+            except AssertionError:
+                return False
+            self.answered += is_answered
+            await self.gateway.ask("DELETE", f"/env-instance/{id}")
+            return is_answered
+        return False
+
+
 def family(gateway: int) -> dict[str, list[int]]:
     """The processes of a gateway's engine, by what they are."""
-    found: dict[str, list[int]] = {"launcher": [], "reaper": [], "zygote": [], "instance": []}
-    below = [gateway]
+    makers = [child.pid for child in children(gateway) if "aenv.engines.native.maker" in words(child)]
+    found: dict[str, list[int]] = {"launcher": [], "stager": [], "zygote": [], "instance": []}
+    below = [gateway, *makers]
     for pids in found.values():
-        below = [child.pid for pid in below for child in children(pid)]
+        below = [child.pid for pid in below for child in children(pid) if child.pid not in makers]
         pids += below
-    return found
+    return {"maker": makers, **found}
+
+
+def words(process: psutil.Process) -> list[str]:
+    """Its command line; empty when it has just ended."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 def children(pid: int) -> list[psutil.Process]:
@@ -117,6 +186,26 @@ def host(home: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize("most", [240, pytest.param(2000, marks=pytest.mark.long)])
+async def test_every_acknowledged_instance_answers_or_says_why_not_while_anything_is_killed(
+    tmp_path: Path, most: int
+) -> None:
+    home, project = tmp_path / "home", make_project(tmp_path)
+    before = host(home)
+    async with Pool() as pool:
+        chaos = Acknowledged(home, project, pool, most)
+        await chaos.start()
+        await asyncio.gather(*(chaos.use() for _ in range(AT_ONCE)))
+        await chaos.check_rest()
+        left = (await chaos.gateway.ask("GET", "/env-instance/*/list?limit=1000"))[1]["data"]
+        await asyncio.gather(*(chaos.gateway.ask("DELETE", f"/env-instance/{one['id']}") for one in left))
+        await chaos.program.end(signal.SIGTERM)
+    assert chaos.answered > most / 3
+    for pid in logged_to(home / "run" / "zygotes.log"):  # those that end at this moment
+        psutil.Process(pid).wait(5)
+    assert host(home) == before
+
+
 async def test_two_thousand_instances_and_random_kills_leave_the_host_as_it_was(tmp_path: Path) -> None:
     home, project = tmp_path / "home", make_project(tmp_path)
     before = host(home)
@@ -129,7 +218,7 @@ async def test_two_thousand_instances_and_random_kills_leave_the_host_as_it_was(
         await asyncio.gather(*(chaos.gateway.ask("DELETE", f"/env-instance/{one['id']}") for one in left))
         await chaos.program.end(signal.SIGTERM)
     assert chaos.answered > ATTEMPTS / 10
-    assert set(chaos.killed) == {"instance", "zygote", "reaper", "launcher", "gateway"}
+    assert set(chaos.killed) == {"instance", "maker", "zygote", "stager", "launcher", "gateway"}
     for pid in logged_to(home / "run" / "zygotes.log"):  # those that end at this moment
         psutil.Process(pid).wait(5)
     assert host(home) == before

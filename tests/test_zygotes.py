@@ -134,6 +134,34 @@ async def test_no_descriptor_and_no_process_of_the_host_is_in_the_reach_of_a_zyg
         await engine.destroy(one.id)
 
 
+def kernel_objects(pid: int) -> set[str]:
+    """The sockets, pipes and eventfds that a process holds."""
+    found = set()
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        link = os.readlink(entry.path)
+        if link == "anon_inode:[eventfd]":
+            lines = Path(f"/proc/{pid}/fdinfo/{entry.name}").read_text().splitlines()
+            found |= {line for line in lines if line.startswith("eventfd-id")}
+        elif link.startswith(("socket:", "pipe:")):
+            found.add(link)
+    return found
+
+
+async def test_instances_share_nothing_of_the_event_loop_that_they_were_forked_with(
+    home: Path, spec: InstanceSpec
+) -> None:
+    async with engine_of(home) as engine:
+        specs = [like(spec), like(spec)]
+        one, other = [await engine.create(each) for each in specs]
+        forker = above(one.pid)[0]
+        assert above(other.pid)[0] == forker
+        held = [kernel_objects(pid) for pid in (one.pid, other.pid, forker.pid)]
+        assert min(map(len, held)) >= 5
+        assert len(set.union(*held)) == sum(map(len, held))
+        for each in specs:
+            await engine.destroy(each.id)
+
+
 async def test_tenants_share_no_zygote_and_no_user_id(home: Path, spec: InstanceSpec) -> None:
     async with engine_of(home) as engine:
         specs = [like(spec, tenant=tenant) for tenant in ("ada", "bob", "ada")]

@@ -200,7 +200,7 @@ FAKES = {
         import os, signal
         from aenv.inside.zygote import instance
         begin = instance.begin
-        instance.begin = lambda image, line: begin(image, line) if os.fork() == 0 else signal.pause()
+        instance.begin = lambda *given: begin(*given) if os.fork() == 0 else signal.pause()
     """,
 }
 

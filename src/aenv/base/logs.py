@@ -32,6 +32,10 @@ masks: Masks = NONE
 _ID = re.compile(r"(?<![A-Za-z0-9-])((?:[a-z0-9]+-)+[a-z0-9]{6})[a-z0-9]{14,}(?![A-Za-z0-9-])")
 
 
+def _cut(match: re.Match[str]) -> str:
+    return f"{match[1]}…"
+
+
 class _Ids(logging.Filter):
     """Adds `ids` to a record: "[ENV:<instance>] " when the line belongs to an instance."""
 
@@ -44,8 +48,17 @@ class _Ids(logging.Filter):
 class _Text(logging.Formatter):
     """A line for people, in which ids are cut."""
 
+    _second, _spelled = -1, ""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
+        """As it is, once for each second: it takes as long as all the rest of a line."""
+        second = int(record.created)
+        if second != self._second:
+            self._second, self._spelled = second, super().formatTime(record, datefmt)
+        return self._spelled
+
     def format(self, record: logging.LogRecord) -> str:
-        return masks.text(_ID.sub(r"\1…", super().format(record)))
+        return masks.text(_ID.sub(_cut, super().format(record)))
 
 
 class _Json(logging.Formatter):
@@ -61,7 +74,7 @@ class _Json(logging.Formatter):
             "trace": request_id.get(),
             "error": self.formatException(record.exc_info) if record.exc_info else None,
         }
-        shown = {name: masks.text(_ID.sub(r"\1…", value)) for name, value in line.items() if value is not None}
+        shown = {name: masks.text(_ID.sub(_cut, value)) for name, value in line.items() if value is not None}
         return json.dumps(shown, ensure_ascii=False)
 
 

@@ -129,6 +129,14 @@ class NoticesEnds(Protocol):
         ...
 
 
+@runtime_checkable
+class StartsSoon(Protocol):
+    """An engine whose instances run so soon that what is recorded before would only be recorded again."""
+
+    soon: float
+    """Seconds in which an instance runs as a rule."""
+
+
 # What some engines can do besides; the gateway asks `isinstance`, and says so when one cannot.
 
 

@@ -86,6 +86,8 @@ OnReady = Callable[[GatewayAddress], None]
 def run(settings: GatewaySettings, ready: OnReady | None = None, *, hub_only: bool = False) -> None:
     """`serve`, or `serve_hub`, as the main program of a process."""
     limits.allow_many_open_files()
+    # What no line of ours shows: finding it takes as long as a line itself.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     with asyncio.Runner(loop_factory=loops.factory()) as runner:
         runner.run((serve_hub if hub_only else serve)(settings, ready))
 

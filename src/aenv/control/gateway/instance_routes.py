@@ -127,9 +127,9 @@ class InstanceRoutes:
     async def _create(self, call: RouteCall, *, id: str | None = None, key: str | None = None) -> Response:
         request = _with_wait(call, admission.parse(await call.body(_MAX_BODY_BYTES)))
         record = await self._creator.create(request, call.caller, id=id, key=key)
-        # Its first call is on its way as soon as the client has read this reply; by PUT and from this host, to its
-        # socket and not through here.
-        if record.address and not (id and is_near(call.request.scope)):
+        # Its first call is on its way as soon as the client has read this reply: in a burst others go first, and
+        # by PUT from this host it goes to the instance's socket and not through here.
+        if record.address and not self._creator.is_crowded and not (id and is_near(call.request.scope)):
             connecting = asyncio.create_task(self._pool.open(record.address.origin))
             self._connecting.add(connecting)
             connecting.add_done_callback(self._connecting.discard)
@@ -184,18 +184,20 @@ class InstanceRoutes:
         """An instance with everything that lets its owner use it."""
         host = call.host
         instance = describe(record, host=host, frozen=self._instances.is_frozen(record.id))
-        instance.engine = self._instances.engine.name
+        # Filled in as it is sent: a model takes longer for each field than for all of its JSON.
+        shown = instance.model_dump(mode="json")
+        shown["engine"] = self._instances.engine.name
         if record.address:
-            instance.isolation, instance.not_enforced = record.isolation, record.not_enforced
-            instance.root = record.root or None
+            shown["isolation"], shown["not_enforced"] = record.isolation, record.not_enforced
+            shown["root"] = record.root or None
         if record.status is EnvStatus.RUNNING and record.address:
             path = f"/instances/{record.id}/mcp"
-            instance.mcp_url = path if call.is_local_socket else f"{data_url(host, self._data_port)}{path}"
+            shown["mcp_url"] = path if call.is_local_socket else f"{data_url(host, self._data_port)}{path}"
             if call.caller.role.includes(Role.USER):  # a viewer looks at it, and calls nothing
-                instance.token = self._tokens.sign(record.id, call.caller.account)
-                instance.socket = self._instances.socket(record) if is_near(call.request.scope) else None
-            instance.tools = record.address.tools
-        return instance.model_dump(mode="json")
+                shown["token"] = self._tokens.sign(record.id, call.caller.account)
+                shown["socket"] = self._instances.socket(record) if is_near(call.request.scope) else None
+            shown["tools"] = record.address.tools
+        return shown
 
 
 def data_url(host: str, port: int | None) -> str:

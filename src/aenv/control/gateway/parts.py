@@ -407,7 +407,7 @@ def _or_part(size_bytes: int | None, part: int) -> int:
 async def _engine(settings: GatewaySettings) -> AsyncIterator[Engine]:
     """The engine that the settings name, closed at the end."""
     if settings.engine == "native":
-        from ...engines.native.engine import NativeEngine
+        from ...engines.native.makers import ManyCoreEngine
         from ...isolation.rootfs.resolver import RootfsResolver
         from ...isolation.sandbox.build_run import limited
         from .rootfs_cache import RootfsCache
@@ -419,7 +419,7 @@ async def _engine(settings: GatewaySettings) -> AsyncIterator[Engine]:
             roots = RootfsResolver(home, run=run, pull=settings.pull, network=network, makes_bases=True)
             async with (
                 RootfsCache(roots) as rootfs_cache,
-                NativeEngine(
+                ManyCoreEngine(
                     settings.home,
                     rootfs_cache.root_of,
                     sidecar_rootfs=roots.image,

@@ -35,16 +35,19 @@ _Make = Callable[[OnLine], Awaitable[Rootfs]]
 
 _UNUSED = 30 * 86400.0  # seconds for which an unused rootfs is kept
 _COLLECT_EVERY = 86400.0
+_KNOWN = 0.1  # seconds for which a look at the sources holds: many instances are made at the same time
 _LONGEST = 3600.0  # seconds; nothing else ends a RUN that never does
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Made:
     """A root, or the work on it; good for as long as its sources have this stamp."""
 
     sources: tuple[Path, ...]
     stamp: Stamp
     root: asyncio.Task[Rootfs]
+    looked_at: float = -math.inf
+    """When it was last found to be there and made of what its sources are."""
 
     @property
     def failed(self) -> bool:
@@ -133,8 +136,11 @@ class RootfsCache:
     ) -> Rootfs:
         made = self._made.get(key)
         # What has failed was told to all who waited, and is tried again for the next one who asks.
-        if made is None or made.is_gone or made.stamp != await _stamp(made.sources):
-            made = await self._begun(key, sources(), made, name, make)
+        if made is None or time.monotonic() - made.looked_at > _KNOWN:
+            if made is None or made.is_gone or made.stamp != await _stamp(made.sources):
+                made = await self._begun(key, sources(), made, name, make)
+            elif made.root.done():
+                made.looked_at = time.monotonic()
         if made.root.done():
             return made.root.result()
         try:

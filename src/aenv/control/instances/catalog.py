@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,8 @@ from ..serving.accounts import Caller
 
 logger = logging.getLogger("aenv.control.instances.catalog")
 
+_KNOWN = 0.1  # seconds for which that holds: many instances are made at the same time
+_MAX_PREPARED = 1000
 _UNUSED = 30 * 86400.0  # seconds for which code and packages that nobody starts are kept
 
 
@@ -40,6 +43,15 @@ class PreparedProject:
     def runtime(self) -> str:
         """The name of the folder of its Python's runtime; empty when that is our own."""
         return self.python.folders[0].name if self.python else ""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What a project was found to need, and when."""
+
+    at: float
+    project: Project
+    prepared: PreparedProject
 
 
 class Catalog:
@@ -58,6 +70,7 @@ class Catalog:
         self._pythons = Pythons(home, settings.variables())
         self._told: set[tuple[Path, str]] = set()
         """Of which projects the log has said what is wrong with their Python."""
+        self._prepared: dict[Path, _Known] = {}
         self._handed_out: set[str] = set()
         """The folders of code and packages that this process has given to instances or replicas."""
 
@@ -92,6 +105,9 @@ class Catalog:
 
     async def prepare(self, project: Project) -> PreparedProject:
         """The Python of a project's instances, and the packages that it requires: each made ready once."""
+        known = self._prepared.get(project.path)
+        if known and time.monotonic() - known.at < _KNOWN and known.project == project:
+            return known.prepared
         trusted = project.path in self._trusted
         choice = await self.python(project)
         file, tell = project.path / "requirements.txt", _telling("installing requirements")
@@ -99,7 +115,11 @@ class Catalog:
         doing.at("")
         if folder:
             self._handed_out.add(folder.name)
-        return PreparedProject(choice.python, folder)
+        prepared = PreparedProject(choice.python, folder)
+        if len(self._prepared) >= _MAX_PREPARED:
+            self._prepared.clear()
+        self._prepared[project.path] = _Known(time.monotonic(), project, prepared)
+        return prepared
 
     async def collect(self, keep: Collection[str]) -> None:
         """Remove code and packages that nobody has started for long, except what instances run now."""

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...base import logs, mcp
@@ -17,7 +18,7 @@ from ...base.errors import AEnvError, Conflict, InvalidRequest, StartFailed, Una
 from ...base.limits import shortage, spell_bytes
 from ...base.models import CreateInstance
 from ...base.wire import EnvStatus
-from ...engines.base import Address, Engine
+from ...engines.base import Address, Engine, StartsSoon
 from ..serving import doing
 from ..serving.accounts import Caller
 from ..serving.metrics import Metrics
@@ -62,6 +63,11 @@ class CreationMeans:
     secrets: Secrets
     here: ThisGateway
 
+    @cached_property
+    def soon(self) -> float:
+        """Seconds in which an instance runs as a rule; 0.0 where the engine does not say."""
+        return self.engine.soon if isinstance(self.engine, StartsSoon) else 0.0
+
 
 class _Withdrawn(Exception):
     """Another instance of the same batch was deleted before they were admitted."""
@@ -77,10 +83,13 @@ class Admittance:
         self._request = request
         self._caller = caller
         self._means = means
-        self._task = asyncio.get_running_loop().create_task(self._admit())
+        # One alone needs no task that others could wait for.
+        self._task = asyncio.get_running_loop().create_task(self._admit()) if len(instances) > 1 else None
 
     async def admitted(self) -> tuple[CheckedRequest, Conditions]:
         """Return when they may be started; raises why they may not. May be asked once for each instance."""
+        if self._task is None:
+            return await self._admit()
         await asyncio.wait({self._task})
         if self._task.cancelled():
             raise _Withdrawn
@@ -88,6 +97,8 @@ class Admittance:
 
     async def withdraw(self) -> None:
         """Return when nothing of it is under way any more; fine when it is over."""
+        if self._task is None:
+            return  # it ended with the only creation that asked
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
@@ -176,7 +187,8 @@ class Creation:
         began = time.perf_counter()
         try:
             checked, conditions = await self._admittance.admitted()
-            await self._record_running(await self._start_and_record(checked, conditions))
+            with self._means.transitions.under_way():
+                await self._record_running(await self._start_and_record(checked, conditions))
         except asyncio.CancelledError:
             if self._instance.is_live:  # not through `cancel`: the engine has given it up
                 self.cancel()
@@ -190,10 +202,11 @@ class Creation:
         logger.info("instance of %s ready in %.0f ms", record.environment, 1e3 * (time.perf_counter() - began))
 
     async def _start_and_record(self, checked: CheckedRequest, conditions: Conditions) -> Address:
-        """Both at once, unless it is recorded. One that was made ahead runs by then, and is written only once."""
+        """Both at once, unless it is recorded. One that runs soon is written only once."""
         starting = asyncio.get_running_loop().create_task(self._start(checked, conditions))
         try:
-            await asyncio.sleep(0)  # it has asked for what it needs when the store is written to
+            # It has asked for what it needs when the store is written to.
+            await (asyncio.wait({starting}, timeout=self._means.soon) if self._means.soon else asyncio.sleep(0))
             is_ready = starting.done() and not starting.cancelled() and starting.exception() is None
             if not is_ready and self._instance.stored is not Stored.YES:
                 began = time.perf_counter()

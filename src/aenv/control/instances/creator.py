@@ -32,6 +32,11 @@ class Creator:
         self._supervisor = means.supervisor
         self._ledger = means.ledger
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether many instances begin or end now."""
+        return self._means.transitions.is_crowded
+
     async def create(
         self,
         request: CreateInstance,

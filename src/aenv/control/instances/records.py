@@ -129,7 +129,8 @@ class Record:
         # Not asdict of all, which copies every tool's schema: that was a tenth of a create.
         address = self.address
         origin = address and {name: part for name, part in asdict(address.origin).items() if name != "source"}
-        where = address and {"origin": origin, "pid": address.pid, "tools": address.tools}
+        tools = address.tools if address and self.is_live else []  # which are told of those that run
+        where = address and {"origin": origin, "pid": address.pid, "tools": tools}
         value = {**vars(self), "address": where}
         del value["revision"]
         return value

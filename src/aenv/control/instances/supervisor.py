@@ -55,6 +55,7 @@ class Supervisor(Mapping[str, Supervised]):
         """By owner and Idempotency-Key."""
         self._tasks = Tasks()
         self._engine = engine
+        self._notices = engine if isinstance(engine, NoticesEnds) else None  # asked once: it takes a while
         self._ledger = ledger
         self._transitions = transitions
         self._sweeper = sweeper
@@ -201,10 +202,10 @@ class Supervisor(Mapping[str, Supervised]):
         return (self._sweeper.now() if instance.is_called else instance.last_used) + timeout
 
     async def _notice_end(self, instance: Supervised) -> None:
-        if not isinstance(self._engine, NoticesEnds):
+        if self._notices is None:
             return
         try:
-            reason = await self._engine.ended(instance.record.id)
+            reason = await self._notices.ended(instance.record.id)
         except Exception:  # boundary: the engine; without its word the instance lives until its time is over
             logger.exception("the %s engine cannot tell when an instance ends", self._engine.name)
             return
@@ -281,9 +282,10 @@ class Supervisor(Mapping[str, Supervised]):
     async def _destroy(self, instance: Supervised) -> None:
         record = instance.record
         logs.instance_id.set(record.id)
-        async with instance.frost:
-            await self.destroy_quietly(record.id)
-        await self._transitions.settle(instance)
+        with self._transitions.under_way():
+            async with instance.frost:
+                await self.destroy_quietly(record.id)
+            await self._transitions.settle(instance)
         self._metrics.did("delete", record.name)
         self.gone(instance)
         logger.info("instance ended: %s", record.reason)

@@ -24,30 +24,49 @@ from .supervised import Supervised
 logger = logging.getLogger("aenv.control.instances.transitions")
 
 
+_CROWD = 8  # instances that begin or end at the same time: then their records are written together
+
+
 class Transitions:
     """Those of the instances of one gateway."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self._under_way = 0
         self._unsaved: dict[Supervised, Callable[[], Awaitable[None]]] = {}
         """What the store could not be told yet. Not by id: several attempts at one may have ended meanwhile."""
 
     # Beginning
 
+    @contextlib.contextmanager
+    def under_way(self) -> Iterator[None]:
+        """An instance is being created, or ended, inside."""
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many begin or end that each of them waits for the others more than for its own."""
+        return self._under_way >= _CROWD
+
     async def record(self, *instances: Supervised, limits: Mapping[str, int]) -> None:
         """Write new records, all or none. LimitReached when there is no room for them, Stale when one exists."""
         with _recording(*instances):
-            await self._ledger.begin(*(one.record for one in instances), limits=limits)
+            records = (one.record for one in instances)
+            await self._ledger.begin(*records, limits=limits, gather=self.is_crowded and not limits)
 
     async def run(self, instance: Supervised, address: Address, isolation: Sequence[str]) -> None:
         """It serves at `address`. On failure it is what it was before."""
         instance.check_move(State.RUNNING)
         running = instance.record.started(address, isolation)
         if instance.stored is Stored.YES:
-            await self._ledger.save(running)
+            await self._ledger.save(running, gather=self.is_crowded)
         else:
             with _recording(instance):
-                await self._ledger.begin(running, limits={})
+                await self._ledger.begin(running, limits={}, gather=self.is_crowded)
         instance.record = running
         instance.move(State.RUNNING)
 
@@ -120,7 +139,7 @@ class Transitions:
     async def _save_end(self, record: Record) -> None:
         while True:
             try:
-                await self._ledger.save(record)
+                await self._ledger.save(record, gather=self.is_crowded)
                 return
             except Stale:
                 stored = await self._ledger.find(record.id)

@@ -38,8 +38,10 @@ class Role(StrEnum):
     ADMIN = "admin"
 
     def includes(self, other: Role) -> bool:
-        order = list(Role)
-        return order.index(self) >= order.index(other)
+        return _ORDER[self] >= _ORDER[other]
+
+
+_ORDER = {role: place for place, role in enumerate(Role)}
 
 
 @dataclass(frozen=True)

@@ -53,10 +53,16 @@ class Metrics:
         self._home = gauge("aenv_home_bytes", "What the home folder takes on its disk", ["part"])
         self._free = gauge("aenv_home_free_bytes", "What is left on the home folder's disk")
         self._names: set[str] = set()
+        self._answered: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        self._took: dict[str, Histogram] = {}
 
     def answered(self, method: str, endpoint: str, status: int, seconds: float) -> None:
-        self._requests.labels(method, endpoint, status).inc()
-        self._duration.labels(method, endpoint).observe(1e3 * seconds)
+        known = self._answered.get((method, endpoint, status))
+        if known is None:  # finding them takes longer than counting
+            found = self._requests.labels(method, endpoint, status), self._duration.labels(method, endpoint)
+            known = self._answered[method, endpoint, status] = found
+        known[0].inc()
+        known[1].observe(1e3 * seconds)
 
     def relayed(self, method: str, path: str, rpc_method: str, status: int, seconds: float) -> None:
         """A request on the data path; `rpc_method` is what its header claims."""
@@ -80,7 +86,10 @@ class Metrics:
 
     def took(self, stage: str, seconds: float) -> None:
         """A stage of a create: queue, admit, engine, record."""
-        self._stages.labels(stage).observe(seconds)
+        known = self._took.get(stage)
+        if known is None:
+            known = self._took[stage] = self._stages.labels(stage)
+        known.observe(seconds)
 
     def swept(self, *, ended: bool) -> None:
         (self._expired if ended else self._not_ended).inc()

@@ -7,17 +7,16 @@ how an error becomes a reply.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route as StarletteRoute
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...base import logs, mcp, origins
@@ -175,19 +174,21 @@ class Front:
         self._loopback_only = loopback_only
 
     def app(self, routes: Iterable[Route]) -> ASGIApp:
-        by_path: dict[str, dict[str, Route]] = {}
-        for route in routes:
-            by_path.setdefault(route.path, {})[route.method] = route
-        handlers = {HTTPException: _no_route}
-        app = Starlette(
-            routes=[
-                StarletteRoute(path, self._endpoint(path, by_method), methods=list(by_method))
-                for path, by_method in by_path.items()
-            ],
-            exception_handlers=handlers,  # type: ignore[arg-type]
-        )
-        app.router.redirect_slashes = False
-        return pages.allowing(_without_slash(app), self._allowed)
+        """The application of a table of routes."""
+        table = RouteTable(routes)
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            request = Request(scope, receive, send)
+            try:
+                # Without a redirect: published clients send both forms, and a redirected POST loses its body.
+                route, scope["path_params"] = table.find(scope["method"], scope["path"].rstrip("/") or "/")
+            except AEnvError as error:
+                response = envelope.failure(error)
+            else:
+                response = await self._respond(request, route)
+            await response(scope, receive, send)
+
+        return pages.allowing(app, self._allowed)
 
     async def is_admin(self, call: RouteCall) -> bool:
         """Whether an administrator asks, on a route that is open to anyone; no while the store does not answer."""
@@ -212,16 +213,12 @@ class Front:
             raise Unauthenticated("the Authorization header should be 'Bearer <token>'")
         return (await self._accounts.authenticate(token.strip())).caller()
 
-    def _endpoint(self, path: str, by_method: dict[str, Route]) -> Callable[[Request], Awaitable[Response]]:
-        async def endpoint(request: Request) -> Response:
-            route = by_method["GET" if request.method == "HEAD" else request.method]
-            began = time.perf_counter()
-            logs.request_id.set(trace_id(request.headers))
-            response = await self._answer(request, route)
-            self._metrics.answered(route.method, path, response.status_code, time.perf_counter() - began)
-            return response
-
-        return endpoint
+    async def _respond(self, request: Request, route: Route) -> Response:
+        began = time.perf_counter()
+        logs.request_id.set(trace_id(request.headers))
+        response = await self._answer(request, route)
+        self._metrics.answered(route.method, route.path, response.status_code, time.perf_counter() - began)
+        return response
 
     async def _answer(self, request: Request, route: Route) -> Response:
         headers: dict[str, str] = {}
@@ -258,20 +255,27 @@ class Front:
             raise Forbidden(f"a page may not send {media!r} here; send 'Content-Type: application/json'")
 
 
-def _without_slash(app: ASGIApp) -> ASGIApp:
-    """Without a redirect: published clients send both forms, and a redirected POST loses its body."""
+class RouteTable:
+    """Finds the route of a request among those whose path begins with the same part."""
 
-    async def stripped(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].endswith("/"):
-            scope = {**scope, "path": scope["path"].rstrip("/") or "/"}
-        await app(scope, receive, send)
+    def __init__(self, routes: Iterable[Route]) -> None:
+        by_path: dict[str, dict[str, Route]] = {}
+        for route in routes:
+            by_path.setdefault(route.path, {})[route.method] = route
+        self._by_first: dict[str, list[tuple[re.Pattern[str], dict[str, Route]]]] = {}
+        for path, by_method in by_path.items():
+            same = self._by_first.setdefault(path.split("/", 2)[1], [])
+            same.append((compile_path(path)[0], by_method))
 
-    return stripped
-
-
-async def _no_route(request: Request, error: HTTPException) -> Response:
-    route = f"{request.method} {request.url.path}"
-    if error.status_code == 405:
-        allowed = tuple((error.headers or {}).get("Allow", "").split(", "))
-        return envelope.failure(MethodNotAllowed(f"no route {route!r}; use {', '.join(allowed)}", allowed))
-    return envelope.failure(NotFound(f"no route {route!r}; /docs shows all"))
+    def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
+        """The route and what the path says by name. NotFound, or MethodNotAllowed with those that are."""
+        asked = "GET" if method == "HEAD" else method
+        allowed: tuple[str, ...] = ()
+        for pattern, by_method in self._by_first.get(path.split("/", 2)[1], ()):
+            if match := pattern.match(path):
+                if route := by_method.get(asked):
+                    return route, match.groupdict()
+                allowed = allowed or (*by_method, *(["HEAD"] if "GET" in by_method else []))
+        if allowed:
+            raise MethodNotAllowed(f"no route {f'{method} {path}'!r}; use {', '.join(allowed)}", allowed)
+        raise NotFound(f"no route {f'{method} {path}'!r}; /docs shows all")

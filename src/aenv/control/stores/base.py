@@ -84,10 +84,11 @@ class Store(Protocol):
         """The documents of these keys, in their order."""
         ...
 
-    async def write(self, *changes: Put | Delete, durable: bool = True) -> None:
+    async def write(self, *changes: Put | Delete, durable: bool = True, gather: bool = False) -> None:
         """Make all changes or none: Stale and LimitReached say why none.
 
-        On return they survive the end of this process; `durable` ones also the end of the machine.
+        On return they survive the end of this process; `durable` ones also the end of the machine. With `gather`
+        a write that is not durable may wait some milliseconds for others where that makes all of them cheaper.
         """
         ...
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any
+
+from pydantic_core import to_json
 
 from ...base.errors import InvalidRequest
 from .base import Delete, PermitsLeft, Put
@@ -58,7 +61,12 @@ def limits_of(*changes: Put | Delete) -> list[tuple[str, int]]:
 
 
 def dump(key: str, value: Mapping[str, Any]) -> str:
-    """A document's value as JSON text; ASCII, so that half a surrogate pair in it does no harm."""
+    """A document's value as JSON text. One with half a surrogate pair is ASCII, so that this does no harm."""
+    # Several times as fast as the library's, which decides where there may be what only one of them takes.
+    with contextlib.suppress(ValueError, RecursionError):
+        text = to_json(value, inf_nan_mode="constants").decode()
+        if "NaN" not in text and "Infinity" not in text:
+            return text
     try:
         return _ENCODER.encode(dict(value))
     except (ValueError, RecursionError) as error:

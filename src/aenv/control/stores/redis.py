@@ -83,8 +83,11 @@ class RedisStore:
         found = await self._fields(f"{self._tag}:documents:{kind}", keys)
         return [text and _document(key, text) for key, text in zip(keys, found, strict=True)]
 
-    async def write(self, *changes: Put | Delete, durable: bool = True) -> None:
-        """See `Store`. How `durable` a write is, the server's `appendfsync` decides for all writes alike."""
+    async def write(self, *changes: Put | Delete, durable: bool = True, gather: bool = False) -> None:
+        """See `Store`. How `durable` a write is, the server's `appendfsync` decides for all writes alike.
+
+        There is nothing to `gather`: the server takes writes of one connection one after the other.
+        """
         check_changes(*changes)
         limits = limits_of(*changes)
         asked = {"documents": [_change(change) for change in changes], "limits": [(n, str(x)) for n, x in limits]}

@@ -12,15 +12,17 @@ import os
 import sqlite3
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from ...base.errors import Unavailable
 from . import patience
-from .base import Delete, Document, LimitReached, Page, PermitsLeft, Put, Stale
-from .checks import check_changes, check_texts, check_window, cursor, dump, limits_of, position, spent
+from .base import Delete, Document, Page, PermitsLeft, Put
+from .checks import check_changes, check_texts, check_window, cursor, dump, position, spent
+from .gathered_writes import GatheredWrite, GatheredWrites
+from .sqlite_documents import DocumentTables
 
 logger = logging.getLogger("aenv.control.stores.sqlite")
 
@@ -59,10 +61,6 @@ _TABLES = (
         UPDATE totals SET amount = amount - old.amount WHERE name = old.name;
         DELETE FROM totals WHERE name = old.name AND amount = 0; END""",
 )
-_PUT = (
-    "INSERT INTO documents VALUES (?, ?, 1, ?)"
-    " ON CONFLICT DO UPDATE SET revision = revision + 1, value = excluded.value"
-)
 _LEASE = (
     "INSERT INTO leases VALUES (?, ?, ?)"
     " ON CONFLICT DO UPDATE SET expires = excluded.expires WHERE holder = excluded.holder"
@@ -99,7 +97,9 @@ class SqliteStore:
         """What the thread has to do; without any, it leaves the connection alone."""
         self._writes = 0
         self._knows_boot = False
+        self._gathering = GatheredWrites(lambda writes: self._run_at_once(self._write_all, writes))
         self._db: sqlite3.Connection
+        self._tables: DocumentTables
 
     async def __aenter__(self) -> Self:
         try:
@@ -110,6 +110,7 @@ class SqliteStore:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        await self._gathering.close()
         await asyncio.shield(asyncio.wrap_future(self._end()))
 
     async def get(self, kind: str, *keys: str) -> list[Document | None]:
@@ -117,11 +118,13 @@ class SqliteStore:
         run = self._run_at_once if len(keys) <= _FEW else self._run
         return await run(self._get, kind, keys)
 
-    async def write(self, *changes: Put | Delete, durable: bool = True) -> None:
+    async def write(self, *changes: Put | Delete, durable: bool = True, gather: bool = False) -> None:
         check_changes(*changes)
         values = [dump(change.key, change.value) if isinstance(change, Put) else "" for change in changes]
         if durable:
             await self._run(self._write, changes, values, "FULL")
+        elif gather:
+            await self._gathering.add(changes, values)
         else:
             await self._run_at_once(self._write, changes, values, "NORMAL")
         self._writes += 1 + sum(isinstance(change, Delete) for change in changes)
@@ -141,7 +144,7 @@ class SqliteStore:
 
     async def totals(self, *names: str) -> list[int]:
         check_texts(*names)
-        return await self._run_at_once(lambda: [self._total(name) for name in names])
+        return await self._run_at_once(lambda: [self._tables.total(name) for name in names])
 
     async def lease(self, name: str, holder: str, seconds: float) -> bool:
         """See `Coordination`. Measured by the machine's uptime, which all processes share and cannot set."""
@@ -226,6 +229,7 @@ class SqliteStore:
             if not self._path.exists():
                 _make(self._path.resolve())
             self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            self._tables = DocumentTables(self._db)
             self._use("busy_timeout", f"{self._timeout * 1e3:.0f}")
             self._db.execute("PRAGMA journal_mode = WAL")
             self._use("wal_autocheckpoint", "0")  # it waits for the disk; see `_shorten`
@@ -321,56 +325,17 @@ class SqliteStore:
 
     def _write(self, changes: Sequence[Put | Delete], values: Sequence[str], synchronous: str) -> None:
         """FULL waits for the disk at each commit. With NORMAL the last ones may be lost with the machine."""
-        limits = limits_of(*changes)
         self._use("synchronous", synchronous)
         with self._transaction():
             self._check_version()
-            query = "SELECT revision FROM documents WHERE kind = ? AND key = ?"
-            revisions = [self._number(query, change.kind, change.key) for change in changes]
-            for change, revision in zip(changes, revisions, strict=True):
-                if change.revision not in (None, revision):
-                    raise Stale(change.kind, change.key)
-            before = {name: self._total(name) for name, _ in limits}
-            for change, value, revision in zip(changes, values, revisions, strict=True):
-                self._apply(change, value, is_new=not revision)
-            for name, limit in limits:
-                if self._total(name) > limit:
-                    raise LimitReached(name, before[name], limit)
+            self._tables.write(changes, values)
 
-    def _number(self, query: str, *values: str) -> int:
-        """What a query for one number gives; 0 for nothing."""
-        row = self._db.execute(query, values).fetchone()
-        return int(row[0]) if row else 0
-
-    def _total(self, name: str) -> int:
-        return self._number("SELECT amount FROM totals WHERE name = ?", name)
-
-    def _apply(self, change: Put | Delete, value: str, *, is_new: bool) -> None:
-        of = (change.kind, change.key)
-        terms, counts = (change.terms, change.counts) if isinstance(change, Put) else ({}, {})
-        self._replace("terms", "term, place", of, {} if is_new else self._known("term, place", "terms", of), terms)
-        known = {} if is_new else self._known("name, amount", "counts", of)
-        self._replace("counts", "name, amount", of, known, counts)
-        if isinstance(change, Put):
-            self._db.execute(_PUT, (*of, value))
-        else:
-            self._db.execute("DELETE FROM documents WHERE kind = ? AND key = ?", of)
-
-    def _known(self, columns: str, table: str, of: tuple[str, str]) -> dict[str, Any]:
-        return dict(self._db.execute(f"SELECT {columns} FROM {table} WHERE kind = ? AND key = ?", of).fetchall())
-
-    def _replace(
-        self, table: str, columns: str, of: tuple[str, str], known: Mapping[str, Any], wanted: Mapping[str, Any]
-    ) -> None:
-        """Change the entries of a document that are to change: as a rule most of them stay."""
-        name, _, value = columns.partition(", ")
-        gone = [(*of, *entry) for entry in known.items() if wanted.get(entry[0]) != entry[1]]
-        come = [(*of, *entry) for entry in wanted.items() if known.get(entry[0]) != entry[1]]
-        if gone:
-            where = f"kind = ? AND key = ? AND {name} = ? AND {value} = ?"
-            self._db.executemany(f"DELETE FROM {table} WHERE {where}", gone)
-        if come:
-            self._db.executemany(f"INSERT INTO {table} (kind, key, {columns}) VALUES (?, ?, ?, ?)", come)
+    def _write_all(self, writes: Sequence[GatheredWrite]) -> list[Exception | None]:
+        """Each of them or why not, in one transaction."""
+        self._use("synchronous", "NORMAL")
+        with self._transaction():
+            self._check_version()
+            return [self._tables.try_to_write(one) for one in writes]
 
     def _page(
         self,
@@ -389,12 +354,15 @@ class SqliteStore:
                 _page_query(len(terms), start is not None, reverse), (*window, *terms)
             ).fetchall()
             # All but the longest list are counted by looking at their entries.
-            query = "SELECT size FROM sizes WHERE kind = ? AND term = ?"
-            longest_first = sorted(terms, key=lambda term: self._number(query, kind, term), reverse=True)
+            longest_first = sorted(terms, key=lambda term: self._size(kind, term), reverse=True)
             total = self._db.execute(_total_query(len(terms)), (*window, *longest_first)).fetchone()[0]
         documents = [Document(key, json.loads(value), revision) for _, key, revision, value in rows[:limit]]
         more = len(rows) > limit > 0
         return Page(documents, total, cursor(*rows[limit - 1][:2]) if more else None)
+
+    def _size(self, kind: str, term: str) -> int:
+        row = self._db.execute("SELECT size FROM sizes WHERE kind = ? AND term = ?", (kind, term)).fetchone()
+        return int(row[0]) if row else 0
 
     def _lease(self, name: str, holder: str, seconds: float) -> bool:
         now = _uptime()

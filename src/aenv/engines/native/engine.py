@@ -56,6 +56,7 @@ class NativeEngine(InsideAccess):
     """Makes isolated instances. `async with` closes what it holds besides; instances live on."""
 
     name = "native"
+    soon = 1.0
 
     def __init__(
         self,
@@ -109,8 +110,8 @@ class NativeEngine(InsideAccess):
 
     # Starting
 
-    async def create(self, spec: InstanceSpec) -> Address:
-        """Return once the instance serves requests. On failure, and on cancellation, leave nothing behind."""
+    async def create(self, spec: InstanceSpec, *, rehearse: bool | None = None) -> Address:
+        """As `Engine.create`. `rehearse`: whether it does what a first call does; None where no other is made."""
         if self._missing:
             raise Unsupported(f"instances cannot be isolated here: {self._missing}")
         try:
@@ -122,7 +123,8 @@ class NativeEngine(InsideAccess):
         try:
             async with asyncio.timeout(spec.start_timeout):
                 with listener:
-                    return await self._start(spec, folder, listener, what)
+                    rehearse = len(self._creating) == 1 if rehearse is None else rehearse
+                    return await self._start(spec, folder, listener, what, rehearse=rehearse)
         except TimeoutError:
             printed = _tail(self._made.get(spec.id))
             await self._end(spec.id)
@@ -134,7 +136,7 @@ class NativeEngine(InsideAccess):
             self._creating.discard(spec.id)
 
     async def _start(
-        self, spec: InstanceSpec, folder: InstanceFolder, listener: socket.socket, what: str
+        self, spec: InstanceSpec, folder: InstanceFolder, listener: socket.socket, what: str, *, rehearse: bool
     ) -> Address:
         root = await self._root_of(spec)
         recipe = self._recipe(spec, root)
@@ -166,7 +168,7 @@ class NativeEngine(InsideAccess):
         )
         instance.fork.keep()
         # While others wait for theirs, there is no time for what the first call does as well.
-        assignment = _assignment(spec, root, rehearse=len(self._creating) == 1)
+        assignment = _assignment(spec, root, rehearse=rehearse)
         await instance.assign(listener, assignment)
         if spec.sidecar:
             await self._sidecars.begin(spec, instance, recipe, sidecar, folder)
@@ -249,6 +251,8 @@ class NativeEngine(InsideAccess):
         if instance is None or instance.is_over:
             return await self._adopted_ended(id)
         await instance.fork.over()
+        if instance.is_over:  # it was destroyed, and no one asks why
+            return "it was destroyed"
         with contextlib.suppress(OSError):  # its group is being removed
             if instance.group.denied() == "memory":
                 return "the host, or a group that the gateway is in, ran out of memory"

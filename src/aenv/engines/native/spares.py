@@ -150,7 +150,7 @@ class NativeInstance:
             line = await self.line()
             if len(line) > _SHORT:
                 return await asyncio.to_thread(protocol.ready, line)
-            return protocol.ready(line)
+            return self.fork.zygote.read_ready(line)
         except protocol.Broken as error:
             return protocol.NotReady(str(error))
 

@@ -99,6 +99,7 @@ class Zygote:
         self._unsent: deque[tuple[bytes, socket.socket | None]] = deque()
         self._room = 0
         """For how many instances its group has room."""
+        self._last_ready: tuple[bytes, protocol.Ready | protocol.NotReady] | None = None
         self._reason = ""
         """Why it is over."""
         self.gone = self._loop.create_future()
@@ -199,6 +200,12 @@ class Zygote:
             self._unsent.popleft()
         if not self._unsent:
             self._loop.remove_writer(self._control.fileno())
+
+    def read_ready(self, line: bytes) -> protocol.Ready | protocol.NotReady:
+        """What an instance of it says of itself: as a rule the same, to the byte, as the one before."""
+        if self._last_ready is None or self._last_ready[0] != line:
+            self._last_ready = line, protocol.ready(line)
+        return self._last_ready[1]
 
     def close(self) -> None:
         """Let it go: it ends once it reads that, and its instances live on."""

@@ -67,8 +67,14 @@ def run(serving: Coroutine[Any, Any, None], ready_fd: int | None) -> NoReturn:
     """Be nothing but this, to the end of the process."""
     loop = new_loop()
     asyncio.set_event_loop(loop)  # for code that still asks for it outside of a coroutine
+    loop.run_until_complete(run_here(serving, ready_fd))
+    raise AssertionError("it ends the process")
+
+
+async def run_here(serving: Coroutine[Any, Any, None], ready_fd: int | None) -> NoReturn:
+    """The same, on the running loop."""
     try:
-        loop.run_until_complete(serving)
+        await serving
         code = 0
     except AEnvError as error:
         _say(ready_fd, {"ready": False, "error": error.message})

@@ -9,6 +9,7 @@ It waits, as the first process of a pid namespace, until the stager sends it int
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import select
@@ -23,13 +24,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
-from ...base import mcp, settings
+from ...base import settings
 from ...isolation.sandbox import protocol, system
 from ...isolation.sandbox.confine import confine
 from ...isolation.sandbox.inside_paths import ENVIRONMENT, VARIABLES
 from ...isolation.sandbox.protocol import Enter
 from ..runtime import loader, program
 from . import preloaded
+from .forked_loop import ForkedLoop, renew_lock
 
 CHANNEL = 3  # the descriptors of an instance, besides the three that every process has
 LISTENER = 4
@@ -48,27 +50,31 @@ class ForkImage:
     host_network: bool
     kept: tuple[int, ...]
     """Descriptors that stay open."""
+    lock: tuple[int, int] | None
+    """Those of them that each instance replaces by its own: see `forked_loop.lock_among`."""
     has_preloaded: bool
     """Whether there are modules of others, which may want to know of a fork."""
     rights: tuple[int, ...]
     """The capabilities of instances; none, but in sidecars."""
 
 
-def begin(image: ForkImage, line: int) -> NoReturn:
-    """Be the instance. With every capability over the second user namespace, and in no room yet."""
+async def begin(image: ForkImage, line: int, loop: ForkedLoop | None) -> NoReturn:
+    """Be the instance. With every capability over the second user namespace, and in no room yet.
+
+    `loop` runs in the process that forked this one.
+    """
     try:
-        _begin(image, line)
+        await _begin(image, line, loop)
     except BaseException:  # boundary: a fork must not go on as its parent
         traceback.print_exc()
     finally:
         os._exit(1)
 
 
-def _begin(image: ForkImage, line: int) -> NoReturn:
+async def _begin(image: ForkImage, line: int, loop: ForkedLoop | None) -> NoReturn:
     signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    # The kernel drops signals of others to the first process of a pid namespace, but for those that it handles.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if image.lock:
+        renew_lock(image.lock)
     if module := sys.modules.get("random"):
         module.seed()  # no two instances may draw the same numbers
     os.setsid()
@@ -85,6 +91,8 @@ def _begin(image: ForkImage, line: int) -> NoReturn:
     )
     os.dup2(0, LISTENER)  # a place for it, which nothing else takes
     told = _Told(image, enter.keep_history)
+    if image.loaded is None or loop is None:
+        asyncio._set_running_loop(None)  # that of the process which forked this one
     if image.loaded is None:
         program.serve(told.wait(speak)[0])
     wait = preloaded.PreloadedInstance(
@@ -93,15 +101,18 @@ def _begin(image: ForkImage, line: int) -> NoReturn:
         enter.keep_history,
         is_told=lambda: _has_more(speak),
         tell=lambda: told.wait(speak),
-        announce=lambda tools: speak.sendall(mcp.dumps({"ready": True, "tools": tools}) + b"\n"),
+        announce=lambda line: speak.sendall(line),
     )
-    program.run(wait.serve(), CHANNEL)
+    if loop is None:
+        program.run(wait.serve(), CHANNEL)
+    loop.renew()
+    await program.run_here(wait.serve(), CHANNEL)
 
 
 def _wait_for_room(image: ForkImage, line: int) -> tuple[Enter, socket.socket]:
     """Wait to be sent into a room, and enter it. What is left open is the channel, and what every fork keeps."""
     with socket.socket(fileno=line) as stager:
-        stager.send(protocol.encode(protocol.Waiting()))
+        stager.send(protocol.WAITING)
         packet, descriptors, _, _ = socket.recv_fds(stager, protocol.MAX_BYTES, _MAX_DESCRIPTORS)
     if not packet:
         os._exit(0)  # it is not wanted
@@ -113,7 +124,8 @@ def _wait_for_room(image: ForkImage, line: int) -> tuple[Enter, socket.socket]:
         os.dup2(source, target)  # over the zygote's own descriptors, of which none may stay
     for first, last in pairwise([CHANNEL, *image.kept, _NO_DESCRIPTOR]):
         os.closerange(first + 1, last)
-    return protocol.decode(packet, Enter), socket.socket(fileno=CHANNEL)
+    # Of our own making, with its kind: Python would ask the kernel for it.
+    return Enter.unpacked(packet), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, CHANNEL)
 
 
 @dataclass(frozen=True)
@@ -179,7 +191,7 @@ def _assignment(channel: socket.socket, length: int) -> protocol.Assignment:
         if not piece:
             os._exit(0)
         data += piece
-    return protocol.decode(bytes(data), protocol.Assignment, most_bytes=None)
+    return protocol.Assignment.believed(bytes(data))
 
 
 def _keep_variables(variables: Mapping[str, str]) -> None:

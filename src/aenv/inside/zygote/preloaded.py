@@ -13,8 +13,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
+from ...base import mcp
 from ...base.limits import MAX_BODY_BYTES
 from ..author.inject import Context
 from ..author.registry import Registry
@@ -43,6 +43,8 @@ class PreparedApp:
 
     offer: ServedEnvironment
     app: App
+    ready_line: bytes
+    """What each instance says of itself."""
 
 
 def prepare(loaded: Loaded) -> PreparedApp | None:
@@ -62,7 +64,8 @@ async def _offer(
     offer = await stack.enter_async_context(
         offered(registry, modules, _UNASSIGNED, timeout=None, name="aenv-server", remembered=remembered)
     )
-    return PreparedApp(offer, app_of(offer, loopback_only=False))
+    ready_line = mcp.dumps({"ready": True, "tools": offer.tools}) + b"\n"
+    return PreparedApp(offer, app_of(offer, loopback_only=False), ready_line)
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,8 @@ class PreloadedInstance:
     is_told: Callable[[], bool]
     tell: Callable[[], tuple[program.RuntimeOptions, bool]]
     """Its `ready_fd` is set where the engine wants it confirmed. And whether there is time to rehearse."""
-    announce: Callable[[list[dict[str, Any]]], None]
+    announce: Callable[[bytes], None]
+    """Says a line to the engine."""
 
     async def serve(self) -> None:
         """Never returns: such an instance is ended from outside."""
@@ -95,7 +99,7 @@ class PreloadedInstance:
                     await _rehearse(offer, listener)
                 # Who is told of it now finds all in place when the first call comes: that waits in the socket
                 # until what is left has been done.
-                self.announce(offer.tools)
+                self.announce(prepared.ready_line)
                 options, has_time = self.tell()
                 offer.begin(*program.situation(options))
                 offer.calls.after = orphans.begin()

@@ -222,8 +222,10 @@ class _Stager:
     def _hear_engine(self) -> None:
         try:
             packet, descriptors, _, _ = socket.recv_fds(self._control, protocol.MAX_BYTES, 1)
-        except ConnectionResetError:  # it was killed, and had not read all that we said
-            packet, descriptors = b"", []
+        except ConnectionResetError:
+            # It was killed, and had not read all that we said. That is told first, and once: what it had said
+            # itself comes next, and may be that an instance is written down.
+            return
         if not packet:
             self.is_wanted = False
             return
@@ -259,7 +261,7 @@ class _Stager:
         self._listen(ours.fileno(), lambda: self._hear_spare(spare))
         with theirs:
             try:
-                make = protocol.encode(protocol.Make(spare.number))
+                make = protocol.Make(spare.number).packed()
                 socket.send_fds(self._zygote.socket, [make], [theirs.fileno()])
             except OSError as error:
                 print(
@@ -278,7 +280,8 @@ class _Stager:
                 if spare.number in self._made:
                     self._fail(spare, "it ended before it was an instance")
                 return
-            protocol.decode(packet, protocol.Waiting)
+            if packet != protocol.WAITING:
+                raise protocol.Broken("not Waiting")
             if spare.pid:
                 raise protocol.Broken("Waiting a second time")
             spare.handle = os.pidfd_open(sender)
@@ -325,7 +328,7 @@ class _Stager:
         fork, room = spare.wanted, spare.room
         assert fork
         assert room
-        enter = protocol.encode(protocol.Enter(fork.open_files, fork.keep_history))
+        enter = protocol.Enter(fork.open_files, fork.keep_history).packed()
         try:
             socket.send_fds(spare.line, [enter], [spare.channel, room.log, *room.spaces])
         except OSError as error:

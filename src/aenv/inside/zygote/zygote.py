@@ -23,6 +23,7 @@ import signal
 import socket
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -33,7 +34,7 @@ from ...isolation.sandbox.confine import CONTAINER_RIGHTS
 from ...isolation.sandbox.inside_paths import ENVIRONMENT
 from ...isolation.sandbox.orders import Stage, ZygoteOrder, task_from
 from ..runtime import loader
-from . import instance, preloaded, purity, rooms, warming
+from . import forked_loop, instance, preloaded, purity, rooms, warming
 
 _ENVIRONMENT_PATH = Path(ENVIRONMENT)
 _VIEW = mounts.InstanceView(64 << 20, 16 << 10, rooms.FOLDERS, own=True)
@@ -120,13 +121,14 @@ def _load_theirs(order: ZygoteOrder, kept: list[int], rights: tuple[int, ...]) -
         sys.path.insert(0, order.source)
     for name in order.preload:
         importlib.import_module(name)
-    program = seccomp.compiled(changes=seccomp.FOR_ROOT if rights else {})
+    # What this process may do besides is taken from its forks: with its own filter, that is an instance's.
+    program = seccomp.taking_back(_TWO_MORE)
     gc.collect()
     gc.freeze()  # or looking at it would copy every page
     gc.disable()
     return instance.ForkImage(
         *(loaded, prepared, program, order.source, order.host_network),
-        *(tuple(kept), bool(order.preload), rights),
+        *(tuple(kept), forked_loop.lock_among(kept), bool(order.preload), rights),
     )
 
 
@@ -162,42 +164,54 @@ class _Forker:
     def run(self) -> NoReturn:
         try:
             system.permit_capabilities(*{*self._image.rights, _SYS_CHROOT, _SYS_ADMIN}, in_use=True)
-            awake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-            signal.set_wakeup_fd(wake)
-            signal.signal(signal.SIGCHLD, lambda *_: None)
-            poll = select.poll()
-            poll.register(self._stager, select.POLLIN)
-            poll.register(awake, select.POLLIN)
-            self._say(protocol.Waiting())
-            while True:
-                for descriptor, _ in poll.poll():
-                    if descriptor == awake:
-                        os.read(awake, 4096)
-                        self._collect()
-                    else:
-                        self._obey()
+            forked_loop.run(self._fork(instance.open_descriptors()))
         except BaseException:  # boundary: a fork must not go on as its parent
             traceback.print_exc()
         finally:
             os._exit(1)
 
+    async def _fork(self, before: set[int]) -> None:
+        """Never waits for the loop that it runs on: that is for its forks."""
+        loop = forked_loop.opened_since(before, instance.open_descriptors()) if self._image.loaded else None
+        if loop:
+            self._image = replace(self._image, kept=tuple(sorted({*self._image.kept, *loop.descriptors})))
+        awake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        # For its forks: the kernel drops signals of others to the first process of a pid namespace, but for those
+        # that it handles. They handle SIGCHLD themselves as soon as they can have children.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        poll = select.poll()
+        poll.register(self._stager, select.POLLIN)
+        poll.register(awake, select.POLLIN)
+        self._stager.send(protocol.WAITING)
+        while True:
+            for descriptor, _ in poll.poll():
+                if descriptor == awake:
+                    os.read(awake, 4096)
+                    self._collect()
+                elif (line := self._obey()) is not None:
+                    await instance.begin(self._image, line, loop)
+
     def _say(self, message: object) -> None:
         self._stager.send(protocol.encode(message))
 
-    def _obey(self) -> None:
+    def _obey(self) -> int | None:
+        """Fork what the stager asks for; in the fork, its line."""
         packet, descriptors, _, _ = socket.recv_fds(self._stager, protocol.MAX_BYTES, 1)
         if not packet:
             os._exit(0)
-        make = protocol.decode(packet, protocol.Make)
+        make = protocol.Make.unpacked(packet)
         try:
             pid = system.fork_as_init(tells_modules=self._image.has_preloaded)
         except OSError as error:
             self._say(protocol.NotForked(make.number, str(error), error.errno or 0))
         else:
             if pid == 0:
-                instance.begin(self._image, descriptors[0])
+                return descriptors[0]
             self._forked[pid] = make.number
         os.close(descriptors[0])
+        return None
 
     def _collect(self) -> None:
         with contextlib.suppress(ChildProcessError):

@@ -35,5 +35,5 @@ def confine(
     # Rules on files above a scope that has none would make the kernel refuse every move between folders (EXDEV):
     # such a process has the scope alone, and the mount namespace.
     if not (is_scoped and landlock.has_scopes()):
-        landlock.restrict(["/"], ["/"], scoped=shares_network)
+        landlock.restrict([], ["/"], scoped=shares_network)  # what can be changed can be read
     seccomp.install(program)

@@ -13,6 +13,7 @@ Not here: what the launcher and the programs that it starts are told first (`ord
 # No postponed annotations here: `decode` reads the types of the fields.
 
 import json
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,8 @@ MAX_READY_BYTES = 4 << 20
 _MAX_DEPTH = 64
 _MAX_TOOLS = 4096
 _BIGGEST = 1 << 63
+_MAKE = struct.Struct("!Q")
+_ENTER = struct.Struct("!Q?")
 
 
 # Launcher and stager → engine
@@ -144,9 +147,19 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Make:
-    """Stager → the child that forks: the first process of a new pid namespace. Comes with that process's line."""
+    """Stager → the child that forks: the first process of a new pid namespace. Comes with that process's line.
+
+    Not JSON, like `Enter`: each page that its reader touches is copied for the next fork.
+    """
 
     number: int
+
+    def packed(self) -> bytes:
+        return _MAKE.pack(self.number)
+
+    @classmethod
+    def unpacked(cls, packet: bytes) -> "Make":
+        return cls(*_MAKE.unpack(packet))
 
 
 @dataclass(frozen=True)
@@ -156,6 +169,16 @@ class Enter:
 
     open_files: int
     keep_history: bool
+
+    def packed(self) -> bytes:
+        return _ENTER.pack(self.open_files, self.keep_history)
+
+    @classmethod
+    def unpacked(cls, packet: bytes) -> "Enter":
+        return cls(*_ENTER.unpack(packet))
+
+
+WAITING = encode(Waiting())
 
 
 # Engine → instance
@@ -173,6 +196,13 @@ class Assignment:
     """Whether it is to say once more, when it serves, that it is ready."""
     rehearse: bool
     """Whether it has time, before the first call comes, to do what a call does."""
+
+    @classmethod
+    def believed(cls, packet: bytes) -> "Assignment":
+        """The message, unchecked: the engine is believed, and a check is code that each instance runs first."""
+        said = json.loads(packet)
+        variables, folder, arguments = said["variables"], said["folder"], tuple(said["arguments"])
+        return cls(variables, folder, arguments, said["confirm"], said["rehearse"])
 
 
 # What an instance says

@@ -19,7 +19,7 @@ import errno
 import os
 import platform
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -170,8 +170,25 @@ def compiled(machine: str | None = None, changes: Mapping[str, int | Switch] = M
     """The filter for `machine`, or this one, as the kernel wants it. The same for every instance: make it once."""
     machine = machine or platform.machine()
     numbers = syscalls.numbers(machine)
+    profile = _profile(numbers) | {numbers[name]: outcome for name, outcome in changes.items() if name in numbers}
+    return _program(machine, _runs(profile, ABSENT))
+
+
+def taking_back(changes: Iterable[str]) -> bytes:
+    """The filter for a process that has that of `compiled` with changes for these names: both are the profile.
+
+    The kernel takes the stricter of the two answers. It translates a filter for each process that installs it, and
+    walks it once for each call there is: for the whole profile that was a tenth of the start of an instance.
+    """
+    numbers = syscalls.numbers()
+    profile = _profile(numbers)
+    taken = {numbers[name]: profile[numbers[name]] for name in changes if name in numbers}
+    return _program(platform.machine(), _runs(taken, ALLOW))
+
+
+def _program(machine: str, runs: list[tuple[int, int | Switch]]) -> bytes:
     code = _Code()
-    code.search(_runs(numbers, {numbers[name]: outcome for name, outcome in changes.items() if name in numbers}))
+    code.search(runs)
     code.add(_LOAD, _NUMBER)
     code.jump(_EQUAL, ARCHITECTURES[machine], code.label, code.outcome(KILL))
     code.add(_LOAD, _ARCHITECTURE)
@@ -198,15 +215,19 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def _runs(numbers: Mapping[str, int], changes: Mapping[int, int | Switch]) -> list[tuple[int, int | Switch]]:
-    """Where each run of numbers with the same outcome begins, in order, from 0; the last goes on for ever."""
+def _profile(numbers: Mapping[str, int]) -> dict[int, int | Switch]:
+    """What happens to each call, by number."""
     by_number: dict[int, int | Switch] = {number: CHECKED.get(name, ABSENT) for name, number in numbers.items()}
     by_number |= {number: ALLOW for name, number in numbers.items() if name in ALLOWED}
     by_number |= {number: REFUSE for name, number in numbers.items() if name in REFUSED}
-    by_number |= changes
+    return by_number
+
+
+def _runs(by_number: Mapping[int, int | Switch], otherwise: int) -> list[tuple[int, int | Switch]]:
+    """Where each run of numbers with the same outcome begins, in order, from 0; the last goes on for ever."""
     runs: list[tuple[int, int | Switch]] = []
     for number in range(max(by_number) + 2):
-        outcome = by_number.get(number, ABSENT)
+        outcome = by_number.get(number, otherwise)
         if not runs or runs[-1][1] != outcome:
             runs.append((number, outcome))
     return runs
