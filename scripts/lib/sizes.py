@@ -24,7 +24,7 @@ BUDGETS = {
     "base": 3_400,
     "cli": 6_900,
     "client": 4_000,
-    "control": 16_300,
+    "control": 17_200,
     "core": 200,
     "engines": 5_600,
     "inside": 7_500,
