@@ -13,7 +13,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-NOT_OURS = ("attacks/environments/", "attacks/programs/", "cli/commands/", "core/", "envs/", "server/", "main.py")
+NOT_OURS = (
+    "attacks/environments/",
+    "attacks/programs/",
+    "cli/commands/",
+    "core/",
+    "envs/",
+    "examples/",
+    "server/",
+    "main.py",
+)
 ALLOWED = {
     "Address": "an engine's, and the published model of the same name (base/models.py)",
     "base.py": "the contract of a family: engines/base.py, stores/base.py",

@@ -221,8 +221,9 @@ async def run(
     Attempts that were not judged are played again when a file is gone on with.
     """
     tell = on_result or (lambda result: None)
+    async with TaskInstances(place) as first:  # of its own: its instance is gone before many are asked for
+        surface = await surface_of(first, wanted)
     async with TaskInstances(place) as instances:
-        surface = await surface_of(instances, wanted)
         eval_only = place.eval_only or surface.eval_only
         about = RunIdentity(surface.environment, place.digest, agent.name, options.model, options.seed, eval_only)
         with journal.opened(options.out, about, options.repeat or 1, options.mode) as file:
