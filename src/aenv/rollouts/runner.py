@@ -20,7 +20,7 @@ from ..base import config
 from ..base.errors import InvalidRequest, NotFound
 from ..base.outcomes import Outcome
 from ..client.environment import Environment
-from . import episodes, journal, live, locations, task
+from . import episodes, held_loop, journal, live, locations, task
 from .agents import Play, as_agent
 from .episodes import MAX_CALLS, Agent, Episode, PlayRules, Timeouts
 from .journal import Journal, Mode, NotRecorded
@@ -252,7 +252,8 @@ async def run(
                 shown(done[-1])
 
             async with live.shown(f"{about.environment} {agent.name}", len(every), before) as shown:
-                await _play_all(instances, agent, left, options.concurrency, rules, file, ended)
+                with held_loop.noticed(options.timeouts.of_agent):
+                    await _play_all(instances, agent, left, options.concurrency, rules, file, ended)
         return [*before, *done]
 
 
