@@ -55,7 +55,10 @@ NOT_HERE = {
     "aenv data prepare swebench": "needs data of others",
     "export SWEBENCH_DATA_DIR=…": "stands for a folder of the reader's own",
     "aenv eval swebench": "needs data of others; tests/envs/test_swebench.py",
-    "aenv trajectories": "shows runs of the reader's own; tests/test_trajectories.py",
+    "aenv trajectories show run.jsonl": "shows a run of the reader's own; tests/test_trajectories.py",
+    "aenv trajectories stats run.jsonl": "counts a run of the reader's own; tests/test_trajectories.py",
+    "aenv trajectories diff run.jsonl": "compares runs of the reader's own; tests/test_trajectories.py",
+    "aenv trajectories export run.jsonl": "exports a run of the reader's own; tests/test_trajectories.py",
     "aenv replay run.jsonl": "replays a run of the reader's own; tests/test_trajectories.py",
     "aenv rescore run.jsonl": "judges a run of the reader's own; tests/test_trajectories.py",
     "aenv eval show results.jsonl": "shows results of the reader's own; tests/test_eval_show.py",
@@ -102,6 +105,7 @@ GIVEN = {
                 f"cp {_TUTORIAL}/custom_env.py guess/src/",
                 f"cp {_TUTORIAL}/test_custom_env.py guess/tests/",
                 f"cp {_TUTORIAL}/play.py {_TUTORIAL}/play_many.py {_TUTORIAL}/my_agents.py .",
+                f"cp {_TUTORIAL}/collect.py .",
             )
         }
     ),

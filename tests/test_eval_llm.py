@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from aenv.client.chat import Chat
 from aenv.rollouts import roster
 from aenv.rollouts.llm import Llm, Model
 from aenv.rollouts.results import TokenCount
+from aenv.rollouts.trajectory import SampledTokens
 from tests.evaluations import Run, outcomes, served_projects
 from tests.model_servers import Reply, ScriptedModel, called, model
 
@@ -49,6 +51,19 @@ class TestLlm:
         assert "authorization: Bearer sk-secret" in server.headers[0]
         assert one.trajectory
         assert one.trajectory.messages[:4] == second["messages"]
+
+    async def test_tokens_and_log_probabilities_are_recorded_where_the_server_tells_them(self, run: Run) -> None:
+        choice = {
+            "message": {"role": "assistant", "content": "I give up"},
+            "token_ids": [7, 8],
+            "logprobs": {"content": [{"token": "I", "logprob": -0.5}, {"token": " give", "logprob": -1.5}]},
+        }
+        answer = {"choices": [choice], "prompt_token_ids": [1, 2, 3]}
+        async with model((200, json.dumps(answer))) as server:
+            (one,) = await run("sums", llm(server), tasks=("two",))
+        assert one.trajectory
+        assert one.trajectory.turns[-1].tokens == SampledTokens([7, 8], [-0.5, -1.5], [1, 2, 3])
+        assert [turn.tokens for turn in one.trajectory.turns[:-1]] == [None, None]
 
     async def test_bad_calls_are_told_to_the_model(self, run: Run) -> None:
         replies = (

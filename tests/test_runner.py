@@ -231,6 +231,17 @@ class TestStages:
         assert found.steps and found.steps > 1
         assert found.trajectory and len(found.trajectory.calls) >= found.steps - 1
 
+    async def test_an_agent_that_computes_for_ever_and_never_awaits(self, served: str) -> None:
+        async def agent(env: Any, task: dict[str, Any]) -> None:
+            while task["id"] == "two":
+                with contextlib.suppress(Exception):
+                    task["count"] = task.get("count", 0) + 1
+
+        found = {one.task: one for one in await run(served, agent, timeouts=Timeouts(agent=1.0))}
+        assert found["two"].outcome == Outcome.TIMEOUT
+        assert found["two"].reason == "the agent took longer than 1 s"
+        assert (await one(served, solve)).reward == 1.0  # the loop goes on
+
     async def test_an_agent_that_does_not_end_when_it_is_cancelled(self, served: str) -> None:
         ends = asyncio.Event()
 

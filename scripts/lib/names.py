@@ -17,7 +17,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _CAPITALIZED = re.compile(r"_?[A-Z]\w*[a-z]")
-NOT_OURS = ("attacks/environments/", "attacks/programs/", "cli/commands/", "core/", "envs/", "server/", "main.py")
+NOT_OURS = (
+    "attacks/environments/",
+    "attacks/programs/",
+    "cli/commands/",
+    "core/",
+    "envs/",
+    "examples/",
+    "server/",
+    "main.py",
+)
 ALLOWED = {
     "Address": "an engine's, and the published model of the same name (base/models.py)",
     "Loaded": "the boot protocol's message, and what the loader gives",

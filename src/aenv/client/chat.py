@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -54,6 +54,10 @@ class ChatReply:
     message: dict[str, Any]
     tokens_in: int
     tokens_out: int
+    token_ids: list[int] = field(default_factory=list)
+    """What was sampled; this and what follows only where the server tells it."""
+    logprobs: list[float] = field(default_factory=list)
+    prompt_token_ids: list[int] = field(default_factory=list)
 
 
 class Chat:
@@ -129,14 +133,24 @@ class Chat:
     def _reply(self, content: bytes) -> ChatReply:
         try:
             answer = mcp.loads(content)
-            message = answer["choices"][0]["message"]
+            choice = answer["choices"][0]
+            message = choice["message"]
             usage = answer.get("usage") or {}
             read, written = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
         except (ValueError, LookupError, TypeError, AttributeError):
             raise self._failed("the model's answer is not a chat completion", 200, content) from None
         if not isinstance(message, dict):
             raise self._failed("the model's answer has no message", 200, content)
-        return ChatReply(message, read, written)
+        tokens = (choice.get("logprobs") or {}).get("content") or []
+        return ChatReply(
+            message,
+            read,
+            written,
+            # The two lists of ids are extensions of vLLM and of servers that follow it.
+            choice.get("token_ids") or [],
+            [token["logprob"] for token in tokens],
+            answer.get("prompt_token_ids") or [],
+        )
 
     def _failed(self, reason: str, status: int, content: bytes) -> ModelFailed:
         said = content.decode("utf-8", "replace")

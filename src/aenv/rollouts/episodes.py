@@ -17,6 +17,7 @@ from ..base.outcomes import Outcome, Reward
 from ..client.environment import Environment
 from . import faults, rewards
 from .faults import OutOfTime
+from .held_loop import LoopHeld
 from .journal import Journal, NotRecorded
 from .recorder import Recorder
 from .results import RolloutResult, RunIdentity, Timings, TokenCount
@@ -38,6 +39,11 @@ class Timeouts:
     agent: float | None = None
     reward: float | None = None
     whole: float = 1800.0
+
+    @property
+    def of_agent(self) -> float:
+        """How long an agent may play at most."""
+        return self.whole if self.agent is None else min(self.agent, self.whole)
 
 
 @dataclass(frozen=True)
@@ -258,6 +264,8 @@ class _Attempt:
                 await self._agent.play(env, about, self.usage)
             except SystemExit as error:  # it would end the whole run
                 raise AgentStopped(f"the agent exited with {error.code!r}") from error
+            except LoopHeld:
+                raise OutOfTime("agent", self._rules.timeouts.of_agent) from None
 
         playing = asyncio.create_task(guarded())
         flooded = asyncio.create_task(env.flooded.wait())

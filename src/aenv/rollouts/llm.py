@@ -13,6 +13,7 @@ from ..client.result import ToolResult
 from . import agents
 from .episodes import AgentUsage
 from .task_instances import WatchedEnvironment
+from .trajectory import SampledTokens
 
 _SYSTEM = (
     "You solve a task in an environment by calling its tools. Look before you act, and check what you did. "
@@ -85,7 +86,9 @@ class Llm:
         spent.tokens_out = (spent.tokens_out or 0) + reply.tokens_out
         spent.cost = self._model.cost(spent.tokens_in, spent.tokens_out)
         kept = {key: reply.message[key] for key in ("content", "tool_calls") if reply.message.get(key)}
-        spent.say({"role": "assistant", "content": None, **kept})
+        sampled = SampledTokens(reply.token_ids, reply.logprobs, reply.prompt_token_ids)
+        has_tokens = reply.token_ids or reply.logprobs
+        spent.say({"role": "assistant", "content": None, **kept}, sampled if has_tokens else None)
         return reply.message
 
 

@@ -20,7 +20,7 @@ from ..base import config
 from ..base.errors import InvalidRequest, NotFound
 from ..base.outcomes import Outcome
 from ..client.environment import Environment
-from . import episodes, journal, live, locations, task
+from . import episodes, held_loop, journal, live, locations, task
 from .agents import Play, as_agent
 from .episodes import MAX_CALLS, Agent, Episode, PlayRules, Timeouts
 from .journal import Journal, Mode, NotRecorded
@@ -221,8 +221,9 @@ async def run(
     Attempts that were not judged are played again when a file is gone on with.
     """
     tell = on_result or (lambda result: None)
+    async with TaskInstances(place) as first:  # of its own: its instance is gone before many are asked for
+        surface = await surface_of(first, wanted)
     async with TaskInstances(place) as instances:
-        surface = await surface_of(instances, wanted)
         eval_only = place.eval_only or surface.eval_only
         about = RunIdentity(surface.environment, place.digest, agent.name, options.model, options.seed, eval_only)
         with journal.opened(options.out, about, options.repeat or 1, options.mode) as file:
@@ -251,7 +252,8 @@ async def run(
                 shown(done[-1])
 
             async with live.shown(f"{about.environment} {agent.name}", len(every), before) as shown:
-                await _play_all(instances, agent, left, options.concurrency, rules, file, ended)
+                with held_loop.noticed(options.timeouts.of_agent):
+                    await _play_all(instances, agent, left, options.concurrency, rules, file, ended)
         return [*before, *done]
 
 

@@ -25,6 +25,7 @@ VALIDATION = {"AENV_VALIDATION": "1"}
 """The variable with which `play_gold` and `list_cheats` answer."""
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 _MARGIN = 600.0  # seconds that an instance may live beyond what is done with it; then its gateway ends it
+_RELEASES = 32  # instances that are given back at a time
 _QUEUE = "10m"  # how long a create waits when the gateway is full
 
 
@@ -202,6 +203,8 @@ class TaskInstances:
     def __init__(self, place: InstanceSource) -> None:
         self.place = place
         self._held: dict[WatchedEnvironment, asyncio.Task[None] | None] = {}
+        # A delete has seconds to be answered; thousands at once would all be too late.
+        self._releases = asyncio.Semaphore(_RELEASES)
 
     async def __aenter__(self) -> TaskInstances:
         self._pool = (
@@ -211,7 +214,7 @@ class TaskInstances:
 
     async def __aexit__(self, *exc: object) -> None:
         # Also those whose release was asked for and cancelled before it began.
-        await asyncio.gather(*(env.release() for env in list(self._held)), return_exceptions=True)
+        await asyncio.gather(*map(self._release, list(self._held)), return_exceptions=True)
         await asyncio.gather(*(task for task in self._held.values() if task), return_exceptions=True)
         await self._pool.release()
 
@@ -226,6 +229,10 @@ class TaskInstances:
         try:
             yield env
         finally:
-            releasing = asyncio.get_running_loop().create_task(env.release())
+            releasing = asyncio.get_running_loop().create_task(self._release(env))
             self._held[env] = releasing
             releasing.add_done_callback(lambda done: None if done.cancelled() else self._held.pop(env, None))
+
+    async def _release(self, env: WatchedEnvironment) -> None:
+        async with self._releases:
+            await env.release()
