@@ -43,11 +43,11 @@ async def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         yield gateway
 
 
-async def program(gateway: Gateway, script: str, *words: str) -> asyncio.subprocess.Process:
+async def program(gateway: Gateway, script: str, *words: str, **options: Any) -> asyncio.subprocess.Process:
     """A client in a process of its own, whose output is read by the test."""
     variables = {**os.environ, "AENV_SYSTEM_URL": gateway.address.url}
     return await asyncio.create_subprocess_exec(
-        *words or (sys.executable,), "-c", script, env=variables, stdout=asyncio.subprocess.PIPE
+        *words or (sys.executable,), "-c", script, env=variables, stdout=asyncio.subprocess.PIPE, **options
     )
 
 
@@ -342,13 +342,20 @@ async def test_forks_of_a_client_call_by_themselves_and_do_not_hold_its_leases(
         "    told = [env.call_tool('echo', {'text': 'y'}), mine.call_tool('echo', {'text': 'z'})]\n"
         "    print(*(one.content[0]['text'] for one in told), flush=True)\n"
         "os.write(writable, b'.')\n"
-        "sys.stdin.read()\n"
+        "os.close(1)\n"  # the test waits until no process has it
+        "os.read(int(os.environ['UNTIL']), 1)\n"
     )
-    process = await program(gateway, script)
-    assert await line_of(process) == "y z"
-    assert await process.wait() == -signal.SIGKILL
-    await engine.until("freeze")  # while the fork lives
-    await until_relayed(gateway, {CALL: 2.0})
+    readable, writable = os.pipe()
+    try:
+        script = f"import os\nos.environ['UNTIL'] = '{readable}'\n{script}"
+        process = await program(gateway, script, pass_fds=[readable])
+        os.close(readable)
+        assert await line_of(process) == "y z"
+        assert await process.wait() == -signal.SIGKILL
+        await engine.until("freeze")  # while the fork lives
+        await until_relayed(gateway, {CALL: 2.0})
+    finally:
+        os.close(writable)
 
 
 @pytest.mark.slow
