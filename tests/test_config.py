@@ -17,6 +17,7 @@ from aenv.base.config.project import Build, Data, ProjectTest
 from aenv.base.config.sections import ConfigField, ConfigSection, ConfigText
 from aenv.base.errors import InvalidRequest
 from aenv.cli.commands import get
+from aenv.client.hub_records import HubRuntime, HubVersion
 
 ROOT = Path(__file__).resolve().parent.parent
 SECTIONS: dict[str, type[ConfigSection]] = {
@@ -312,7 +313,7 @@ def test_a_wrong_value_under_the_old_name_is_told_under_the_old_name(tmp_path: P
 )
 def test_get_shows_the_resources_or_what_is_wrong_with_them(stored: dict[str, Any] | None, shown: str) -> None:
     record = {"name": "env", "version": "1.0.0", "status": 1, "deploy_config": stored}
-    assert dict(get._fields(record))["resources"] == shown
+    assert dict(get._fields(HubVersion.of(record), HubRuntime()))["resources"] == shown
 
 
 # The page

@@ -25,6 +25,7 @@ from aenv.rollouts.task_instances import InstanceSource
 from tests.command_line import aenv, environ, serving
 from tests.evaluations import Run, lines, outcomes, served_projects
 from tests.gateways import make_project
+from tests.lease_clients import without_sockets
 from tests.task_environments import SUMS
 
 RUN = RunIdentity("sums@1.0.0")
@@ -130,7 +131,11 @@ class TestAgents:
         assert outcomes(found) == {"two": "infra_error"}
         assert "field 'datasource'" in found[0].reason
 
-    async def test_a_connection_that_breaks_is_an_error_of_the_infrastructure(self, run: Run) -> None:
+    async def test_a_connection_that_breaks_is_an_error_of_the_infrastructure(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        without_sockets(monkeypatch)
+
         async def broken(env: Any, task: dict[str, Any]) -> None:
             await env.call_tool("submit", {"answer": 2})
             env._launched.session.origin = Origin("127.0.0.1", 1)

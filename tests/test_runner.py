@@ -25,6 +25,7 @@ from aenv.rollouts import Outcome, RolloutResult, Runner, Timeouts, journal, rol
 from aenv.rollouts.llm import Llm, Model
 from tests.command_line import Server, environ
 from tests.evaluations import lines
+from tests.lease_clients import without_sockets
 from tests.model_servers import model
 from tests.rollout_worlds import answering, gateway
 from tests.test_eval import instances
@@ -167,7 +168,10 @@ class TestFaults:
             (502, b"bad gateway"),
         ],
     )
-    async def test_an_answer_of_something_between(self, served: str, status: int, body: bytes) -> None:
+    async def test_an_answer_of_something_between(
+        self, served: str, status: int, body: bytes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        without_sockets(monkeypatch)
         async with answering(status, body) as port:
 
             async def agent(env: Any, task: dict[str, Any]) -> None:

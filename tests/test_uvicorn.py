@@ -62,7 +62,7 @@ OVERRIDDEN = [name for name, value in vars(listeners._ServerConnection).items() 
 
 def test_every_method_that_is_overridden_or_called_exists_and_takes_the_same() -> None:
     theirs = httptools_impl.HttpToolsProtocol
-    shared = [name for name in OVERRIDDEN if name not in ("share", "_refuse", "_stop_deadline")]
+    shared = [name for name in OVERRIDDEN if name not in ("share", "peer_user", "_refuse", "_stop_deadline")]
     assert {"connection_made", "data_received", "on_message_begin", "on_headers_complete"} < {*shared}
     for name in shared:
         assert hasattr(theirs, name), f"{name}: {MOVED}"

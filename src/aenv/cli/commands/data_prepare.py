@@ -20,9 +20,9 @@ class _ByEnvironment(CommandGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name.partition("@")[0] == "swebench":
-            from .data_prepare_swebench import command as own
+            from . import data_prepare_swebench
 
-            return own
+            return data_prepare_swebench.command
         return _of_any(cmd_name)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -132,11 +132,20 @@ async def _verdicts() -> list[Verdict] | None:
 async def _gateway(home: Path, projects: list[Path]) -> AsyncIterator[tuple[str, str]]:
     """A gateway with an account, so that no other user of this host can use it meanwhile."""
     from ...rollouts.own_gateway import own_gateway
-    from .token import new_administrator
 
-    key = await new_administrator("doctor", home)
+    key = await _administrator(home)
     # The store and the blobs of this home, whatever the variables of the operator's own gateway say.
     options = [*map(str, projects[1:]), "--store", "sqlite", "--blobs", ""]
     options += ["--freeze-after", "0", "--rate-limit", "0"]
     async with own_gateway(projects[0], home, engine="native", options=options) as url:
         yield url, key
+
+
+async def _administrator(home: Path) -> str:
+    """The token of a new account at the gateways of a home."""
+    from ...control.serving.accounts import Accounts, Role
+    from ...control.stores.opening import open_store
+
+    async with open_store("sqlite", home) as store:
+        _, token = await Accounts(store).create("doctor", Role.ADMIN)
+    return token

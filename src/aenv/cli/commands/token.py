@@ -42,14 +42,6 @@ async def _opened(url: str, home: Path, act: Callable[[Accounts], Awaitable[T]])
         return await act(Accounts(store))
 
 
-async def new_administrator(user: str, home: Path) -> str:
-    """The token of a new account at the gateways of a home."""
-    from ...control.serving.accounts import Role
-
-    _, token = await _opened("sqlite", home, lambda accounts: accounts.create(user, Role.ADMIN))
-    return token
-
-
 @click.group("token", cls=CommandGroup, examples=("aenv token create --user ada", "aenv token list"))
 def command() -> None:
     """Create, list and revoke accounts.

@@ -181,8 +181,8 @@ class Accounts:
             self._seen[digest] = seen
         account = seen[1]
         if not account.is_valid:
-            why = "was revoked" if account.revoked_at else "has expired"
-            raise Unauthenticated(f"this token {why}; ask an administrator for another")
+            what = "this token was revoked" if account.revoked_at else "this token has expired"
+            raise Unauthenticated(f"{what}; ask an administrator for another")
         return account
 
     async def may_act(self, id: str) -> bool:
