@@ -226,8 +226,9 @@ class DataConnection(asyncio.Protocol):
                 self._give_up_on_client()
                 return
             self._buffer = b""
-            self._size += sum(map(len, parts))
-            part = b"".join(map(chunk, parts))
+            body = b"".join(parts)
+            self._size += len(body)
+            part = chunk(body)
             if self._chunks.is_over:
                 part += LAST
                 self._buffer, self._chunks = self._chunks.rest, None
