@@ -343,3 +343,40 @@ async def test_workers_that_are_told_to_stop_answer_what_they_have_begun(tmp_pat
         await asyncio.to_thread(lambda: os.close(os.open(go, os.O_WRONLY)))
         assert await calling == "done"
         await stopping
+
+
+async def test_while_workers_are_killed_every_answer_is_that_of_its_own_request(gateway: Gateway) -> None:
+    instances = [(await gateway.create())["id"] for _ in range(2)]
+    stopped = asyncio.Event()
+    answered = broken = 0
+
+    async def client(number: int) -> None:
+        nonlocal answered, broken
+        async with Pool() as pool:
+            own = Gateway(gateway.address, pool, gateway.home)
+            turn = 0
+            while not stopped.is_set():
+                turn += 1
+                # Small, above what is held whole, and large enough to wait for the other side.
+                text = f"{number} {turn} " * (1, 10, 20_000, 60_000)[turn % 4]
+                try:
+                    assert await own.call(instances[turn % 2], "echo", text=text) == text
+                    answered += 1
+                except NetworkError:
+                    broken += 1
+
+    clients = [asyncio.create_task(client(number)) for number in range(6)]
+
+    async def until_answered(more: int) -> None:
+        enough = answered + more
+        await until(lambda: answered >= enough or any(task.done() for task in clients))
+
+    for round in range(4):
+        await until_answered(100)
+        workers = workers_of(os.getpid())
+        workers[round % len(workers)].kill()
+    await until_answered(100)
+    stopped.set()
+    await asyncio.gather(*clients)
+    assert broken <= 4 * 6
+    assert answered <= echoes(await counted(gateway)) <= answered + broken

@@ -302,6 +302,26 @@ async def test_a_slow_reader_holds_back_the_instance(tmp_path: Path) -> None:
         response.close()
 
 
+async def test_a_client_that_asks_ahead_and_reads_nothing_is_not_answered_for_ever(tmp_path: Path) -> None:
+    total = 4000
+    upstream = Upstream(replying(b"HTTP/1.1 200 OK\r\ncontent-length: 60000\r\n\r\n", bytes(60_000)))
+    async with proxied(upstream, tmp_path) as (gateway, path):
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.address.port)
+        writer.write(f"GET {path}/x HTTP/1.1\r\nhost: localhost\r\n\r\n".encode() * total)
+        seen = -1
+        while seen < len(upstream.heads) or not seen:  # until no more are answered
+            seen = len(upstream.heads)
+            for _ in range(20):
+                await gateway.ask("GET", "/health", origin=gateway.data)
+        assert seen < total // 2
+        for _ in range(10 if DATA_PORT.workers else 0):  # and it goes on when they are read
+            await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(60_000)
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
 async def test_a_response_that_breaks_off_does_not_look_complete(tmp_path: Path) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n")

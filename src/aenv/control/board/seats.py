@@ -39,7 +39,8 @@ class Seat:
         self._board.generations[self._number] = self._generation
 
     def mark_frozen(self, *, frozen: bool) -> None:
-        self._board.frozen[self._number] = int(frozen)
+        if self._board.generations[self._number] == self._generation:  # else it is another's by now
+            self._board.frozen[self._number] = int(frozen)
 
     @property
     def calls(self) -> int:

@@ -34,7 +34,9 @@ class Metrics:
     """The counters of one process; those of the data path are on the board, where data workers count as well."""
 
     def __init__(self, board: Board | None = None) -> None:
-        board = board or Board(1)
+        if board is None:
+            board = Board(1)
+            board.close()  # its memory stays: no other process shall open it
         self._relayed = CallCounts(board.columns[0])
         self._registry = registry = CollectorRegistry()
         registry.register(_Relayed(board))

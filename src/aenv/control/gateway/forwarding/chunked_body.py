@@ -7,6 +7,7 @@ import re
 from .reply_heads import NotHttp
 
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(;[^\r\n]*)?\Z")
+_WHOLE = re.compile(rb"([0-9A-Fa-f]{1,15})\r\n")
 _MAX_LINE_BYTES = 4 << 10
 _MAX_TRAILER_BYTES = 64 << 10
 
@@ -14,7 +15,8 @@ LAST = b"0\r\n\r\n"
 
 
 def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
+    """One chunk; nothing for no data, which would be the end."""
+    return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 
 class ChunkedBody:
@@ -33,7 +35,7 @@ class ChunkedBody:
         """NotHttp when these are not chunks."""
         data = self.rest + data if self.rest else data
         parts: list[bytes] = []
-        place = 0
+        place = self._whole_chunks(data, parts)
         while not self.is_over:
             if self._left > 0:
                 part = data[place : place + self._left]
@@ -51,6 +53,18 @@ class ChunkedBody:
             place = end + 2
         self.rest = data[place:]
         return parts
+
+    def _whole_chunks(self, data: bytes, parts: list[bytes]) -> int:
+        """Read chunks that came whole, of which a hostile peer sends thousands at once; where they end."""
+        place = 0
+        while self._left < 0 and (match := _WHOLE.match(data, place)):
+            begin = match.end()
+            end = begin + int(match[1], 16)
+            if end == begin or data[end : end + 2] != b"\r\n":
+                break
+            parts.append(data[begin:end])
+            place = end + 2
+        return place
 
     def _read_line(self, line: bytes) -> None:
         if self._in_trailer:

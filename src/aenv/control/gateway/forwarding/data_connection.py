@@ -61,6 +61,8 @@ class DataConnection(asyncio.Protocol):
         """Of the reply that has begun."""
         self._pipe: PipeToOwner | None = None
         self._is_paused = False
+        self._is_full = False
+        """Whether the client does not read what was written to it."""
         self._is_lost = False
         self._due: float | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -119,16 +121,20 @@ class DataConnection(asyncio.Protocol):
         self._forwarder.closed(self)
 
     def pause_writing(self) -> None:
+        self._is_full = True
         if self._upstream:
             self._upstream.pause_reading()
         elif self._pipe:
             self._pipe.pause_reading()
 
     def resume_writing(self) -> None:
+        self._is_full = False
         if self._upstream:
             self._upstream.resume_reading()
         elif self._pipe:
             self._pipe.resume_reading()
+        elif self._call is None and not self._is_lost:
+            self._go_on()
 
     # Heads
 
@@ -220,8 +226,9 @@ class DataConnection(asyncio.Protocol):
                 self._give_up_on_client()
                 return
             self._buffer = b""
-            self._size += sum(map(len, parts))
-            part = b"".join(map(chunk, parts))
+            body = b"".join(parts)
+            self._size += len(body)
+            part = chunk(body)
             if self._chunks.is_over:
                 part += LAST
                 self._buffer, self._chunks = self._chunks.rest, None
@@ -387,6 +394,9 @@ class DataConnection(asyncio.Protocol):
         """To the next request."""
         self._call = None
         self._expect(_KEEP_ALIVE)
+        if self._is_full:  # `resume_writing` goes on: a client that reads no replies gets no more of them
+            self._pause()
+            return
         self._resume()
         if self._buffer:
             self._read_head()

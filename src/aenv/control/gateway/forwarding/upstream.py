@@ -192,7 +192,7 @@ class UpstreamConnection(asyncio.Protocol):
         assert self._client
         assert self._chunks
         try:
-            out = b"".join(map(chunk, self._chunks.feed(data)))
+            out = chunk(b"".join(self._chunks.feed(data)))
         except NotHttp:
             self._fail()
             return
