@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import re
 from pathlib import Path
@@ -19,7 +20,7 @@ from aenv.control.instances.states import MOVES, IllegalMove, State
 from aenv.control.instances.supervised import Supervised
 from aenv.control.instances.transitions import Transitions
 from aenv.control.serving.accounts import LOCAL
-from aenv.engines.base import Address, Engine
+from aenv.engines.base import Address, Engine, InstanceSpec
 from tests.gateways import composed, make_project
 from tests.instance_world import StubEngine, World
 
@@ -94,6 +95,18 @@ def test_only_transitions_changes_a_state_or_a_status() -> None:
     assert len(re.findall(changing, own.read_text())) > 5
 
 
+class SoonEngine(StubEngine):
+    """Says in which time its instances run; they do in a tenth of a second."""
+
+    def __init__(self, soon: float) -> None:
+        super().__init__(World(at_once=True))
+        self.soon = soon
+
+    async def create(self, spec: InstanceSpec) -> Address:
+        await asyncio.sleep(0.1)
+        return await super().create(spec)
+
+
 @pytest.mark.parametrize(
     ("engine", "quota", "expected"),
     [
@@ -101,12 +114,19 @@ def test_only_transitions_changes_a_state_or_a_status() -> None:
         ("process", {"max_instances": 5}, ["Creating", "Running", "Terminated"]),
         ("spares", {}, ["Running", "Terminated"]),
         ("spares", {"max_instances": 5}, ["Creating", "Running", "Terminated"]),
+        ("soon", {}, ["Running", "Terminated"]),
+        ("not so soon", {}, ["Creating", "Running", "Terminated"]),
     ],
 )
 async def test_a_create_a_get_and_a_delete_cost_three_writes_and_two_where_the_engine_has_a_spare(
     tmp_path: Path, engine: str, quota: dict[str, int], expected: list[str]
 ) -> None:
-    stub: Engine | None = StubEngine(World(at_once=True)) if engine == "spares" else None
+    stubs: dict[str, Engine] = {
+        "spares": StubEngine(World(at_once=True)),
+        "soon": SoonEngine(60.0),
+        "not so soon": SoonEngine(0.01),
+    }
+    stub = stubs.get(engine)
     async with composed(tmp_path / "home", make_project(tmp_path), engine=stub, **quota) as made:
         await made.instances.delete((await made.creator.create(ASKED, LOCAL)).id)  # the environment is prepared
         written: list[str] = []

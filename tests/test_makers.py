@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,7 @@ import pytest
 from aenv.base import mcp, wire
 from aenv.base.http1 import Pool
 from aenv.engines.base import Address, Engine, InstanceSpec
+from aenv.engines.native import makers
 from aenv.engines.native.makers import ManyCoreEngine
 from aenv.isolation.rootfs.host_rootfs import host_root
 from aenv.isolation.sandbox.rootfs import Rootfs
@@ -147,6 +149,23 @@ async def test_a_create_whose_maker_is_killed_is_made_again(
     await asyncio.sleep(0)  # it has ordered
     os.kill(maker, signal.SIGKILL)
     assert await echo(pool, await creating, "again") == "again"
+    for id in (spec.id, ahead.id):
+        await engine.destroy(id)
+    await engine.sweep()
+
+
+async def test_a_maker_that_stands_still_is_ended_and_what_it_should_have_made_is_made(
+    tmp_path: Path, engine: ManyCoreEngine, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(makers, "_ANSWERS", 0.0)  # the wait is as long as the start may take
+    project = make_project(tmp_path)
+    ahead = spec_of(project)
+    await engine.create(ahead)
+    [maker] = maker_pids()
+    psutil.Process(maker).suspend()
+    spec = replace(spec_of(project), start_timeout=5.0)
+    assert await echo(pool, await engine.create(spec), "here") == "here"
+    assert maker not in maker_pids()
     for id in (spec.id, ahead.id):
         await engine.destroy(id)
     await engine.sweep()

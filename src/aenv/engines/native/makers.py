@@ -35,6 +35,7 @@ _QUEUE = 32  # and from which on they wait for makers that are being started
 _UNUSED = 600.0  # seconds after which makers are let go
 _CORES_EACH = 4  # one maker, with its stagers, zygotes and young instances, keeps so many busy
 _MOST = 8
+_ANSWERS = 10.0  # seconds after the time that an instance has to start
 _ENDS = 30.0  # seconds
 
 
@@ -243,7 +244,11 @@ class _MakerProcess(asyncio.Protocol):
         number, made = self._order(lambda number: MakeOrder(number, spec, root, rehearse))
         self._ends[spec.id] = asyncio.get_running_loop().create_future()
         try:
-            address = await asyncio.shield(made)
+            async with asyncio.timeout(spec.start_timeout + _ANSWERS):
+                address = await asyncio.shield(made)
+        except TimeoutError:  # it would have told of one of its own: it stands still
+            self._process.kill()
+            raise MakerLost from None
         except asyncio.CancelledError:
             _, given_up = self._order(lambda own: GiveUpOrder(own, number, spec.id))
             with contextlib.suppress(MakerLost):

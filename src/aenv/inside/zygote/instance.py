@@ -36,6 +36,7 @@ from .forked_loop import ForkedLoop, renew_lock
 CHANNEL = 3  # the descriptors of an instance, besides the three that every process has
 LISTENER = 4
 _MAX_DESCRIPTORS = 2 + len(system.ROOM_NAMESPACES)
+_ENVIRONMENT_PATH = Path(ENVIRONMENT)  # here: what each instance makes anew costs it page faults
 _NO_DESCRIPTOR = (1 << 31) - 1  # beyond the largest
 
 
@@ -155,7 +156,7 @@ class _Told:
         if self.image.loaded is None:
             sys.path.remove(self.image.source)
         options = program.RuntimeOptions(
-            path=Path(ENVIRONMENT),
+            path=_ENVIRONMENT_PATH,
             fd=LISTENER,
             ready_fd=CHANNEL if speaks else None,
             no_history=not self.keep_history,
