@@ -78,7 +78,7 @@ class TestResults:
         variables = {"ID": "six", "N": "3", "SUM": "3+3"}
         async with Environment("trouble@1.0.0", aenv_url=served, environment_variables=variables) as env:
             found = await rollout(env, solve, {"id": "six"})
-            assert (found.reward, found.task) == (1.0, "six")
+            assert (found.reward, found.task, found.variables["N"]) == (1.0, "six", "3")
             assert found.trajectory and [call.name for call in found.trajectory.calls] == ["submit"]
             assert (await env.call_tool("look")).text == "what is 3+3"  # it is still the caller's
 
