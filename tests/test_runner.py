@@ -79,7 +79,7 @@ class TestResults:
         variables = {"ID": "six", "N": "3", "SUM": "3+3"}
         async with Environment("trouble@1.0.0", aenv_url=served, environment_variables=variables) as env:
             found = await rollout(env, solve, {"id": "six"})
-            assert (found.reward, found.task) == (1.0, "six")
+            assert (found.reward, found.task, found.variables["N"]) == (1.0, "six", "3")
             assert found.trajectory and [call.name for call in found.trajectory.calls] == ["submit"]
             assert (await env.call_tool("look")).text == "what is 3+3"  # it is still the caller's
 
@@ -117,6 +117,24 @@ class TestFaults:
         found = await one(served, agent, retries=1)
         assert (found.outcome, found.attempts) == (Outcome.INFRA_ERROR, 2)
         assert "ended before it had answered" in found.reason
+
+    @pytest.mark.parametrize("kind", ["tool", "function", "reward"])
+    async def test_an_instance_that_was_ended_by_others(self, served: str, kind: str) -> None:
+        async def agent(env: Any, task: dict[str, Any]) -> None:
+            await env._launched.api.delete_instance(env.instance_id)
+            if kind == "tool":
+                await env.call_tool("look")
+            elif kind == "function":
+                await env.call_function("name_of", {"value": 1})
+
+        found = await one(served, agent, retries=1)
+        assert (found.outcome, found.attempts) == (Outcome.INFRA_ERROR, 2), found.reason
+
+    async def test_what_the_environment_does_not_have_is_not_the_infrastructure(self, served: str) -> None:
+        async def agent(env: Any, task: dict[str, Any]) -> None:
+            await env.call_function("no_such_function")
+
+        assert (await one(served, agent, retries=1)).outcome == Outcome.AGENT_ERROR
 
     async def test_an_agent_that_hides_that_its_instance_died(self, served: str) -> None:
         async def agent(env: Any, task: dict[str, Any]) -> None:
@@ -196,8 +214,8 @@ class TestFaults:
         file = tmp_path / "run.jsonl"
 
         async def agent(env: Any, task: dict[str, Any]) -> None:
-            # No file may grow beyond what this one has now: a disk that is full from here on.
-            resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size, limits[1]))
+            # No file may grow by more than a part of a line: a disk that is full from here on.
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 10, limits[1]))
             await env.call_tool("look")
 
         try:
@@ -206,7 +224,7 @@ class TestFaults:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
             signal.signal(signal.SIGXFSZ, before)
         assert found.outcome == Outcome.INFRA_ERROR
-        assert "cannot be written: file too large" in found.reason
+        assert "cannot be written: no space left on device" in found.reason
         assert all(json.loads(line) for line in file.read_text().splitlines())  # no part of a line is left
         assert (await one(served, solve_as(agent), out=file)).reward == 1.0  # and the run goes on there
 

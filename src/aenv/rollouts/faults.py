@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ..base.errors import (
     AEnvError,
     NetworkError,
+    NotFound,
     NotJudged,
     StartFailed,
     ToolServerError,
@@ -21,6 +23,7 @@ from .journal import NotRecorded
 
 # Not the environment's answer: a proxy between it and us answered, or nothing did.
 _INFRASTRUCTURE = (NetworkError, Unavailable, TooManyRequests, UnrecoverableEnvironmentError, ToolServerError)
+_GONE = re.compile(r"instance '[^']+' not found")  # as the gateway says it: ended by its TTL, or by others
 _OUT_OF_MEMORY = "it used more memory than its limit"  # as the gateway says it
 
 
@@ -40,6 +43,8 @@ def is_infrastructure(error: BaseException) -> bool:
 
 
 def _is_lost(error: BaseException) -> bool:
+    if isinstance(error, NotFound) and _GONE.match(error.message):
+        return True
     # "foreign" is an answer that neither a gateway nor a runtime of ours gives.
     return isinstance(error, _INFRASTRUCTURE) or (isinstance(error, AEnvError) and "foreign" in error.details)
 

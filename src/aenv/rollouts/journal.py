@@ -11,7 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -117,12 +117,11 @@ def opened(path: Path | None, run: RunIdentity, repeat: int = 1, mode: Mode = "n
         path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("r+b" if mode == "resume" else "ab+") as file:
         _lock(file.fileno(), path)
-        file.seek(0)
-        content = file.read()
-        if content and mode == "new":
+        if os.fstat(file.fileno()).st_size and mode == "new":
             raise Conflict(f"{str(path)!r} has results already; go on there with --resume, or name another file")
         known, size = Recorded(), 0
-        for number, line in _whole_lines(content):
+        file.seek(0)
+        for number, line in _whole_lines(file):
             _take(known, path, number, line, lambda result, where: _check(result, run, repeat, where))
             size += len(line) + 1
         file.truncate(size)
@@ -135,8 +134,9 @@ def opened(path: Path | None, run: RunIdentity, repeat: int = 1, mode: Mode = "n
 def read(path: Path) -> Recorded:
     """What a journal holds, also while it is written, and a file of results of the version before."""
     known = Recorded()
-    for number, line in _whole_lines(path.read_bytes()):
-        _take(known, path, number, line, lambda result, where: _check_together(known, result, where))
+    with path.open("rb") as file:
+        for number, line in _whole_lines(file):
+            _take(known, path, number, line, lambda result, where: _check_together(known, result, where))
     return known
 
 
@@ -148,8 +148,10 @@ def results(path: Path) -> list[RolloutResult]:
     return found
 
 
-def _whole_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
-    return enumerate(content[: content.rfind(b"\n") + 1].split(b"\n")[:-1], 1)
+def _whole_lines(file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    for number, line in enumerate(file, 1):
+        if line.endswith(b"\n"):  # the last one may be torn
+            yield number, line[:-1]
 
 
 def _take(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import config
-from ..base.errors import InvalidRequest, NotFound
+from ..base.errors import AEnvError, InvalidRequest, NotFound
 from ..base.outcomes import Outcome
 from ..client.environment import Environment
 from . import episodes, held_loop, journal, live, locations, task
@@ -26,7 +26,7 @@ from .episodes import MAX_CALLS, Agent, Episode, PlayRules, Timeouts
 from .journal import Journal, Mode, NotRecorded
 from .results import RolloutResult, RunIdentity
 from .task import Task, TaskSelection
-from .task_instances import InstanceSource, TaskInstances
+from .task_instances import InstanceSource, TaskInstances, WatchedEnvironment
 
 logger = logging.getLogger("aenv.rollouts.runner")
 
@@ -158,27 +158,34 @@ async def rollout(
         async with Runner(1, timeouts=timeouts) as runner:
             found = await runner.run(env, agent, chosen, limit=1, seed=seed, out=out)
         return found[0]
-    player = as_agent(agent)
-    name, limits = str(env.env_name), timeouts or Timeouts()
-    run_of = RunIdentity(name, None, player.name, None, seed)
-    episode, path = Episode(_one_task(task)), Path(out) if out is not None else None
+    return await _on(env, as_agent(agent), _one_task(env, task), timeouts or Timeouts(), seed, out)
+
+
+async def _on(
+    env: Environment, agent: Agent, task: Task, timeouts: Timeouts, seed: int, out: str | Path | None
+) -> RolloutResult:
+    with suppress(AEnvError):  # an instance that cannot be made is an outcome of the rollout
+        await env.initialize()
+    described = WatchedEnvironment.over(env).described
+    about = RunIdentity(described.ref, None, agent.name, None, seed, described.eval_only)
+    episode = Episode(task)
     try:
-        with journal.opened(path, run_of, mode="either") as file:
-            rules = PlayRules(run_of, limits, 0, MAX_CALLS, None)
-            await episodes.play_on(env, episode, player, rules, file)
+        with journal.opened(Path(out) if out is not None else None, about, mode="either") as file:
+            await episodes.play_on(env, episode, agent, PlayRules(about, timeouts, retries=0), file)
             assert episode.result
-            file.append(episode.result.as_json())
+            return _recorded(file, episode.result)
     finally:
-        await player.close()
-    return episode.result
+        await agent.close()
 
 
-def _one_task(given: TaskLike | None) -> Task:
+def _one_task(env: Environment, given: TaskLike | None) -> Task:
+    """What a caller who has made the instance says of its task, which may be all that `get_task` says."""
     if isinstance(given, Task):
         return given
-    if isinstance(given, Mapping):
-        return Task.read(given)
-    return Task(str(given) if given is not None else "task")
+    told = dict(given) if isinstance(given, Mapping) else {} if given is None else {"id": str(given)}
+    variables = InstanceSource("", variables=env.environment_variables or {}).told_variables(Task(""))
+    more = {name: value for name, value in told.items() if name not in ("id", "variables", "datasource", "split")}
+    return Task(str(told.get("id") or "task"), variables, env.datasource, str(told.get("split") or ""), more)
 
 
 @dataclass(frozen=True)
