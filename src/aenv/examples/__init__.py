@@ -1,0 +1,1 @@
+"""Programs to begin with: `python -m aenv.examples.NAME`. They use public names of aenv only."""
