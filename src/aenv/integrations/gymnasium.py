@@ -78,7 +78,7 @@ def _within(text: str) -> str:
 
 
 @dataclass
-class _Slot:
+class Slot:
     """One episode of a vector, and whether its next step begins another."""
 
     episode: ToolEpisode
@@ -128,7 +128,7 @@ class AenvGym(gymnasium.Env[Any, Any]):
         self.codec = codec or TextCodec()
         self.observation_space = self.codec.observation_space
         self.action_space = self.codec.action_space
-        self._slot = _Slot(ToolEpisode(_options(env_name, options)))
+        self._slot = Slot(ToolEpisode(options_of(env_name, options)))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -158,7 +158,7 @@ class AenvVector(VectorEnv[Any, Any, Any]):
         self.single_action_space = self.codec.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._slots = [_Slot(ToolEpisode(_options(env_name, options))) for _ in range(num_envs)]
+        self._slots = [Slot(ToolEpisode(options_of(env_name, options))) for _ in range(num_envs)]
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -188,7 +188,7 @@ class AenvVector(VectorEnv[Any, Any, Any]):
     def close_extras(self, **kwargs: Any) -> None:
         LOOP.run(self._all(slot.episode.close() for slot in self._slots))
 
-    async def _next(self, slot: _Slot, action: Any) -> tuple[Any, float, bool, bool]:
+    async def _next(self, slot: Slot, action: Any) -> tuple[Any, float, bool, bool]:
         if slot.over:
             slot.over = False
             return self.codec.begun(await slot.begin(None)), 0.0, False, False
@@ -213,7 +213,7 @@ def _seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int | No
     return [None] * count if seed is None else list(seed)
 
 
-def _options(env_name: str, given: Mapping[str, Any]) -> EpisodeOptions:
+def options_of(env_name: str, given: Mapping[str, Any]) -> EpisodeOptions:
     base = EpisodeOptions(env_name, final_tools=_FINAL_TOOLS.get(env_name.partition("@")[0], ()))
     return replace(base, **given)
 

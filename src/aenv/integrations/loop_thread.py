@@ -31,6 +31,10 @@ class LoopThread:
             future.cancel()
             raise
 
+    async def within(self, work: Coroutine[Any, Any, T]) -> T:
+        """The same for a caller on another event loop, which goes on meanwhile."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._running()))
+
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             # After a fork the thread is not there, although the object is.
