@@ -77,11 +77,9 @@ def _fill(name: str, made: Path) -> None:
 
 
 def _install(python: str, *arguments: str) -> None:
-    try:
-        _run("uv", "pip", "install", "--quiet", "--python", python, *arguments)
-    except NotInstalled:
-        # pip may be configured with indexes and folders of wheels that uv does not read.
-        _run("pip", "--python", python, "install", "--quiet", *arguments)
+    # By pip and not by uv: pip may be configured with indexes and folders of wheels that uv does not read, such as
+    # those of PyTorch for the CPU alone, which is a tenth as large.
+    _run("pip", "--python", python, "install", "--quiet", *arguments)
 
 
 def _run(*command: str) -> None:

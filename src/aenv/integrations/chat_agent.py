@@ -10,7 +10,7 @@ from aenv.integrations.tool_episode import ToolEpisode, TrainingTask
 
 
 async def play(episode: ToolEpisode, chat: Chat, model: str, task: TrainingTask, **sampling: Any) -> float:
-    """The reward of an episode. It ends when the model calls no tool, when a result says so, or after its steps."""
+    """An episode's reward. It ends when no tool is called, when a result says so, or after so many steps."""
     briefing = await episode.begin(task)
     messages: list[dict[str, Any]] = [
         *([{"role": "system", "content": briefing.system}] if briefing.system else []),

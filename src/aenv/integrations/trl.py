@@ -4,7 +4,7 @@
     data = Dataset.from_list(rows("gsm-tools@1.0.0"))
     trainer = GRPOTrainer(model, train_dataset=data, environment_factory=factory)
 
-TRL reads a class for its tools: so one is made, with a method for each tool that has the tool's signature and text.
+TRL reads a class for its tools: one is made, with a method for each tool, with its signature and text.
 """
 
 from __future__ import annotations

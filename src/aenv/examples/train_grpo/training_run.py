@@ -13,7 +13,7 @@ import torch
 from .arena import ENVIRONMENT, Arena, Clock
 from .dialogue import PlayedEpisode, Policy
 from .policy_update import Trainer, UpdateSettings
-from .small_policy import TransformerShape, SmallPolicy
+from .small_policy import SmallPolicy, TransformerShape
 from .training_report import TrainingResult, TrainingStep, sign_test
 
 _TRAINING_TASKS = 20_000
