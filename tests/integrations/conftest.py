@@ -11,6 +11,7 @@ from tests.gateways import Gateway, running_gateway
 from tests.integrations import frameworks
 
 Run = Callable[..., Awaitable[str]]
+LINE = Path(__file__).parent / "projects" / "line"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateways import Gateway, running_gateway
-from tests.integrations.conftest import Run
-
-LINE = Path(__file__).parent / "projects" / "line"
+from tests.integrations.conftest import LINE, Run
 
 
 @pytest.fixture

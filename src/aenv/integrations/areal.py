@@ -1,15 +1,19 @@
-"""AReaL: episodes for its agent workflows, on a model that AReaL serves. It needs nothing of AReaL installed.
+"""AReaL: episodes for its agent workflows, on a model that AReaL serves. Nothing of AReaL needs to be installed.
 
     workflow = "aenv.integrations.areal.AenvAgent"      # a class with `async run(data, **extra)`
     workflow_kwargs = {"env_name": "gsm-tools@1.0.0", "final_tools": ["submit_answer"]}
 
 AReaL hands `run` the address and the key of its proxy, which records what the model says; `run` gives the reward.
+`run_in_session` is for agents outside of AReaL's workers: it opens and ends the proxy's session itself.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
+from urllib.request import Request, urlopen
 
 from aenv import Chat
 from aenv.integrations import chat_agent
@@ -42,6 +46,41 @@ class AenvAgent:
                 return await chat_agent.play(episode, chat, self._model, task, **self._sampling)
         finally:
             await episode.close()
+
+
+class SessionAgent(Protocol):
+    """What AReaL runs: one call is one episode."""
+
+    async def run(self, data: dict[str, Any], **extra: Any) -> float:
+        """The reward."""
+        ...
+
+
+async def run_in_session(agent: SessionAgent, data: dict[str, Any], *, proxy_url: str, admin_key: str) -> float:
+    """Run an agent within a session of AReaL's proxy, and tell the proxy its reward.
+
+    An episode without a reward (NotJudged, a failure of the platform) ends its session without one, and is raised.
+    """
+    base = proxy_url.rstrip("/")
+    task = str(data.get("task_id", data.get("id", "")))
+    session = await _post(f"{base}/rl/start_session", admin_key, {"task_id": task})
+    key = session["api_key"]
+    try:
+        reward = float(await agent.run(data, base_url=base, api_key=key))
+        await _post(f"{base}/rl/set_reward", key, {"interaction_id": None, "reward": reward})
+        return reward
+    finally:
+        await asyncio.shield(_post(f"{base}/rl/end_session", key, {}))
+
+
+async def _post(url: str, key: str, body: Mapping[str, Any]) -> Any:
+    headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+
+    def ask() -> Any:
+        with urlopen(Request(url, json.dumps(body).encode(), headers), timeout=60) as reply:
+            return json.loads(reply.read() or b"null")
+
+    return await asyncio.to_thread(ask)
 
 
 async def _task(episode: ToolEpisode, data: Mapping[str, Any]) -> TrainingTask:

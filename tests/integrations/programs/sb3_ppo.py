@@ -1,43 +1,18 @@
 """PPO learns to walk to a goal; the rewards are the environment's."""
 
 import json
-from typing import Any
 
-import gymnasium
-import numpy
 import torch
+from line_cells import Cells  # beside this program
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_checker import check_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
 from aenv.integrations.gymnasium import AenvGym
 from aenv.integrations.stable_baselines3 import AenvVecEnv
-from aenv.integrations.tool_episode import Briefing, Observation
 
 torch.set_num_threads(1)  # the instances have the other cores
 NAME = "line@1.0.0"
-
-
-class Cells:
-    """Where the walker is and where it should go; one to the left or to the right."""
-
-    observation_space = gymnasium.spaces.Box(0.0, 1.0, (14,), numpy.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def call(self, action: Any) -> tuple[str, dict[str, Any]]:
-        return "move", {"by": 1 if int(action) else -1}
-
-    def begun(self, briefing: Briefing) -> Any:
-        return self._seen(briefing.instruction)
-
-    def seen(self, observation: Observation) -> Any:
-        return self._seen(observation.text)
-
-    def _seen(self, text: str) -> Any:
-        position, goal = map(int, text.split())
-        cells = numpy.zeros(14, numpy.float32)
-        cells[position] = cells[7 + goal] = 1.0
-        return cells
 
 
 single = AenvGym(NAME, codec=Cells(), in_place=True)
