@@ -1,10 +1,10 @@
 """Ray: episodes in actors and in `ray.data`, and environments for RLlib; needs `pip install 'ray>=2.40'`.
 
-    async def agent(episode): await episode.call("submit_answer", {"answer": "12"})
+async def agent(episode): await episode.call("submit_answer", {"answer": "12"})
 
-    results = play_tasks("gsm-tools@1.0.0", agent, actors=4, split="train")
-    ray.data.from_items([{"task": "1-0"}]).map(TaskPlayer, fn_constructor_args=("gsm-tools@1.0.0", agent), concurrency=2)
-    PPOConfig().environment(register_rllib("my-env@1.0.0", codec=MyCodec()))
+results = play_tasks("gsm-tools@1.0.0", agent, actors=4, split="train")
+ray.data.from_items([{"task": "1-0"}]).map(TaskPlayer, fn_constructor_args=("gsm-tools@1.0.0", agent), concurrency=2)
+PPOConfig().environment(register_rllib("my-env@1.0.0", codec=MyCodec()))
 """
 
 from __future__ import annotations

@@ -10,7 +10,11 @@ from aenv.integrations.ray import TaskPlayer, play_tasks, register_rllib
 from aenv.integrations.tool_episode import ToolEpisode
 
 NAME = "gsm-tools@1.0.0"
-OPTIONS = {"final_tools": ("submit_answer",), "split": "train", "variables": {"GSM_DIFFICULTY": "1", "GSM_COUNT": "4"}}
+OPTIONS = {
+    "final_tools": ("submit_answer",),
+    "split": "train",
+    "variables": {"GSM_DIFFICULTY": "1", "GSM_COUNT": "4"},
+}
 
 
 async def agent(episode: ToolEpisode) -> None:
@@ -22,9 +26,8 @@ async def agent(episode: ToolEpisode) -> None:
 
 
 def rllib() -> dict[str, Any]:
-    from ray.rllib.algorithms.ppo import PPOConfig
-
     from line_cells import Cells  # beside this program
+    from ray.rllib.algorithms.ppo import PPOConfig
 
     name = register_rllib("line@1.0.0", codec=Cells(), in_place=True)
     config = (
@@ -42,7 +45,11 @@ def rllib() -> dict[str, Any]:
 
 kept = {name: os.environ[name] for name in ("AENV_SYSTEM_URL", "PYTHONPATH", "HOME")}
 ray.init(
-    num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": kept}, object_store_memory=10**8
+    num_cpus=2,
+    include_dashboard=False,
+    log_to_driver=False,
+    runtime_env={"env_vars": kept},
+    object_store_memory=10**8,
 )
 played = play_tasks(NAME, agent, actors=2, **OPTIONS)
 rows = ray.data.from_items([{"task": "1-0"}, {"task": "1-1"}])
