@@ -105,5 +105,5 @@ async def test_what_is_missing_is_named(url: str) -> None:
     agent = AenvAgent("gsm-tools@1.0.0", aenv_url=url, **OPTIONS)
     with pytest.raises(ValueError, match="base_url"):
         await agent.run({"task_id": "1-0"})
-    with pytest.raises(ValueError, match="no task '9-9' in gsm-tools@1.0.0; there are 1-0"):
+    with pytest.raises(ValueError, match=r"no task '9-9' in gsm-tools@1\.0\.0; there are 1-0"):
         await agent.run({"task_id": "9-9"}, base_url="http://127.0.0.1:1")

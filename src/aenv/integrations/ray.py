@@ -1,10 +1,10 @@
 """Ray: episodes in actors and in `ray.data`, and environments for RLlib; needs `pip install 'ray>=2.40'`.
 
-async def agent(episode): await episode.call("submit_answer", {"answer": "12"})
+    results = play_tasks("gsm-tools@1.0.0", agent, actors=4, split="train")
+    ray.data.from_items([{"task": "1-0"}]).map(TaskPlayer, fn_constructor_args=("gsm-tools@1.0.0", agent))
+    PPOConfig().environment(register_rllib("my-env@1.0.0", codec=MyCodec()))
 
-results = play_tasks("gsm-tools@1.0.0", agent, actors=4, split="train")
-ray.data.from_items([{"task": "1-0"}]).map(TaskPlayer, fn_constructor_args=("gsm-tools@1.0.0", agent), concurrency=2)
-PPOConfig().environment(register_rllib("my-env@1.0.0", codec=MyCodec()))
+An agent is an async function that gets the episode: `await episode.call("submit_answer", {"answer": "12"})`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EpisodeAgent = Callable[[ToolEpisode], Awaitable[Any]]
 
 @dataclass(frozen=True)
 class RayEpisode:
-    """How an episode went. `reward` is None where it could not be judged or the platform failed; `error` says why."""
+    """How an episode went. Where it could not be judged or the platform failed, `error` says why."""
 
     task: str
     reward: float | None

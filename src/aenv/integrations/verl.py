@@ -1,14 +1,14 @@
 """verl: an environment's tools, and an agent loop that plays its tasks; needs `pip install 'verl>=0.9'`.
 
-`AenvAgentLoop` is an agent loop for verl's `agent_loop_config_path`: each sample is one task in one instance, and its reward
-is the environment's.
+`AenvAgentLoop` is an agent loop for verl's `agent_loop_config_path`: each sample is one task in one instance, and
+its reward is the environment's.
 
     - name: aenv_agent
       _target_: aenv.integrations.verl.AenvAgentLoop
       env_name: gsm-tools@1.0.0
       final_tools: [submit_answer]
 
-`AenvTool` is one tool for verl's own loops, which make and release a tool for each call: for tools without a state.
+`AenvTool` is a tool for verl's own loops, which make and release one for each call: for tools without a state.
 """
 
 from __future__ import annotations

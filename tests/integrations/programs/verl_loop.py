@@ -95,8 +95,9 @@ async def looped(sign: str) -> dict[str, Any]:
         split="train",
     )
     output = await loop.run({"temperature": 1.0}, raw_prompt=[], extra_info={"task": "1-0"})
-    said = TOKENS.decode([token for token, own in zip(output.response_ids, output.response_mask) if own])
-    heard = TOKENS.decode([token for token, own in zip(output.response_ids, output.response_mask) if not own])
+    marked = list(zip(output.response_ids, output.response_mask, strict=True))
+    said = TOKENS.decode([token for token, is_own in marked if is_own])
+    heard = TOKENS.decode([token for token, is_own in marked if not is_own])
     return {
         "reward": output.reward_score,
         "asked": server.asked,
