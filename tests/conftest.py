@@ -15,6 +15,12 @@ from tests.running import Runtime, running_runtime
 REPOSITORY = Path(__file__).parent.parent
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--make-integrations", action="store_true", help="install the frameworks that are not there yet"
+    )
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say last, and in one line, what did not run."""
     skipped = terminalreporter.stats.get("skipped", [])

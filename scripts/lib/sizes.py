@@ -27,6 +27,7 @@ BUDGETS = {
     "control": 17_200,
     "core": 200,
     "engines": 5_600,
+    "examples": 2_200,
     "inside": 7_500,
     "isolation": 9_200,
     "rollouts": 7_000,

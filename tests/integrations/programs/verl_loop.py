@@ -1,0 +1,128 @@
+"""verl's own loop of tool calls, in a real instance; a script stands for the server of the model."""
+
+import asyncio
+import json
+import re
+from typing import Any
+
+from omegaconf import OmegaConf
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+from verl.experimental.agent_loop.agent_loop import DictConfigWrap
+from verl.tools.schemas import OpenAIFunctionToolSchema
+from verl.utils.dataset.rl_dataset import RLHFDataset
+from verl.workers.rollout.replica import TokenOutput
+
+from aenv.integrations.verl import AenvAgentLoop, AenvTool
+
+NAME = "gsm-tools@1.0.0"
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
+    "<tool_call>\n{{ c.function | tojson }}\n</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Bytes, and the words of a chat."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made = Tokenizer(models.BPE(vocab={letter: n for n, letter in enumerate(alphabet)}, merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    made.add_tokens(["<tool_call>", "</tool_call>"])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made, eos_token="<|im_end|>", pad_token="<|endoftext|>", chat_template=TEMPLATE
+    )
+
+
+TOKENS = tokenizer()
+
+
+class Server:
+    """Calculates with the numbers that it reads, and submits the result."""
+
+    def __init__(self, sign: str) -> None:
+        self.sign = sign
+        self.asked = 0
+
+    async def generate(self, *, prompt_ids: list[int], **options: Any) -> TokenOutput:
+        self.asked += 1
+        text = TOKENS.decode(prompt_ids)
+        if "<|im_start|>tool" in text:
+            result = text.rpartition("<|im_start|>tool\n")[2].partition("<|im_end|>")[0]
+            call = {"name": "submit_answer", "arguments": {"answer": result}}
+        else:
+            numbers = re.findall(r"\d+", text.rpartition("<|im_start|>user")[2])
+            call = {"name": "calculate", "arguments": {"expression": self.sign.join(numbers)}}
+        said = TOKENS(f"<tool_call>\n{json.dumps(call)}\n</tool_call><|im_end|>")["input_ids"]
+        return TokenOutput(token_ids=said, log_probs=[-0.5] * len(said))
+
+
+CONFIG = OmegaConf.create(
+    {
+        "actor_rollout_ref": {
+            "rollout": {
+                "prompt_length": 2048,
+                "response_length": 512,
+                "full_determinism": False,
+                "multi_turn": {
+                    "max_user_turns": None,
+                    "max_assistant_turns": 5,
+                    "max_parallel_calls": 1,
+                    "max_tool_response_length": 256,
+                    "tool_response_truncate_side": "middle",
+                    "format": "hermes",
+                },
+            }
+        },
+        "data": {},
+    }
+)
+
+
+async def looped(sign: str) -> dict[str, Any]:
+    server = Server(sign)
+    loop = AenvAgentLoop(
+        trainer_config=DictConfigWrap(CONFIG),
+        server_manager=server,
+        tokenizer=TOKENS,
+        processor=None,
+        dataset_cls=RLHFDataset,
+        data_config=DictConfigWrap(CONFIG.data),
+        env_name=NAME,
+        final_tools=["submit_answer"],
+        split="train",
+    )
+    output = await loop.run({"temperature": 1.0}, raw_prompt=[], extra_info={"task": "1-0"})
+    marked = list(zip(output.response_ids, output.response_mask, strict=True))
+    said = TOKENS.decode([token for token, is_own in marked if is_own])
+    heard = TOKENS.decode([token for token, is_own in marked if not is_own])
+    return {
+        "reward": output.reward_score,
+        "asked": server.asked,
+        "calls": said.count("<tool_call>"),
+        "heard_calls": heard.count("<tool_call>"),
+        "log_probabilities": len(output.response_logprobs or []) == len(output.response_ids),
+    }
+
+
+async def tool() -> dict[str, Any]:
+    schema = {"type": "function", "function": {"name": "calculate", "description": "Work it out."}}
+    one = AenvTool(
+        {"env_name": NAME, "final_tools": ["submit_answer"], "split": "train"},
+        OpenAIFunctionToolSchema.model_validate(schema),
+    )
+    id, _ = await one.create(create_kwargs={"task": "1-0"})
+    response, score, seen = await one.execute(id, {"expression": "6 * 7"})
+    reward = await one.calc_reward(id)
+    await one.release(id)
+    return {"text": response.text, "score": score, "seen": seen, "reward": reward}
+
+
+async def main() -> None:
+    said = {"loops": [await looped(sign) for sign in "+-*/"], "tool": await tool()}
+    print(json.dumps(said))
+
+
+asyncio.run(main())

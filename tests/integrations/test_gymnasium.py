@@ -1,0 +1,33 @@
+"""Gymnasium: `make`, its checker, and a vector environment over the wire."""
+
+from __future__ import annotations
+
+import json
+
+from tests.integrations.conftest import Run
+
+
+async def test_an_environment_passes_gymnasiums_checker_and_gives_the_environments_reward(run: Run) -> None:
+    said = json.loads(await run("gymnasium", "gymnasium_single.py"))
+    assert said == {
+        "task": "1-3",
+        "rewards": [0.0, 0.0, 0.0, 1.0],
+        "nonsense": ['not a tool call; write one such as {"tool": "NAME", "arguments": {}}', True],
+        "unknown": [said["unknown"][0], False],
+        "cut_after": 14,
+        "cut": [0.0, False],
+    }
+    assert "fly" in said["unknown"][0]
+
+
+async def test_a_vector_steps_together_and_begins_again_in_the_step_after_the_last(run: Run) -> None:
+    assert json.loads(await run("gymnasium", "gymnasium_vector.py")) == {
+        "tasks": [True, True, True],
+        "reads_the_same": True,
+        "ended": [True, False, False],
+        "begun": [False, True, True],
+        "begun_ended": [False, True, True],
+        "then_read": True,
+        "rewards": True,
+        "custom": ["aenv/my-env@2.0.0", "my-env@2.0.0"],
+    }
