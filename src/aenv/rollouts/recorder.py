@@ -9,7 +9,7 @@ from typing import Any
 
 from ..client.result import ToolResult
 from .journal import Journal, encoded
-from .trajectory import CallKind, Message, SampledTokens, Trajectory, TrajectoryHead
+from .trajectory import AgentCallKind, Message, SampledTokens, Trajectory, TrajectoryHead
 
 MAX_KEPT_BYTES = 1 << 20
 """Of one step. Of a longer one the answer, the arguments or the message is cut; an answer has its sha256 then."""
@@ -50,7 +50,7 @@ class Recorder:
         self,
         index: int,
         seconds: float,
-        kind: CallKind,
+        kind: AgentCallKind,
         name: str,
         arguments: Mapping[str, Any],
         *,

@@ -19,7 +19,7 @@ from ..client.session import OnProgress
 from .faults import is_infrastructure
 from .recorder import Recorder
 from .task import Task
-from .trajectory import CallKind
+from .trajectory import AgentCallKind
 
 VALIDATION = {"AENV_VALIDATION": "1"}
 """The variable with which `play_gold` and `list_cheats` answer."""
@@ -101,7 +101,7 @@ class WatchedEnvironment(Environment):
         return await self._watched("reset", "reset", {"seed": seed, **options}, super().reset(seed, **options))
 
     async def _watched(
-        self, kind: CallKind, name: str, arguments: dict[str, Any], call: Coroutine[Any, Any, Any]
+        self, kind: AgentCallKind, name: str, arguments: dict[str, Any], call: Coroutine[Any, Any, Any]
     ) -> Any:
         recorder = self.recorder
         if recorder is None:

@@ -28,7 +28,7 @@ SCHEMA = "aenv-trajectory/1"
 
 Message = dict[str, Any]
 """A message of OpenAI's chat completions."""
-CallKind = Literal["tool", "function", "reset"]
+AgentCallKind = Literal["tool", "function", "reset"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class SampledTokens:
 class AgentCall:
     """A call of the agent's and what came of it; `error` is there where it gave no result."""
 
-    kind: CallKind
+    kind: AgentCallKind
     name: str
     arguments: Mapping[str, Any]
     content: list[dict[str, Any]] = field(default_factory=list)
@@ -218,8 +218,8 @@ def read_step(line: Mapping[str, Any]) -> Step:
         raise InvalidRequest("field 'message' must be an object with a 'role'")
     if tokens is not None and not isinstance(tokens, dict):
         raise InvalidRequest("field 'tokens' must be an object")
-    kinds: tuple[CallKind, ...] = ("tool", "function", "reset")
-    kind: CallKind | None = next((kind for kind in kinds if kind in line), None)
+    kinds: tuple[AgentCallKind, ...] = ("tool", "function", "reset")
+    kind: AgentCallKind | None = next((kind for kind in kinds if kind in line), None)
     return Step(
         index,
         float(at),
@@ -231,7 +231,7 @@ def read_step(line: Mapping[str, Any]) -> Step:
     )
 
 
-def _call(kind: CallKind, line: Mapping[str, Any]) -> AgentCall:
+def _call(kind: AgentCallKind, line: Mapping[str, Any]) -> AgentCall:
     name, arguments, content = line[kind], line.get("arguments"), line.get("content", [])
     if not isinstance(name, str) or not isinstance(arguments, dict) or not isinstance(content, list):
         raise InvalidRequest(f"a call needs {kind!r} as a text, 'arguments' as an object, 'content' as a list")

@@ -142,10 +142,19 @@ async def _gateway(home: Path, projects: list[Path]) -> AsyncIterator[tuple[str,
 
 
 async def _administrator(home: Path) -> str:
-    """The token of a new account at the gateways of a home."""
-    from ...control.serving.accounts import Accounts, Role
-    from ...control.stores.opening import open_store
+    """The token of a new account."""
+    import asyncio
 
-    async with open_store("sqlite", home) as store:
-        _, token = await Accounts(store).create("doctor", Role.ADMIN)
-    return token
+    command = ["-m", "aenv.cli", "token", "create", "--user", "doctor", "--role", "admin"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *(*command, "--home", str(home), "--store", "sqlite"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    said, wrong = await process.communicate()
+    if process.returncode:
+        raise output.Failure(
+            f"cannot create an account at the temporary gateway: {wrong.decode(errors='replace')[-300:]}"
+        )
+    return said.decode().strip()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 
-from .board import ACCOUNT_BYTES, ACCOUNTS, Board
+from .shared_memory import ACCOUNT_BYTES, ACCOUNTS, Board
 
 
 class AccountMarks:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...base.leasing import BOUNDS_MS, ENDPOINTS, OTHER, RPC_METHODS
-from .board import BUCKETS, SERIES, SERIES_BYTES, Board, ColumnMemory
+from .shared_memory import BUCKETS, SERIES, SERIES_BYTES, Board, ColumnMemory
 
 _SERIES_USED, _TIMINGS_USED = 1, 2  # of `totals`
 

@@ -13,7 +13,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 
-from .board import SEAT_BYTES, SEATS, Board
+from .shared_memory import SEAT_BYTES, SEATS, Board
 
 _NEAR = 32  # seats that one id may have, from the one that its hash names
 _COUNT_BITS = 16

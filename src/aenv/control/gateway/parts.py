@@ -25,8 +25,8 @@ from ...base.settings import GatewaySettings
 from ...base.supervision import Tasks
 from ...engines.base import Engine
 from ..board.account_marks import AccountMarks
-from ..board.board import Board
 from ..board.seats import Seats
+from ..board.shared_memory import Board
 from ..homes import disk_usage
 from ..hub.blobs import open_blobs
 from ..hub.checkouts import Checkouts

@@ -142,7 +142,7 @@ class Creation:
     def __init__(
         self, instance: Supervised, request: CreateInstance, admittance: Admittance, means: CreationMeans
     ) -> None:
-        self.doing: doing.Step = ""
+        self.doing: doing.JobStep = ""
         """What it is at."""
         self._instance = instance
         self._request = request

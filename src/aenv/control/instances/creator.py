@@ -216,7 +216,7 @@ def _taken(id: str) -> Conflict:
     return Conflict(f"the instance id {id!r} is taken; choose another, or leave 'ids' out")
 
 
-def _tell(instances: Sequence[Supervised], step: doing.Step) -> None:
+def _tell(instances: Sequence[Supervised], step: doing.JobStep) -> None:
     for instance in instances:
         if instance.creation:
             instance.creation.doing = step

@@ -15,7 +15,6 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from ...base.leasing import BOUNDS_MS, CallTally
-from ..board.board import Board
 from ..board.call_counts import (
     CallCounts,
     CallKind,
@@ -24,6 +23,7 @@ from ..board.call_counts import (
     summed_series,
     summed_timings,
 )
+from ..board.shared_memory import Board
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 _MAX_NAMES = 200  # environments and experiments with a label of their own; the rest is "other"

@@ -16,15 +16,15 @@ from ...client import formats
 from ..results import RolloutResult, RunIdentity
 from ..trajectory import Message, SampledTokens, Trajectory, TrajectoryHead, Turn
 
-Row = dict[str, Any]
+ChatRow = dict[str, Any]
 """One line of a file of chats."""
 _PROMPT = ("system", "user", "developer")
 
 
-def chat(trajectory: Trajectory) -> Row:
+def chat(trajectory: Trajectory) -> ChatRow:
     """A whole trajectory. `loss_mask` has a number for each message: 1 for what the agent said."""
     head, result, turns = trajectory.head, trajectory.result, trajectory.turns
-    row: Row = {"messages": [turn.message for turn in turns], "tools": formats.openai(trajectory.tools)}
+    row: ChatRow = {"messages": [turn.message for turn in turns], "tools": formats.openai(trajectory.tools)}
     row["loss_mask"] = [int(turn.is_learned) for turn in turns]
     if any(turn.tokens for turn in turns):
         row["tokens"] = [turn.tokens.as_json() if turn.tokens else None for turn in turns]
@@ -39,7 +39,7 @@ def chat(trajectory: Trajectory) -> Row:
     return row
 
 
-def sft(trajectories: Iterable[Trajectory], min_reward: float = 1.0) -> Iterator[Row]:
+def sft(trajectories: Iterable[Trajectory], min_reward: float = 1.0) -> Iterator[ChatRow]:
     """Conversations to imitate."""
     for one in trajectories:
         reward = one.result.reward if one.result else None
@@ -48,7 +48,7 @@ def sft(trajectories: Iterable[Trajectory], min_reward: float = 1.0) -> Iterator
             yield {name: row[name] for name in ("messages", "tools", "loss_mask", "task", "reward")}
 
 
-def preferences(trajectories: Iterable[Trajectory], margin: float = 0.0) -> Iterator[Row]:
+def preferences(trajectories: Iterable[Trajectory], margin: float = 0.0) -> Iterator[ChatRow]:
     """Pairs from groups: the best attempt at a task with the worst, the second best with the second worst, and so
     on, as long as their rewards differ by more than `margin`.
     """

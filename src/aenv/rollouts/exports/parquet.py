@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import InvalidRequest
-from .chats import Row
+from .chats import ChatRow
 
 _TEXTS = ("rollout", "task", "outcome", "environment", "digest", "agent", "model", "error")
 
 
-def write(path: Path, rows: Iterable[Row]) -> int:
+def write(path: Path, rows: Iterable[ChatRow]) -> int:
     """One row a trajectory; how many there are. Tools, parts, variables and tokens are columns of JSON texts."""
     arrow, parquet = _pyarrow()
     text, number = arrow.string(), arrow.int64()
@@ -36,13 +36,13 @@ def write(path: Path, rows: Iterable[Row]) -> int:
     return len(table)
 
 
-def read(path: Path) -> list[Row]:
+def read(path: Path) -> list[ChatRow]:
     """The rows, as `chats.read` takes them."""
     _, parquet = _pyarrow()
     return [_full(row) for row in parquet.read_table(path).to_pylist()]
 
 
-def _flat(row: Row) -> Row:
+def _flat(row: ChatRow) -> ChatRow:
     flat = {name: row.get(name) for name in ("loss_mask", "reward", "attempt", "attempts", "seed", *_TEXTS)}
     flat["messages"] = [_message(one) for one in row["messages"]]
     for name in ("tools", "parts", "variables", "tokens"):
@@ -60,7 +60,7 @@ def _message(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "content": as_text, "tool_calls": calls or None}
 
 
-def _full(row: Row) -> Row:
+def _full(row: ChatRow) -> ChatRow:
     full = {name: value for name, value in row.items() if value is not None}
     for name in ("tools", "parts", "variables", "tokens"):
         if name in full:

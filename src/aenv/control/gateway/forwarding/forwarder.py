@@ -17,9 +17,9 @@ from ....base import sockets
 from ....base.supervision import Tasks
 from ....base.wire import TOKEN_HEADER
 from ...board.account_marks import AccountMarks
-from ...board.board import Board
 from ...board.call_counts import CallCounts
 from ...board.seats import SeatColumn, Seated
+from ...board.shared_memory import Board
 from ..data_request import DataRules
 from ..tokens import Tokens
 from .data_connection import DataConnection

@@ -16,7 +16,7 @@ import sys
 from dataclasses import asdict, dataclass
 
 from ....base import limits
-from ...board.board import Board
+from ...board.shared_memory import Board
 from ...serving import loops
 from ..data_request import DataRules
 from ..tokens import Tokens

@@ -13,7 +13,7 @@ from types import TracebackType
 
 from ....base.errors import StartFailed
 from ....base.supervision import Tasks
-from ...board.board import Board
+from ...board.shared_memory import Board
 from ..data_request import DataRules
 from .owner_listener import OwnerListener
 from .worker import READY, STOP, WorkerSettings
