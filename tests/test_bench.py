@@ -14,7 +14,7 @@ import pytest
 from aenv.base import wire
 from aenv.base.errors import TooManyRequests
 from aenv.client.api import Api
-from benchmarks import crowds, native
+from benchmarks import creates, crowds, native
 from benchmarks.__main__ import NAMES, exit_code, measure
 from benchmarks.control import spread
 from benchmarks.measures import ROUNDS, Bench, in_turns
@@ -79,8 +79,9 @@ def test_the_native_engine_is_measured_by_its_name_and_with_everything_else(
     # In place of the measurements, which take minutes.
     monkeypatch.setattr(native, "rows", lambda bench: [FAST])
     monkeypatch.setattr(crowds, "rows", lambda: [SLOW])
+    monkeypatch.setattr(creates, "rows", lambda: [ALONE])
     assert "native" in NAMES  # what is measured when nothing is named
-    assert measure(Bench(), ["native"]) == [FAST, SLOW]
+    assert measure(Bench(), ["native"]) == [FAST, SLOW, ALONE]
 
 
 def test_the_table_shows_the_ratio_and_the_verdict() -> None:
