@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
+from aenv.rollouts import Outcome, RolloutResult, Runner
 from tests.command_line import Server, serving
 from tests.gateways import make_project
 from tests.native import traces
@@ -105,3 +107,21 @@ async def answering(status: int, body: bytes) -> AsyncIterator[int]:
     for task in serving:
         task.cancel()
     await asyncio.gather(*serving, return_exceptions=True)
+
+
+async def solve(env: Any, task: dict[str, Any]) -> str:
+    await env.call_tool("submit", {"answer": 2 if task["id"] == "two" else 6})
+    return f"the answer of {task['instruction']!r} is submitted"
+
+
+async def run(url: str, agent: Any, env: str = "trouble", **options: Any) -> list[RolloutResult]:
+    own = {name: options.pop(name) for name in ("retries", "timeouts", "max_calls") if name in options}
+    async with Runner(4, url=url, **{"retries": 0, **own}) as runner:
+        return await runner.run(env, agent, **options)
+
+
+async def one(url: str, agent: Any, **options: Any) -> RolloutResult:
+    (found,) = await run(url, agent, tasks=["two"], **options)
+    assert (found.reward is None) is (found.outcome != Outcome.REWARD)
+    assert bool(found.reason) is (found.reward is None)
+    return found

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from aenv.rollouts import journal
 from tests.command_line import environ
+from tests.test_embedded import platforms
 
 
 @pytest.mark.slow  # a platform of its own
@@ -23,3 +25,12 @@ def test_two_agents_are_evaluated(tmp_path: Path) -> None:
         assert done.stdout.splitlines()[0].startswith("add_up: 8 of 8 judged, mean reward 0.")
     found = journal.read(tmp_path / "runs" / "add_up.jsonl")
     assert len(found.trajectories) == 8
+
+
+@pytest.fixture(autouse=True)
+def no_platform_is_left(tmp_path: Path) -> Iterator[None]:
+    """The platform that an example has started in its home ends with the test."""
+    yield
+    for process in platforms(tmp_path / "home"):
+        process.terminate()
+        process.wait()

@@ -289,6 +289,7 @@ class TestRescore:
     async def test_where_the_replay_diverges_it_is_invalid(self, served: str, run: Path) -> None:
         done = aenv("rescore", run, "--env", "other", "--system-url", served, "--tasks", "two", "--json")
         assert done.returncode == 1
+        assert len(done.stdout.splitlines()) == 2
         for line in done.stdout.splitlines():
             found = json.loads(line)
             assert (found["outcome"], found["reward"]) == ("invalid", None)

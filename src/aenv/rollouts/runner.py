@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..base import config
+from ..base import config, settings
 from ..base.errors import AEnvError, InvalidRequest, NotFound
 from ..base.outcomes import Outcome
+from ..client import where
 from ..client.environment import Environment
 from . import episodes, held_loop, journal, live, locations, task
 from .agents import Play, as_agent
@@ -130,7 +131,10 @@ class Runner:
 
                 opened = served(self._place, config.load_project(Path(env)))
             else:
-                opened = locations.known(replace(self._place, name=key))
+                # In the order of the SDK: the argument, the variable, the login, else the user's own platform.
+                at = where.find(settings.client_settings(), self._place.url, self._place.api_key, runtime_url="")
+                place = replace(self._place, name=key, url=at.url, api_key=at.api_key)
+                opened = locations.known(place)
             self._places[key] = await self._stack.enter_async_context(opened)
         return self._places[key]
 
