@@ -11,13 +11,11 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from ..base import mcp
-from ..base.addresses import Origin, parse_url
-from ..base.errors import AEnvError, InvalidRequest, NetworkError, TooLarge
-from ..base.http1 import Pool, Response
-from .proxies import proxy_for
+from ..base.errors import AEnvError, NetworkError, TooLarge
+from ..base.http1 import Response
+from .model_server import ModelServer
 
 _MAX_WAIT = 60.0
 _MAX_ANSWER_BYTES = 16 << 20
@@ -70,22 +68,14 @@ class Chat:
     def __init__(
         self, base_url: str, key: str | None = None, *, timeout: float = 600.0, attempts: int = 6
     ) -> None:
-        if key and not (key.isascii() and key.isprintable()):
-            raise InvalidRequest("the key of a model's server must be printable ASCII without line breaks")
-        self._key = key
+        self._server = ModelServer(base_url, key)
         self._timeout = timeout
         self._attempts = attempts
-        self._headers = [("content-type", "application/json"), ("accept", "application/json")]
-        if key:
-            self._headers.append(("authorization", f"Bearer {key}"))
-        self._origin, path = _server(base_url)
-        self._target = f"{path.rstrip('/')}/chat/completions"
-        proxy = proxy_for(self._origin)
-        self._pool = Pool(dial=proxy.tunnel if proxy and self._origin.tls else None)
-        if proxy and not self._origin.tls:
-            self._target = f"{self._origin}{self._target}"
-            self._origin = proxy.origin
-            self._headers += proxy.headers
+        self._headers = [
+            ("content-type", "application/json"),
+            ("accept", "application/json"),
+            *self._server.authorization(),
+        ]
 
     async def __aenter__(self) -> Chat:
         return self
@@ -94,7 +84,7 @@ class Chat:
         await self.close()
 
     async def close(self) -> None:
-        await self._pool.close()
+        await self._server.close()
 
     async def complete(self, body: Mapping[str, Any]) -> ChatReply:
         """The answer to one request. What passes (a rate limit, a broken connection) is tried again."""
@@ -123,12 +113,12 @@ class Chat:
     async def _ask(self, payload: bytes) -> tuple[Response, bytes]:
         try:
             async with asyncio.timeout(self._timeout):
-                response = await self._pool.request(self._origin, "POST", self._target, self._headers, payload)
+                response = await self._server.request("POST", "/chat/completions", self._headers, payload)
                 return response, await response.read(_MAX_ANSWER_BYTES)
         except TimeoutError:
-            raise NetworkError(f"{self._origin} did not answer within {self._timeout:g} s") from None
+            raise NetworkError(f"{self._server.origin} did not answer within {self._timeout:g} s") from None
         except TooLarge as error:
-            raise ModelFailed(f"{self._origin}: {error.message}", status_code=200) from None
+            raise ModelFailed(f"{self._server.origin}: {error.message}", status_code=200) from None
 
     def _reply(self, content: bytes) -> ChatReply:
         try:
@@ -153,24 +143,8 @@ class Chat:
         )
 
     def _failed(self, reason: str, status: int, content: bytes) -> ModelFailed:
-        said = content.decode("utf-8", "replace")
-        if self._key:
-            said = said.replace(self._key, "…")  # some servers repeat the key that they refuse
+        said = self._server.without_key(content.decode("utf-8", "replace"))
         return ModelFailed(reason, status_code=status, said=said[:_SHOWN])
-
-
-def _server(base_url: str) -> tuple[Origin, str]:
-    """Where requests go, and the path that they begin with."""
-    is_plain = base_url.isascii() and base_url.isprintable() and not {*base_url} & {*" ?#"}
-    try:
-        if is_plain and "@" not in urlsplit(base_url).netloc:
-            return parse_url(base_url)
-    except (ValueError, InvalidRequest):
-        pass  # said below: its words repeat the URL, which may hold a secret
-    raise InvalidRequest(
-        "the URL of a model's server must be an http or https address such as 'http://localhost:8000/v1', without "
-        "a user, a query or spaces"
-    )
 
 
 def _asked_wait(response: Response) -> float | None:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from ..client.environment import Environment
 from ..client.sync import SyncEnvironment
+from .capture.endpoint import ModelAccess
+from .task_instances import WatchedEnvironment
 
 T = TypeVar("T")
 
@@ -18,12 +19,17 @@ T = TypeVar("T")
 class BlockingEnvironment(SyncEnvironment):
     """A `SyncEnvironment` over an instance of a running loop. Once closed, its calls fail."""
 
-    def __init__(self, environment: Environment, loop: asyncio.AbstractEventLoop) -> None:
-        self.environment = environment
+    def __init__(self, environment: WatchedEnvironment, loop: asyncio.AbstractEventLoop) -> None:
+        self.environment: WatchedEnvironment = environment
         self._loop = loop
         self._lock = threading.Lock()
         self._pending: set[concurrent.futures.Future[Any]] = set()
         self._is_closed = False
+
+    @property
+    def model(self) -> ModelAccess:
+        """As `WatchedEnvironment.model`."""
+        return self.environment.model
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         with self._lock:
@@ -47,7 +53,9 @@ class BlockingEnvironment(SyncEnvironment):
             future.cancel()
 
 
-async def in_thread(function: Callable[[Any, dict[str, Any]], T], env: Environment, task: dict[str, Any]) -> T:
+async def in_thread(
+    function: Callable[[Any, dict[str, Any]], T], env: WatchedEnvironment, task: dict[str, Any]
+) -> T:
     """What the function gives. When this is cancelled, the thread goes on until its next call, which fails."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()

@@ -16,6 +16,8 @@ from ..base.errors import AEnvError
 from ..base.outcomes import Outcome, Reward
 from ..client.environment import Environment
 from . import faults, rewards
+from .capture import Capture
+from .capture.exchange_log import ExchangeLog
 from .faults import OutOfTime
 from .held_loop import LoopHeld
 from .journal import Journal, NotRecorded
@@ -55,6 +57,8 @@ class PlayRules:
     retries: int = 2
     """How many more instances an episode gets when the infrastructure fails."""
     max_calls: int | None = MAX_CALLS
+    capture: Capture | None = None
+    """What stands between agents and their model."""
     offers_task: bool | None = None
     """Whether the environment has `get_task`; None where it has to be asked."""
 
@@ -179,6 +183,7 @@ class _Attempt:
         self._steps: int | None = 0
         self._checked = ("", "")
         self._seconds: dict[str, float] = {}
+        self._exchanges: ExchangeLog | None = None
 
     async def on_instance_of(self, instances: TaskInstances) -> None:
         """On a new instance, which is given back."""
@@ -220,11 +225,11 @@ class _Attempt:
             asks = any(one["name"] == "get_task" for one in (await env.list_functions())["functions"])
         said = await env.call_function("get_task") if asks else {}
         about = {"id": self._episode.task.id, **said, **self._episode.told, "seed": self._seed()}
-        self.usage.recorder = env.recorder = await self._recorder(env)
+        self.usage.recorder = env.recorder = recorder = await self._recorder(env)
         # With `validation` the environment plays its own solution.
         self._blamed = Outcome.ENV_ERROR if self._agent.validation else Outcome.AGENT_ERROR
         try:
-            async with self._stage("agent"):
+            async with self._captured(env, recorder), self._stage("agent"):
                 await self._play(env, about)
         finally:
             env.recorder = None  # what comes now is not the agent's
@@ -254,6 +259,21 @@ class _Attempt:
             round(time.time(), 3),
         )
         return Recorder(self._journal, head, tools)
+
+    @asynccontextmanager
+    async def _captured(self, env: WatchedEnvironment, recorder: Recorder) -> AsyncIterator[None]:
+        """Let the agent ask its model by the capture, if there is one; what that records is the rollout's."""
+        capture = self._rules.capture
+        if capture is None:
+            yield
+            return
+        self._exchanges = ExchangeLog(self._journal, recorder.trajectory)
+        env.captured = capture.admit(self._exchanges)
+        try:
+            yield
+        finally:
+            await capture.dismiss(env.captured.key)
+            env.broken = env.broken or self._exchanges.failure
 
     async def _play(self, env: WatchedEnvironment, about: dict[str, Any]) -> None:
         """Let the agent play, in a task of its own: so it ends when it must, whatever it does about that."""
@@ -326,7 +346,7 @@ class _Attempt:
             attempts=self._number,
             timings=Timings(round(seconds, 3), **self._seconds),
             steps=self._steps,
-            tokens=self.usage.tokens,
+            tokens=self.usage.tokens or (self._exchanges.tokens if self._exchanges else None),
             cost=self.usage.cost,
             self_check=status,
             known=known if status == "known" else "",

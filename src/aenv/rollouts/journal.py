@@ -174,7 +174,7 @@ def _take(
                 head = read_head(line)
                 tools = known.tools.get(head.tools, [])
                 known.trajectories[head.rollout] = Trajectory(head, tools)
-            case "step" | "messages" | "retry":
+            case "step" | "messages" | "retry" | "exchange":
                 _happened(known, kind, line, text)
             case "tools":
                 known.tools[str(line.get("sha256"))] = line["tools"]
@@ -209,6 +209,9 @@ def _happened(known: Recorded, kind: str, line: Mapping[str, Any], text: bytes) 
     if kind == "step":
         read_step(line)
         trajectory.lines.append(text)
+    elif kind == "exchange":
+        trajectory.exchange_lines.append(text)
+        trajectory.captured_tools = known.tools
     elif kind == "messages":
         trajectory.own_messages = list(line["messages"])
 

@@ -23,6 +23,7 @@ from ..client import where
 from ..client.environment import Environment
 from . import episodes, held_loop, journal, live, locations, task
 from .agents import Play, as_agent
+from .capture import Capture
 from .episodes import MAX_CALLS, Agent, Episode, PlayRules, Timeouts
 from .journal import Journal, Mode, NotRecorded
 from .results import RolloutResult, RunIdentity
@@ -50,6 +51,7 @@ class RunOptions:
     retries: int = 2
     timeouts: Timeouts = field(default_factory=Timeouts)
     max_calls: int | None = MAX_CALLS
+    capture: Capture | None = None
 
 
 class Runner:
@@ -57,6 +59,9 @@ class Runner:
 
     `url` and `api_key` name the gateway as for `Environment`. A rollout whose infrastructure fails gets up to
     `retries` fresh instances. `variables` are given to every instance.
+
+    With `capture`, the URL of a model's server, agents ask that model at `env.model.url` with `env.model.key`, and
+    what they say to each other is recorded; `capture_key` is the server's own. An open `Capture` does as well.
     """
 
     def __init__(
@@ -70,12 +75,16 @@ class Runner:
         self_check: bool = True,
         url: str | None = None,
         api_key: str | None = None,
+        capture: str | Capture | None = None,
+        capture_key: str | None = None,
     ) -> None:
         if concurrency < 1:
             raise InvalidRequest(f"concurrency must be above 0, and is {concurrency}")
         limits = timeouts or Timeouts()
         self._options = RunOptions(concurrency=concurrency, retries=retries, timeouts=limits, max_calls=max_calls)
         self._place = InstanceSource("", url, api_key, dict(variables or {}), limits.whole, self_check=self_check)
+        self._own_capture = Capture(capture, capture_key) if isinstance(capture, str) else None
+        self._capture = None if isinstance(capture, str) else capture
         self._stack = AsyncExitStack()
         self._places: dict[str, InstanceSource] = {}
 
@@ -116,11 +125,18 @@ class Runner:
             model=model,
             out=Path(out) if out is not None else None,
             repeat=repeat if repeat > 1 else None,
+            capture=await self._capturing(),
         )
         try:
             return await run(await self._located(env), wanted, player, options, on_result)
         finally:
             await player.close()
+
+    async def _capturing(self) -> Capture | None:
+        """What is between agents and their model; one of our own listens until the runner ends."""
+        if self._own_capture and not self._capture:
+            self._capture = await self._stack.enter_async_context(self._own_capture)
+        return self._capture
 
     async def _located(self, env: str | Path) -> InstanceSource:
         """Where instances are made; the gateway of a folder serves it until the runner ends."""
@@ -254,7 +270,14 @@ async def run(
                 if (one.id, number) not in kept
             ]
             done: list[RolloutResult] = []
-            rules = PlayRules(about, options.timeouts, options.retries, options.max_calls, surface.offers_task)
+            rules = PlayRules(
+                about,
+                options.timeouts,
+                options.retries,
+                options.max_calls,
+                options.capture,
+                surface.offers_task,
+            )
 
             def ended(episode: Episode) -> None:
                 assert episode.result

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ..base.addresses import Origin
-from ..base.errors import AEnvError
+from ..base.errors import AEnvError, InvalidRequest
 from ..client.api import Api, SharedPool
 from ..client.environment import Environment
 from ..client.result import ToolResult
 from ..client.session import OnProgress
+from .capture.endpoint import ModelAccess
 from .faults import is_infrastructure
 from .recorder import Recorder
 from .task import Task
@@ -72,6 +73,8 @@ class WatchedEnvironment(Environment):
     """What the infrastructure did to a call, of which the agent may have made something else."""
     flooded: asyncio.Event | None = None
     """Set when the agent has made more than `max_calls`; none of those calls ends."""
+    captured: ModelAccess | None = None
+    """How the agent asks its model, where that is captured."""
 
     @classmethod
     def over(cls, env: Environment) -> WatchedEnvironment:
@@ -79,6 +82,13 @@ class WatchedEnvironment(Environment):
         watched = cls.__new__(cls)
         watched.__dict__ = env.__dict__
         return watched
+
+    @property
+    def model(self) -> ModelAccess:
+        """How the agent asks its model: `url`, `key`, and the same as `variables` for programs."""
+        if self.captured is None:
+            raise InvalidRequest("no model is captured for this agent; give the runner its URL, as capture=…")
+        return self.captured
 
     async def call_tool(
         self,

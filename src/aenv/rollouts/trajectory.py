@@ -8,6 +8,7 @@ A journal holds one line of JSON for each thing that happened; `type` says what 
     step     a message or a call, with its result and its time
     messages the agent's own conversation, which replaces the one that the steps tell
     retry    the attempt failed with the infrastructure, and another one follows
+    exchange a request to a model and its reply, where they were captured (`capture/`)
     result   the rollout has ended (`results.py`)
 
 Not here: the file (`journal.py`), what writes while a rollout goes on (`recorder.py`), other formats (`exports/`).
@@ -19,10 +20,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..base.errors import InvalidRequest
 from .results import RolloutResult
+
+if TYPE_CHECKING:
+    from .capture.model_exchange import Conversation, ModelExchange
 
 SCHEMA = "aenv-trajectory/1"
 
@@ -101,11 +105,13 @@ class Turn:
     message: Message
     tokens: SampledTokens | None = None
     at: float = 0.0
+    is_sampled: bool = True
+    """False for what an agent has put into the mouth of its model, such as examples."""
 
     @property
     def is_learned(self) -> bool:
         """Whether a trainer learns it: what the agent itself said."""
-        return self.message.get("role") == "assistant"
+        return self.message.get("role") == "assistant" and self.is_sampled
 
 
 @dataclass(frozen=True)
@@ -141,6 +147,9 @@ class Trajectory:
     """As MCP describes them."""
     lines: list[bytes] = field(default_factory=list, repr=False)
     """Steps, as the journal has them: read when they are asked for, since many rollouts are held at a time."""
+    exchange_lines: list[bytes] = field(default_factory=list, repr=False)
+    captured_tools: dict[str, list[dict[str, Any]]] = field(default_factory=dict, repr=False)
+    """By their sha256: what captured requests told the model of tools."""
     own_messages: list[Message] | None = None
     """The conversation as the agent tells it, where it does."""
     result: RolloutResult | None = None
@@ -170,15 +179,31 @@ class Trajectory:
             made.lines.append(json.dumps(line, ensure_ascii=False).encode("utf-8", "backslashreplace"))
         return made
 
+    @cached_property
+    def exchanges(self) -> list[ModelExchange]:
+        """What was captured between the agent and its model, in the order in which it ended."""
+        from .capture import model_exchange  # which imports this
+
+        return model_exchange.read(map(json.loads, self.exchange_lines), self.captured_tools)
+
+    @property
+    def captured(self) -> Conversation | None:
+        """The captured conversation with the most replies; `capture.model_exchange.conversations` has all."""
+        from .capture import model_exchange  # which imports this
+
+        return model_exchange.longest(self.exchanges)
+
     @property
     def calls(self) -> list[AgentCall]:
         return [step.call for step in self.steps if step.call]
 
     @property
     def turns(self) -> list[Turn]:
-        """The conversation: as the agent tells it, else as the steps do."""
+        """The conversation: as the agent tells it, else as it was captured, else as the steps do."""
         if self.own_messages is not None:
             return [Turn(message) for message in self.own_messages]
+        if self.captured:
+            return self.captured.turns
         return list(_turns(self.steps))
 
     @property

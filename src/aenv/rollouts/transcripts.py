@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from .capture.model_exchange import ModelExchange
 from .comparison import first_difference, stable
 from .statistics import summary
-from .trajectory import AgentCall, Step, Trajectory
+from .trajectory import AgentCall, Message, Step, Trajectory
 
 _LONG = 2_000  # characters of one text that a person reads
 
@@ -28,10 +29,11 @@ def _lines(trajectory: Trajectory, most: int) -> Iterator[str]:
     if run:
         yield ", ".join(part for part in (run.environment, run.agent, run.model) if part)
     began = head.at or (trajectory.steps[0].at if trajectory.steps else 0.0)
-    for step in trajectory.steps:
+    told: list[Step | ModelExchange] = [*trajectory.steps, *trajectory.exchanges]
+    for one in sorted(told, key=lambda one: one.at):
         yield ""
-        when = f"+{max(step.at - began, 0.0):.1f} s" if step.at else ""
-        yield from _step(step, when, most)
+        when = f"+{max(one.at - began, 0.0):.1f} s" if one.at else ""
+        yield from _step(one, when, most) if isinstance(one, Step) else _exchange(one, when, most)
     yield ""
     if result is None:
         yield "not finished: its process ended before"
@@ -40,6 +42,15 @@ def _lines(trajectory: Trajectory, most: int) -> Iterator[str]:
     else:
         parts = "".join(f", {name} {value:g}" for name, value in result.parts.items())
         yield f"reward {result.reward:g}{parts}"
+
+
+def _exchange(exchange: ModelExchange, when: str, most: int) -> Iterator[str]:
+    usage = f", {exchange.usage[0]} + {exchange.usage[1]} tokens" if exchange.usage else ""
+    asked = "" if exchange.by == "agent" else " by the environment"
+    yield f"[model {exchange.number}{asked}] {exchange.api}  {when}, {exchange.seconds * 1e3:.0f} ms{usage}"
+    if exchange.error:
+        yield _cut(f"error: {exchange.error}", most)
+    yield from _message(exchange.said or {}, most)
 
 
 def _step(step: Step, when: str, most: int) -> Iterator[str]:
@@ -52,14 +63,18 @@ def _step(step: Step, when: str, most: int) -> Iterator[str]:
         return
     message = step.message or {}
     yield f"[{step.index}] {message.get('role')}  {when}"
+    yield from _message(message, most)
+    if message.get("content_of_step"):
+        yield f"(the answer of [{message['content_of_step']}])"
+
+
+def _message(message: Message, most: int) -> Iterator[str]:
     content = message.get("content")
     if content:
         yield _cut(content if isinstance(content, str) else json.dumps(content, ensure_ascii=False), most)
     for call in message.get("tool_calls") or []:
         function = call.get("function") or {}
         yield _cut(f"→ {function.get('name')}({function.get('arguments')})", most)
-    if message.get("content_of_step"):
-        yield f"(the answer of [{message['content_of_step']}])"
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from ... import __version__
 from ...base import wire
 from ...base.errors import InvalidRequest
 from ...base.outcomes import Outcome
-from ...client import formats
 from ..results import RolloutResult, RunIdentity, TokenCount
 from ..trajectory import Message, SampledTokens, Trajectory, TrajectoryHead, Turn
+from . import chats
 from .chats import mcp_tools
 
 VERSION = "ATIF-v1.8"
@@ -27,8 +27,8 @@ def document(trajectory: Trajectory) -> dict[str, Any]:
     agent: dict[str, Any] = {"name": run.agent or "agent", "version": __version__}
     if run.model:
         agent["model_name"] = run.model
-    if trajectory.tools:
-        agent["tool_definitions"] = formats.openai(trajectory.tools)
+    if tools := chats.tools(trajectory):
+        agent["tool_definitions"] = tools
     steps = list(_steps(trajectory.turns))
     extra: dict[str, Any] = {"task": head.task, "attempts": head.attempts, **run.as_json()}
     extra |= {"attempt": head.attempt} if head.attempt is not None else {}

@@ -24,7 +24,7 @@ _PROMPT = ("system", "user", "developer")
 def chat(trajectory: Trajectory) -> ChatRow:
     """A whole trajectory. `loss_mask` has a number for each message: 1 for what the agent said."""
     head, result, turns = trajectory.head, trajectory.result, trajectory.turns
-    row: ChatRow = {"messages": [turn.message for turn in turns], "tools": formats.openai(trajectory.tools)}
+    row: ChatRow = {"messages": [turn.message for turn in turns], "tools": tools(trajectory)}
     row["loss_mask"] = [int(turn.is_learned) for turn in turns]
     if any(turn.tokens for turn in turns):
         row["tokens"] = [turn.tokens.as_json() if turn.tokens else None for turn in turns]
@@ -71,10 +71,16 @@ def preferences(trajectories: Iterable[Trajectory], margin: float = 0.0) -> Iter
                 "rejected": rejected,
                 "chosen_reward": _reward(better),
                 "rejected_reward": _reward(worse),
-                "tools": formats.openai(better.tools),
+                "tools": tools(better),
                 "task": task,
                 "environment": environment,
             }
+
+
+def tools(trajectory: Trajectory) -> list[dict[str, Any]]:
+    """As in OpenAI's chat completions: those that the model was told of, where that was captured."""
+    captured = trajectory.captured if trajectory.own_messages is None else None
+    return captured.tools if captured else formats.openai(trajectory.tools)
 
 
 def _reward(trajectory: Trajectory) -> float:

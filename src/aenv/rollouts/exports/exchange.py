@@ -90,10 +90,22 @@ def _journal(trajectories: Iterable[Trajectory]) -> Iterator[dict[str, Any]]:
         yield {"type": "tools", "sha256": digest, "tools": one.tools}
         yield {**one.head.as_json(), "tools": digest}
         yield from (json.loads(line) for line in one.lines)
+        yield from _captured(one)
         if one.own_messages is not None:
             yield {"type": "messages", "rollout": one.head.rollout, "messages": one.own_messages}
         if one.result:
             yield one.result.as_json()
+
+
+def _captured(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
+    """The exchanges, each with the tools that it refers to before it."""
+    written: set[str] = set()
+    for line in map(json.loads, trajectory.exchange_lines):
+        digest = line["request"].get("tools")
+        if isinstance(digest, str) and digest not in written:
+            written.add(digest)
+            yield {"type": "tools", "sha256": digest, "tools": trajectory.captured_tools.get(digest, [])}
+        yield line
 
 
 def _environment(trajectory: Trajectory) -> str:
