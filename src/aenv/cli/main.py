@@ -26,7 +26,7 @@ GROUPS = {
     "Run instances and services": ("instance", "instances", "ps", "top", "service", "secret"),
     "Share environments": ("push", "pull", "list", "get", "release", "delete"),
     "Operate a gateway": ("serve", "hub", "token", "warm", "image", "prune", "backup", "restore"),
-    "Evaluate agents and environments": ("eval", "validate", "data", "trajectories", "replay", "rescore"),
+    "Evaluate agents and environments": ("eval", "validate", "data", "trajectories", "replay", "rescore", "synth"),
     "Get started": ("demo", "doctor", "login", "logout", "config", "completion", "version"),
 }
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)

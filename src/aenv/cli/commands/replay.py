@@ -23,8 +23,8 @@ from ..output_formats import formats
 def command(file: Path, as_json: bool, **given: Any) -> int:
     """Make recorded calls again and compare the answers.
 
-    The first answer that differs is reported. FILE is the journal that 'aenv eval' or Runner wrote. Each rollout is
-    replayed on an instance of its own. The exit code is 1 when an answer differs, or a replay breaks off.
+    The first answer that differs is reported. FILE is the journal that 'aenv eval' or Runner wrote. Each rollout
+    is replayed on an instance of its own. The exit code is 1 when an answer differs, or a replay breaks off.
     """
     from ...rollouts import replay
 
