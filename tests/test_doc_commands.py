@@ -58,6 +58,8 @@ NOT_HERE = {
     "aenv trajectories": "shows runs of the reader's own; tests/test_trajectories.py",
     "aenv replay run.jsonl": "replays a run of the reader's own; tests/test_trajectories.py",
     "aenv rescore run.jsonl": "judges a run of the reader's own; tests/test_trajectories.py",
+    "aenv synth gsm-tools --templates": "stands for templates of the reader's own; tests/test_synth.py",
+    "aenv synth ./my-env --model": "needs a server with a model; tests/test_synth.py",
     "aenv eval show results.jsonl": "shows results of the reader's own; tests/test_eval_show.py",
 }
 # Those that serve, or follow, until they are stopped; and what they print when they do what they are for.

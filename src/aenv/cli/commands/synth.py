@@ -21,7 +21,7 @@ _RATE = click.FloatRange(0.0, 1.0)
     cls=DocumentedCommand,
     examples=(
         "aenv synth gsm-tools --mutate numbers --count 50 --out tasks.jsonl",
-        "aenv synth gsm-tools --templates templates.jsonl --agent random --repeat 4 --out tasks.jsonl",
+        "aenv synth gsm-tools --templates templates.jsonl --agent llm --out tasks.jsonl",
         "aenv synth ./my-env --model gpt-4o --guard swebench --out tasks.jsonl",
     ),
 )

@@ -5,16 +5,26 @@ from aenv.rollouts.synthesis import SynthesisOptions, from_templates, synthesize
 
 from __future__ import annotations
 
-from .synthesizer import Solver, SynthesisOptions, from_model, from_mutations, from_templates, synthesize
-from .task_sets import KeptTask, TaskSet
+from ..runner import place_of
+from .synthesizer import (
+    Solver,
+    SourceRecipe,
+    SynthesisOptions,
+    from_model,
+    from_mutations,
+    from_templates,
+    synthesize,
+)
+from .task_sets import TaskSet
 
 __all__ = [
-    "KeptTask",
     "Solver",
+    "SourceRecipe",
     "SynthesisOptions",
     "TaskSet",
     "from_model",
     "from_mutations",
     "from_templates",
+    "place_of",
     "synthesize",
 ]

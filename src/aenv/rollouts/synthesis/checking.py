@@ -9,7 +9,7 @@ from typing import Any
 from ...base.errors import AEnvError, InvalidRequest
 from ...base.outcomes import Outcome
 from .. import runner
-from ..agents import Oracle
+from ..agents import Nop, Oracle
 from ..episodes import Agent, AgentUsage, Timeouts
 from ..results import RolloutResult
 from ..runner import RunOptions
@@ -25,22 +25,19 @@ class NotChecked(AEnvError):
     code = "not_checked"
 
 
-class _Listener:
+class _Listener(Nop):
     """Does nothing, and keeps what an agent is told."""
 
-    name, validation, asks = "nop", False, True
+    asks = True
 
     async def play(self, env: WatchedEnvironment, task: dict[str, Any], spent: AgentUsage) -> None:
         spent.say({"role": "user", "content": str(task.get("instruction") or "")})
 
-    async def close(self) -> None:
-        pass
 
-
-class _GoldPlayer:
+class _GoldPlayer(Nop):
     """Makes the calls of the gold that came with a task, as an agent would."""
 
-    name, validation, asks = "gold", False, False
+    name = "gold"
 
     def __init__(self, gold: Mapping[str, Sequence[GoldCall]]) -> None:
         self._gold = gold
@@ -51,9 +48,6 @@ class _GoldPlayer:
                 await env.call_tool(call.name, dict(call.arguments))
             else:
                 await env.call_function(call.name, dict(call.arguments))
-
-    async def close(self) -> None:
-        pass
 
 
 @dataclass(frozen=True)

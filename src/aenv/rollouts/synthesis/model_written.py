@@ -87,7 +87,10 @@ class ModelSource:
         random = Random(f"{self._seed}:{request}")
         tasks = list(self._seeds.tasks)
         shown = random.sample(tasks, min(_SHOWN, len(tasks)))
-        examples = [self._example(one.content, one.text) for one in shown]
+        examples = [
+            one.content if self._seeds.form else {"instruction": one.text, "variables": dict(one.task.variables)}
+            for one in shown
+        ]
         tools = [
             {name: tool.get(name) for name in ("name", "description", "inputSchema")} for tool in self._seeds.tools
         ]
@@ -97,9 +100,6 @@ class ModelSource:
             {"role": "system", "content": _SYSTEM},
             {"role": "user", "content": f"{text}\n\nWrite {_BATCH} new tasks. Set {request + 1}."},
         ]
-
-    def _example(self, content: Mapping[str, Any], text: str) -> Mapping[str, Any]:
-        return content if self._seeds.form else {"instruction": text, "variables": content["variables"]}
 
     def _schema(self) -> dict[str, Any]:
         return _object(tasks={"type": "array", "minItems": 1, "items": self._task_schema()})

@@ -196,9 +196,7 @@ class _Synthesis:
         wanted = self.options.count - len(self.made.tasks)
         batch: list[Proposal] = []
         while len(batch) < wanted:
-            if self.made.draws >= _DRAWS * self.options.count:
-                return batch, True
-            one = await anext(drawn, None)
+            one = await anext(drawn, None) if self.made.draws < _DRAWS * self.options.count else None
             if one is None:
                 return batch, True
             self.made.draws += 1
