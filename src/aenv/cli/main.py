@@ -34,6 +34,7 @@ GROUPS = {
         "trajectories",
         "replay",
         "rescore",
+        "synth",
     ),
     "Get started": ("demo", "doctor", "login", "logout", "config", "completion", "version"),
 }

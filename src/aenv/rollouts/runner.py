@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -142,17 +142,20 @@ class Runner:
         """Where instances are made; the gateway of a folder serves it until the runner ends."""
         key = str(env)
         if key not in self._places:
-            if _is_folder(env):
-                from .own_gateway import served
-
-                opened = served(self._place, config.load_project(Path(env)))
-            else:
-                # In the order of the SDK: the argument, the variable, the login, else the user's own platform.
-                at = where.find(settings.client_settings(), self._place.url, self._place.api_key, runtime_url="")
-                place = replace(self._place, name=key, url=at.url, api_key=at.api_key)
-                opened = locations.known(place)
-            self._places[key] = await self._stack.enter_async_context(opened)
+            self._places[key] = await self._stack.enter_async_context(place_of(env, self._place))
         return self._places[key]
+
+
+def place_of(env: str | Path, given: InstanceSource | None = None) -> AbstractAsyncContextManager[InstanceSource]:
+    """Where instances of a named environment, or of the project in a folder, are made, once it is entered."""
+    place = given or InstanceSource("")
+    if _is_folder(env):
+        from .own_gateway import served
+
+        return served(place, config.load_project(Path(env)))
+    # In the order of the SDK: the argument, the variable, the login, else the user's own platform.
+    at = where.find(settings.client_settings(), place.url, place.api_key, runtime_url="")
+    return locations.known(replace(place, name=str(env), url=at.url, api_key=at.api_key))
 
 
 def _is_folder(env: str | Path) -> bool:

@@ -87,11 +87,14 @@ class TaskSelection:
 
 
 TASK_FILES = (".jsonl", ".ndjson")
+TASK_SET = "aenv-task-set/1"
+"""The schema of task files with provenance, which `aenv synth` writes: each line has its task as a field."""
 
 
 def task_file(path: str | Path) -> list[str | Task]:
     """The tasks in a file of JSON objects, one a line. InvalidRequest names the line and the field."""
     tasks: list[str | Task] = []
+    is_set = False
     for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
         where = f"{str(path)!r} line {number}"
         if not line.strip():
@@ -100,7 +103,15 @@ def task_file(path: str | Path) -> list[str | Task]:
             entry = json.loads(line)
         except ValueError as error:
             raise InvalidRequest(f"{where} is not JSON: {error}") from None
-        tasks.append(Task.read(entry, where))
+        if number == 1 and isinstance(entry, dict) and entry.get("type") == "task-set":
+            if entry.get("schema") != TASK_SET:
+                raise InvalidRequest(
+                    f"{where}: field 'schema' is {entry.get('schema')!r}, and this version reads {TASK_SET!r}"
+                )
+            is_set = True
+            continue
+        # The gold beside the task is not read: agents are told what is in a task.
+        tasks.append(Task.read(entry.get("task") if is_set and isinstance(entry, dict) else entry, where))
     if not tasks:
         raise InvalidRequest(f"{str(path)!r} has no tasks")
     return tasks

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Annotated, Any
 
 from gsm_tools_arithmetic import NotExact, evaluate, number_of, spelled
+from gsm_tools_given import SCHEMA, VARIABLE, NotGiven, given, written
 from gsm_tools_problems import LEVELS, MAX_SEED, Problem, problem
 
 from aenv import Context, Depends, ToolError, register_function, register_reset, register_reward, register_tool
@@ -94,9 +95,11 @@ def reset(
     context: Context, episode: CurrentEpisode, seed: int | None = None, difficulty: int | None = None
 ) -> dict[str, Any]:
     """Begin an episode: the problem of this seed and difficulty, or the same one again."""
-    level = episode.task.difficulty if difficulty is None else _level(difficulty, "difficulty")
-    number = episode.task.seed if seed is None else _seed(seed, "seed")
-    episode.task, episode.submitted, episode.calculations = problem(level, number), None, 0
+    if seed is not None or difficulty is not None:  # one that was given has no seed to begin again from
+        level = episode.task.difficulty if difficulty is None else _level(difficulty, "difficulty")
+        number = episode.task.seed if seed is None else _seed(seed, "seed")
+        episode.task = problem(level, number)
+    episode.submitted, episode.calculations = None, 0
     return get_task(episode)
 
 
@@ -135,6 +138,13 @@ def play_gold(context: Context, episode: CurrentEpisode) -> dict[str, Any]:
     results = [calculate(episode, step) for step in episode.task.steps]
     submit_answer(episode, results[-1])
     return {"steps": len(results) + 1}
+
+
+@register_function
+def task_form(context: Context, episode: CurrentEpisode) -> dict[str, Any]:
+    """How a problem that is not listed is given to an instance, and the problem of this one in that form."""
+    _for_validation(context, "task_form")
+    return {"variable": VARIABLE, "schema": SCHEMA, "expressions": "steps", "task": written(episode.task)}
 
 
 @register_function
@@ -180,6 +190,11 @@ def _for_validation(context: Context, name: str) -> None:
 
 
 def _asked_for(context: Context) -> Problem:
+    if told := context.variables.get(VARIABLE):
+        try:
+            return given(told)
+        except NotGiven as error:
+            raise ToolError(str(error)) from None
     id = context.variables.get("GSM_TASK_ID")
     if not id:
         level = _level(_number(context, "GSM_DIFFICULTY", 1), "GSM_DIFFICULTY")

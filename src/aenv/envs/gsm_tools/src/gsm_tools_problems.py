@@ -35,10 +35,12 @@ class Problem:
     seed: int
     text: str
     steps: tuple[str, ...]
+    name: str = ""
+    """Of a problem that was not made from its seed."""
 
     @property
     def id(self) -> str:
-        return f"{self.difficulty}-{self.seed}"
+        return self.name or f"{self.difficulty}-{self.seed}"
 
     @property
     def answer(self) -> Fraction:
