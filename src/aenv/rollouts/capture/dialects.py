@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from ..trajectory import Message
 
-Json = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
 
 class Dialect(Protocol):
@@ -23,11 +23,11 @@ class Dialect(Protocol):
 
     def error(self, status: int, code: str, message: str) -> dict[str, Any]: ...
 
-    def prompt(self, request: Json) -> list[Message]: ...
+    def prompt(self, request: JsonObject) -> list[Message]: ...
 
-    def said(self, reply: Json) -> Message | None: ...
+    def said(self, reply: JsonObject) -> Message | None: ...
 
-    def tools(self, request: Json) -> list[dict[str, Any]]: ...
+    def tools(self, request: JsonObject) -> list[dict[str, Any]]: ...
 
 
 class ChatCompletions:
@@ -40,10 +40,10 @@ class ChatCompletions:
         kind = kinds.get(status, "invalid_request_error" if status < 500 else "server_error")
         return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
-    def prompt(self, request: Json) -> list[Message]:
+    def prompt(self, request: JsonObject) -> list[Message]:
         return _objects(request.get("messages"))
 
-    def said(self, reply: Json) -> Message | None:
+    def said(self, reply: JsonObject) -> Message | None:
         choices = _objects(reply.get("choices"))
         message = choices[0].get("message") if choices else None
         if not isinstance(message, dict):
@@ -51,7 +51,7 @@ class ChatCompletions:
         kept = {name: value for name, value in message.items() if value not in (None, [], "")}
         return {"role": "assistant", "content": None, **kept}
 
-    def tools(self, request: Json) -> list[dict[str, Any]]:
+    def tools(self, request: JsonObject) -> list[dict[str, Any]]:
         return _objects(request.get("tools"))
 
 
@@ -60,18 +60,18 @@ class Responses(ChatCompletions):
 
     name, list_field = "responses", "input"
 
-    def prompt(self, request: Json) -> list[Message]:
+    def prompt(self, request: JsonObject) -> list[Message]:
         asked = request.get("input")
         items = [{"role": "user", "content": asked}] if isinstance(asked, str) else _objects(asked)
         system = request.get("instructions")
         begin: list[Message] = [{"role": "system", "content": system}] if isinstance(system, str) else []
         return [*begin, *_of_items(items)]
 
-    def said(self, reply: Json) -> Message | None:
+    def said(self, reply: JsonObject) -> Message | None:
         found = _of_items(_objects(reply.get("output")))
         return found[0] if found else None
 
-    def tools(self, request: Json) -> list[dict[str, Any]]:
+    def tools(self, request: JsonObject) -> list[dict[str, Any]]:
         named = [tool for tool in _objects(request.get("tools")) if tool.get("type") == "function"]
         return [_function(tool, tool.get("parameters")) for tool in named]
 
@@ -92,23 +92,23 @@ class AnthropicMessages:
         kind = kinds.get(status, "invalid_request_error" if status < 500 else "api_error")
         return {"type": "error", "error": {"type": kind, "message": message}}
 
-    def prompt(self, request: Json) -> list[Message]:
+    def prompt(self, request: JsonObject) -> list[Message]:
         system = _text(request.get("system"))
         begin: list[Message] = [{"role": "system", "content": system}] if system else []
         return [*begin, *(found for one in _objects(request.get("messages")) for found in _of_blocks(one))]
 
-    def said(self, reply: Json) -> Message | None:
+    def said(self, reply: JsonObject) -> Message | None:
         found = _of_blocks({"role": "assistant", "content": reply.get("content")})
         return found[0] if found else None
 
-    def tools(self, request: Json) -> list[dict[str, Any]]:
+    def tools(self, request: JsonObject) -> list[dict[str, Any]]:
         return [_function(tool, tool.get("input_schema")) for tool in _objects(request.get("tools"))]
 
 
 DIALECTS: dict[str, Dialect] = {one.name: one for one in (ChatCompletions(), Responses(), AnthropicMessages())}
 
 
-def usage(reply: Json) -> tuple[int, int] | None:
+def usage(reply: JsonObject) -> tuple[int, int] | None:
     """The tokens read and written, as any of the APIs counts them; None where it does not."""
     counted = reply.get("usage")
     if not isinstance(counted, dict):
@@ -121,7 +121,7 @@ def usage(reply: Json) -> tuple[int, int] | None:
     return sum(one for one in (read, *cached) if isinstance(one, int)), written if isinstance(written, int) else 0
 
 
-def _of_items(items: Iterable[Json]) -> list[Message]:
+def _of_items(items: Iterable[JsonObject]) -> list[Message]:
     """Items of responses as messages. What a model gives in several items is one message."""
     found: list[Message] = []
     for item in items:
@@ -147,7 +147,7 @@ def _of_items(items: Iterable[Json]) -> list[Message]:
     return found
 
 
-def _of_blocks(message: Json) -> list[Message]:
+def _of_blocks(message: JsonObject) -> list[Message]:
     """One message of Anthropic's as those of chat completions: answers of tools come before what the user adds."""
     role, content = str(message.get("role") or "user"), message.get("content")
     if isinstance(content, str):
@@ -184,7 +184,7 @@ def _content(value: Any) -> Any:
     return [_part(part) for part in parts]
 
 
-def _part(part: Json) -> dict[str, Any]:
+def _part(part: JsonObject) -> dict[str, Any]:
     if isinstance(part.get("text"), str):
         return {"type": "text", "text": part["text"]}
     source = part.get("source")
@@ -208,7 +208,7 @@ def _called(id: Any, name: Any, arguments: Any) -> dict[str, Any]:
     return {"id": str(id or ""), "type": "function", "function": function}
 
 
-def _function(tool: Json, parameters: Any) -> dict[str, Any]:
+def _function(tool: JsonObject, parameters: Any) -> dict[str, Any]:
     about = {"name": tool.get("name"), "description": tool.get("description") or ""}
     return {"type": "function", "function": {**about, "parameters": parameters or {"type": "object"}}}
 

@@ -45,7 +45,7 @@ NAMES = (
     ),
 )
 
-Change = Callable[[str], str]
+TaskChange = Callable[[str], str]
 
 
 class MutationSource:
@@ -170,7 +170,7 @@ def _other_numbers(known: Sequence[str], kind: str, random: Random) -> dict[str,
     return numbers
 
 
-def _other_names(texts: Sequence[str], random: Random) -> Change | None:
+def _other_names(texts: Sequence[str], random: Random) -> TaskChange | None:
     used = list(dict.fromkeys(word for text in texts for word in _WORD.findall(text) if word in NAMES))
     if not used:
         return None
@@ -179,7 +179,7 @@ def _other_names(texts: Sequence[str], random: Random) -> Change | None:
     return lambda text: _WORD.sub(lambda found: others.get(found[0], found[0]), text)
 
 
-def _substitution(numbers: Mapping[str, str]) -> Change:
+def _substitution(numbers: Mapping[str, str]) -> TaskChange:
     return lambda text: _NUMBER.sub(lambda found: numbers.get(found[0], found[0]), text)
 
 
@@ -191,7 +191,7 @@ def _texts(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
-def _apply(value: Any, change: Change) -> Any:
+def _apply(value: Any, change: TaskChange) -> Any:
     if isinstance(value, Mapping):
         return {name: _apply(one, change) for name, one in value.items()}
     if isinstance(value, list):
