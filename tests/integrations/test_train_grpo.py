@@ -28,6 +28,7 @@ async def test_the_reward_on_held_out_tasks_rises_significantly(run: Run, tmp_pa
     assert "held-out reward" in said
 
 
+@pytest.mark.long  # it reads and unpacks 98 MB, and computes with 134 million numbers
 @pytest.mark.timeout(900)
 async def test_smollm2_speaks_with_instances_and_takes_a_step(run: Run, tmp_path: Path) -> None:
     options = (
