@@ -72,7 +72,10 @@ class TestFaults:
 
         assert (await one(served, agent)).outcome == Outcome.INFRA_ERROR
 
-    async def test_a_reward_after_a_lost_call_says_nothing(self, served: str) -> None:
+    async def test_a_reward_after_a_lost_call_says_nothing(
+        self, served: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        without_sockets(monkeypatch)
         async with answering(503, b"down") as port:
 
             async def agent(env: Any, task: dict[str, Any]) -> None:
