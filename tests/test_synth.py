@@ -25,6 +25,7 @@ from aenv.rollouts.synthesis import (
     from_mutations,
     from_templates,
     synthesize,
+    work_log,
 )
 from aenv.rollouts.synthesis.checking import NotChecked
 from aenv.rollouts.synthesis.likeness import GuardedTexts, KnownTasks
@@ -400,6 +401,26 @@ class TestContamination:
         known.add("s", "What is  1 + 1?")
         assert known.has_text("what IS 1+1") and known.has_structure("s")
         assert not known.has_text("what is 2 + 2?") and not known.has_text("")
+
+
+class TestWorkLog:
+    def test_a_torn_last_line_is_not_read_and_a_foreign_one_is_named(self, tmp_path: Path) -> None:
+        path = tmp_path / "set.jsonl.work"
+        with work_log.opened(path, "i") as log:
+            log.replied(0, "first")
+        with path.open("ab") as file:
+            file.write(b'{"type": "reply", "request": 1, "cont')
+        with work_log.opened(path, "i") as log:
+            assert (log.reply(0), log.reply(1)) == ("first", None)
+            log.replied(1, "second")
+            with pytest.raises(Conflict, match="another 'aenv synth' writes"), work_log.opened(path, "i"):
+                pass
+        with work_log.opened(path, "i") as log:
+            assert log.reply(1) == "second"
+        with path.open("ab") as file:
+            file.write(b'{"type": "other"}\n')
+        with pytest.raises(InvalidRequest, match="line 4: it is not a line of a log"), work_log.opened(path, "i"):
+            pass
 
 
 class TestTaskSets:
