@@ -67,7 +67,8 @@ def die() -> None:
 
     os._exit(9)
 '''
-PROJECTS = {"sums": SUMS + DIE, "lax": LAX, "no-gold": NO_GOLD, "wrong-gold": WRONG_GOLD}
+UNTOLD = SUMS.replace("def get_task(", "def hidden_task(")
+PROJECTS = {"untold": UNTOLD, "sums": SUMS + DIE, "lax": LAX, "no-gold": NO_GOLD, "wrong-gold": WRONG_GOLD}
 
 
 @pytest.fixture(scope="module")
@@ -263,6 +264,12 @@ class TestChecks:
         assert wrong.dropped["gold fails"] == 2 and wrong.dropped["duplicate"] > 0
         assert not wrong.is_complete
 
+    async def test_tasks_without_a_text_are_told_apart_by_their_content(self, url: str, tmp_path: Path) -> None:
+        few = from_templates(templates(tmp_path, {**PLAIN, "parameters": {"n": [1, 4, 5]}, "gold": []}))
+        made = await synthesize(InstanceSource("untold@1.0.0", url, limit=60.0), few, SynthesisOptions(5))
+        assert sorted(one.proposal.task.variables["N"] for one in made.tasks) == ["1", "4", "5"]
+        assert set(made.dropped) == {"duplicate"}
+
     async def test_the_solve_rate_is_measured_kept_and_limits_what_is_kept(
         self, sums: InstanceSource, tmp_path: Path
     ) -> None:
@@ -385,7 +392,7 @@ class TestContamination:
         self, sums: InstanceSource, url: str, tmp_path: Path
     ) -> None:
         guard = InstanceSource("sealed@1.0.0", url, limit=60.0)
-        far = {**PLAIN, "id": "far", "instruction": "Somebody doubles {n}: say the number that comes out"}
+        far = {**PLAIN, "id": "far", "instruction": "A clerk doubles {n}: say the number that comes out"}
         source = from_templates(templates(tmp_path, PLAIN, far))
         made = await synthesize(sums, source, SynthesisOptions(2), guards=[guard])
         assert {one.proposal.parent for one in made.tasks} == {"far"}
@@ -393,6 +400,8 @@ class TestContamination:
 
     def test_numbers_names_and_case_do_not_hide_a_guarded_task(self) -> None:
         guarded = GuardedTexts(["Ada has 3 boxes of kites and sells one. How many kites are left?"])
+        few = GuardedTexts(["Ada gives Bob 12, Carol 9 and Emma 30."])
+        assert few.is_near("Liam gives Noah 1, Zoe 2 and Tara 44.")
         assert guarded.is_near("bob has 17 boxes of kites, and sells one: how many kites are left")
         assert not guarded.is_near("A train leaves at noon and travels for two hours. How far does it get?")
 
