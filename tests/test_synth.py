@@ -25,6 +25,7 @@ from aenv.rollouts.synthesis import (
     from_mutations,
     from_templates,
     synthesize,
+    work_log,
 )
 from aenv.rollouts.synthesis.checking import NotChecked
 from aenv.rollouts.synthesis.likeness import GuardedTexts, KnownTasks
@@ -66,7 +67,8 @@ def die() -> None:
 
     os._exit(9)
 '''
-PROJECTS = {"sums": SUMS + DIE, "lax": LAX, "no-gold": NO_GOLD, "wrong-gold": WRONG_GOLD}
+UNTOLD = SUMS.replace("def get_task(", "def hidden_task(")
+PROJECTS = {"untold": UNTOLD, "sums": SUMS + DIE, "lax": LAX, "no-gold": NO_GOLD, "wrong-gold": WRONG_GOLD}
 
 
 @pytest.fixture(scope="module")
@@ -262,6 +264,12 @@ class TestChecks:
         assert wrong.dropped["gold fails"] == 2 and wrong.dropped["duplicate"] > 0
         assert not wrong.is_complete
 
+    async def test_tasks_without_a_text_are_told_apart_by_their_content(self, url: str, tmp_path: Path) -> None:
+        few = from_templates(templates(tmp_path, {**PLAIN, "parameters": {"n": [1, 4, 5]}, "gold": []}))
+        made = await synthesize(InstanceSource("untold@1.0.0", url, limit=60.0), few, SynthesisOptions(5))
+        assert sorted(one.proposal.task.variables["N"] for one in made.tasks) == ["1", "4", "5"]
+        assert set(made.dropped) == {"duplicate"}
+
     async def test_the_solve_rate_is_measured_kept_and_limits_what_is_kept(
         self, sums: InstanceSource, tmp_path: Path
     ) -> None:
@@ -384,7 +392,7 @@ class TestContamination:
         self, sums: InstanceSource, url: str, tmp_path: Path
     ) -> None:
         guard = InstanceSource("sealed@1.0.0", url, limit=60.0)
-        far = {**PLAIN, "id": "far", "instruction": "Somebody doubles {n}: say the number that comes out"}
+        far = {**PLAIN, "id": "far", "instruction": "A clerk doubles {n}: say the number that comes out"}
         source = from_templates(templates(tmp_path, PLAIN, far))
         made = await synthesize(sums, source, SynthesisOptions(2), guards=[guard])
         assert {one.proposal.parent for one in made.tasks} == {"far"}
@@ -392,6 +400,8 @@ class TestContamination:
 
     def test_numbers_names_and_case_do_not_hide_a_guarded_task(self) -> None:
         guarded = GuardedTexts(["Ada has 3 boxes of kites and sells one. How many kites are left?"])
+        few = GuardedTexts(["Ada gives Bob 12, Carol 9 and Emma 30."])
+        assert few.is_near("Liam gives Noah 1, Zoe 2 and Tara 44.")
         assert guarded.is_near("bob has 17 boxes of kites, and sells one: how many kites are left")
         assert not guarded.is_near("A train leaves at noon and travels for two hours. How far does it get?")
 
@@ -400,6 +410,26 @@ class TestContamination:
         known.add("s", "What is  1 + 1?")
         assert known.has_text("what IS 1+1") and known.has_structure("s")
         assert not known.has_text("what is 2 + 2?") and not known.has_text("")
+
+
+class TestWorkLog:
+    def test_a_torn_last_line_is_not_read_and_a_foreign_one_is_named(self, tmp_path: Path) -> None:
+        path = tmp_path / "set.jsonl.work"
+        with work_log.opened(path, "i") as log:
+            log.replied(0, "first")
+        with path.open("ab") as file:
+            file.write(b'{"type": "reply", "request": 1, "cont')
+        with work_log.opened(path, "i") as log:
+            assert (log.reply(0), log.reply(1)) == ("first", None)
+            log.replied(1, "second")
+            with pytest.raises(Conflict, match="another 'aenv synth' writes"), work_log.opened(path, "i"):
+                pass
+        with work_log.opened(path, "i") as log:
+            assert log.reply(1) == "second"
+        with path.open("ab") as file:
+            file.write(b'{"type": "other"}\n')
+        with pytest.raises(InvalidRequest, match="line 4: it is not a line of a log"), work_log.opened(path, "i"):
+            pass
 
 
 class TestTaskSets:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 import sys
 from fractions import Fraction
@@ -273,6 +274,46 @@ class TestTasks:
         assert gsm.reset(context(), one, 9, 5) == gsm.get_task(gsm.Episode(problems.problem(5, 9)))
         with pytest.raises(ToolError, match="'difficulty' is a number from 1 to 5"):
             gsm.reset(context(), one, 1, 6)
+
+
+class TestGivenProblems:
+    GIVEN = json.dumps({"text": "Ada has 3 boxes of 4 kites, and 5 more. How many?", "steps": ["3 * 4", "12 + 5"]})
+
+    def test_a_problem_of_the_caller_is_played_like_one_from_a_seed(self) -> None:
+        one = episode(GSM_PROBLEM=self.GIVEN, GSM_TASK_ID="2-0")
+        told = gsm.get_task(one)
+        assert told["id"].startswith("given-") and told["instruction"] == gsm.read_problem(one)
+        assert "17" not in str(told) and "12" not in str(told)
+        assert gsm.reward(one)["reward"] == 0.0
+        assert gsm.play_gold(context(AENV_VALIDATION="1"), one) == {"steps": 3}
+        assert gsm.reward(one)["reward"] == 1.0
+        assert gsm.reset(context(), one)["id"] == told["id"] and gsm.reward(one)["reward"] == 0.0
+        assert gsm.reset(context(), one, 9)["id"] == "2-9"
+
+    def test_the_form_of_a_problem_is_sealed_and_gives_the_same_problem_again(self) -> None:
+        one = episode(GSM_TASK_ID="3-5")
+        with pytest.raises(ToolError, match="task_form is for validation"):
+            gsm.task_form(context(), one)
+        form = gsm.task_form(context(AENV_VALIDATION="1"), one)
+        again = episode(**{form["variable"]: json.dumps(form["task"])})
+        assert (again.task.text, again.task.steps) == (one.task.text, one.task.steps)
+        assert {*form["task"]} == {*form["schema"]["properties"]} and form["expressions"] in form["task"]
+
+    @pytest.mark.parametrize(
+        ("value", "words"),
+        [
+            ("{", "GSM_PROBLEM is not JSON"),
+            ("[1]", "an object with 'text' and 'steps'"),
+            ('{"text": "a", "steps": ["1"], "x": 1}', "an object with 'text' and 'steps'"),
+            ('{"text": " ", "steps": ["1"]}', "'text' is a text of up to"),
+            ('{"text": "a", "steps": []}', "'steps' is a list of 1 to"),
+            ('{"text": "a", "steps": [1]}', "step 1 is not a text"),
+            ('{"text": "a", "steps": ["1", "two"]}', "step 2: there is no 'two' here"),
+        ],
+    )
+    def test_what_is_not_a_problem_is_named(self, value: str, words: str) -> None:
+        with pytest.raises(ToolError, match=words):
+            episode(GSM_PROBLEM=value)
 
 
 def test_it_is_loaded_once_for_all_instances() -> None:

@@ -129,7 +129,7 @@ async def health(env: WatchedEnvironment) -> Finding:
 async def sealed(env: WatchedEnvironment, offer: OfferedFunctions) -> list[Finding]:
     """Whether gold and cheats keep quiet in an instance that was made without AENV_VALIDATION."""
     findings = []
-    for name in ("play_gold", "list_cheats"):
+    for name in ("play_gold", "task_form", "list_cheats"):
         if not offer.has(name):
             continue
         try:

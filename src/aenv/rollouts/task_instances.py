@@ -23,7 +23,7 @@ from .task import Task
 from .trajectory import AgentCallKind
 
 VALIDATION = {"AENV_VALIDATION": "1"}
-"""The variable with which `play_gold` and `list_cheats` answer."""
+"""The variable with which `play_gold`, `task_form` and `list_cheats` answer."""
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 _MARGIN = 600.0  # seconds that an instance may live beyond what is done with it; then its gateway ends it
 _RELEASES = 32  # instances that are given back at a time

@@ -118,9 +118,7 @@ def _recalculated(
     free = [token for token, count in told.items() if count == 1 and leaves[token] == 1]
     for _ in range(_TRIES):
         numbers = _other_numbers(free, kind, random)
-        if not numbers:
-            return None
-        found = _worked_out(steps, values, numbers)
+        found = _worked_out(steps, values, numbers) if numbers else None
         if found:
             return {**_apply(texts, _substitution(numbers)), calculations: found}
     return None
@@ -157,9 +155,7 @@ def _other_numbers(known: Sequence[str], kind: str, random: Random) -> dict[str,
         changed = {old: new for old, new in zip(known, mixed, strict=True) if old != new}
         return changed if len(known) > 1 else {}
     numbers: dict[str, str] = {}
-    for token in known:
-        if len(known) > 1 and random.random() < 0.3:
-            continue
+    for token in [one for one in known if random.random() < 0.7] or known:
         whole, _, places = token.partition(".")
         value = int(whole + places)
         low, high = max(1, value // 2), max(value * 2, value + 8)
