@@ -95,7 +95,16 @@ def _start(home: Path, path: Path, engine: str, timeout: float) -> None:
         ready, ready_child = os.pipe()
         command = ["-m", "aenv.cli", "serve", "--socket", str(path), "--home", str(home), "--engine", engine]
         # What the user can read is theirs to give to their instances.
-        command += ["--data-root", "/", "--idle-exit", _IDLE_EXIT, "--ready-fd", str(ready_child)]
+        command += [
+            "--model-url",
+            "loopback",
+            "--data-root",
+            "/",
+            "--idle-exit",
+            _IDLE_EXIT,
+            "--ready-fd",
+            str(ready_child),
+        ]
         log_file = path.parent / "platform.log"
         command += ["--log-file", str(log_file)]
         with log_file.open("ab") as log:  # for what it says before it logs, and when it crashes

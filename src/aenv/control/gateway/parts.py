@@ -34,6 +34,7 @@ from ..instances.creator import Creator
 from ..instances.freezing import Freezing
 from ..instances.instance_access import InstanceAccess
 from ..instances.ledger import Ledger, Quotas
+from ..instances.model_access import ModelRules
 from ..instances.reclaim import Reclaim
 from ..instances.supervisor import Supervisor
 from ..instances.sweeper import Clock, Sweeper
@@ -342,6 +343,7 @@ def _this_gateway(settings: GatewaySettings, home: Home) -> ThisGateway:
         settings.home.expanduser(),
         settings.data_folders,
         self_check=settings.self_check,
+        models=ModelRules(settings.model_urls, settings.model_key),
     )
     return ThisGateway(home.node, secrets.token_hex(8), settings.start_timeout, settings.keep_history, rules)
 

@@ -21,6 +21,7 @@ from ..serving import routes
 from ..serving.accounts import Caller
 from .datasources import Offered, data_and_sidecar, declared_data, declared_folders
 from .declared_sidecar import later
+from .model_access import ModelRules, model_for
 from .networks import network_for
 from .records import Record, describe_environment
 from .resources import limits_for
@@ -51,6 +52,7 @@ class Rules:
     """Folders by the variables under which every environment may ask for them."""
     self_check: bool = True
     """Whether rewards wait for the self-check of their task, where the environment has one."""
+    models: ModelRules = field(default_factory=ModelRules)
 
 
 DEFAULT_RULES = Rules()
@@ -186,6 +188,7 @@ def check_request(request: CreateInstance, project: Project, rules: Rules) -> Ch
         variables=given,
         limits=limits_for(request, project),
         network=network_for(request, project, rules.network),
+        model=model_for(request, rules.models),
         data=data,
         folders=declared_folders(given, project, offered),
         sidecar=sidecar or later(project, {**own, **given}, data),
