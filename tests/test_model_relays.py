@@ -233,21 +233,22 @@ class TestIsolation:
     async def test_the_relay_goes_on_after_the_gateway_was_started_again_and_ends_with_its_instance(
         self, project: Path, tmp_path: Path
     ) -> None:
-        home, keep = tmp_path / "home", ("--model-url", "loopback", "--keep-instances")
+        home, allowed = tmp_path / "home", ("--model-url", "loopback")
         async with streaming_model(completion("one"), completion("two")) as model:
-            with gateway(project, home, "native", *keep) as server:
+            with gateway(project, home, "native", *allowed, "--keep-instances") as server:
                 options = {"aenv_url": url_of(server), "model_url": model.url, "model_key": KEY}
                 env = Environment("asking@1.0.0", **options)  # type: ignore[arg-type]
                 await env.initialize()
                 token = (await env.call_tool("variables")).structured["OPENAI_API_KEY"]
-                assert '"one"' in (await env.call_tool("ask", {"request": post(token)})).text
+                before = (await env.call_tool("ask", {"request": post(token)})).text
                 id = env.instance_id
-            with gateway(project, home, "native", *keep) as server:
+            with gateway(project, home, "native", *allowed) as server:  # which ends what is left
                 again = Environment("asking@1.0.0", aenv_url=url_of(server), attach=id)
                 assert '"two"' in (await again.call_tool("ask", {"request": post(token)})).text
                 assert model.asked[1].headers["authorization"] == f"Bearer {KEY}"
                 await again._launched.api.delete_instance(id)  # type: ignore[union-attr, arg-type]
                 await again.release()
+        assert '"one"' in before
         assert traces(home) == []
 
 
