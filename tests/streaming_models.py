@@ -57,6 +57,8 @@ class StreamingModel:
                 content = await reader.readexactly(int(headers.get("content-length", "0")))
                 self.asked.append(Asked(line, headers, json.loads(content or b"{}")))
                 await self._answer(self.replies.pop(0), reader, writer)
+                if headers.get("connection") == "close":
+                    return
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,10 +24,11 @@ from aenv.rollouts.capture.model_exchange import conversations
 from aenv.rollouts.exports import chats, exchange
 from aenv.rollouts.results import RunIdentity
 from aenv.rollouts.trajectory import Trajectory, TrajectoryHead
-from tests.command_line import serving
+from tests.command_line import environ, serving
 from tests.evaluations import lines
 from tests.rollout_worlds import gateway
 from tests.streaming_models import Scripted, Silent, Streamed, StreamingModel, completion, post, streaming_model
+from tests.venvs import judge
 
 KEY = "sk-the-real-key-of-the-server"
 USER = {"role": "user", "content": "hi"}
@@ -401,6 +403,55 @@ async def _ask_twice(access: ModelAccess) -> None:
     for status in (503, 200):
         found = await post(access.url, "chat/completions", {"messages": []}, ("x-api-key", access.key))
         assert found[0] == status
+
+
+CLIENTS = """
+import os, sys
+from anthropic import Anthropic
+from openai import AuthenticationError, OpenAI
+
+client = OpenAI(max_retries=0)
+said = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}])
+print(said.choices[0].message.content)
+pieces = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}], stream=True)
+print("".join(piece.choices[0].delta.content or "" for piece in pieces))
+print(client.responses.create(model="m", input="hi").output_text)
+message = Anthropic(max_retries=0).messages.create(
+    model="m", max_tokens=9, messages=[{"role": "user", "content": "hi"}]
+)
+print(message.content[0].text)
+try:
+    OpenAI(api_key="wrong", max_retries=0).models.list()
+except AuthenticationError as error:
+    print(error.code)
+"""
+
+
+class TestClients:
+    @pytest.mark.slow  # the clients are installed
+    async def test_the_packages_of_openai_and_anthropic_need_only_the_variables(self, recording: Any) -> None:
+        text = {"type": "output_text", "text": "three", "annotations": []}
+        item = {"type": "message", "id": "i", "role": "assistant", "status": "completed", "content": [text]}
+        response = {"id": "r", "object": "response", "output": [item], "model": "m", "status": "completed"}
+        message = {
+            "id": "m",
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "text", "text": "four"}],
+        }
+        streamed = Streamed([delta({"content": "tw"}), delta({"content": "o"}, finish_reason="stop"), "[DONE]"])
+        python = await asyncio.to_thread(judge, "models")
+        async with recording(completion("one"), streamed, response, message) as it:
+            running = await asyncio.create_subprocess_exec(
+                str(python), "-c", CLIENTS, env={**environ(), **it.access.variables}, stdout=subprocess.PIPE
+            )
+            printed, _ = await running.communicate()
+            assert printed.decode().split() == ["one", "two", "three", "four", "invalid_api_key"]
+            keys = [asked.headers.get("authorization") or asked.headers["x-api-key"] for asked in it.model.asked]
+            assert keys == [f"Bearer {KEY}"] * 3 + [KEY]
+        said = [found.said["content"] for found in it.exchanges]
+        assert said == ["one", "two", "three", "four"]
+        assert {found.error for found in it.exchanges} == {""}
 
 
 class TestCommand:

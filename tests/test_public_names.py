@@ -66,7 +66,7 @@ def test_the_environment_takes_the_published_parameters_in_their_order():
         *("env_name", "datasource", "ttl", "environment_variables", "arguments", "aenv_url", "timeout"),
         *("startup_timeout", "max_retries", "api_key", "skip_for_healthy", "enable_data_plane", "owner"),
         *("labels", "mount_points", "init_command", "resources", "network", "attach", "runtime_url", "wait"),
-        "self_check",
+        *("self_check", "model_url", "model_key"),
     ]
 
 

@@ -22,6 +22,7 @@ REQUIREMENTS = {
     "fastmcp2": ["fastmcp==2.14.*", "httptools"],
     "fastmcp4": ["fastmcp>=4,<5", "httptools"],
     "agents": ["openai-agents>=0.24,<1", "httptools"],
+    "models": ["openai>=2,<3", "anthropic>=0.40,<1"],
     # With what our package needs, which is found beside it.
     "datasets": ["datasets>=4", "pyarrow>=16", "pydantic>=2.11", "httptools"],
 }

@@ -27,6 +27,13 @@ class SecretReference(BaseModel):
     secret: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}$")
 
 
+class ModelReference(BaseModel):
+    """The model that an instance may ask: its URL, and a key, which the instance does not get."""
+
+    url: str = Field(max_length=2048)
+    key: str = Field("", max_length=4096, repr=False)
+
+
 AskedVariables = Mapping[str, str | SecretReference]
 """The variables of a create."""
 
@@ -237,6 +244,8 @@ class CreateInstance(BaseModel):
     """Less than the environment has, or more if it allows that: cpu, memory, ephemeralStorage, pids, openFiles."""
     network: str | dict[str, list[str]] | None = None
     """Less than the environment may reach: "none", "full", or {"egress": ["host:443"]}."""
+    model: ModelReference | None = None
+    """A model that it may ask besides, by a relay; one that the operator allows."""
     idle_timeout: str | None = Field(None, max_length=64)
     """How long it may go without a call before it is ended; not limited unless its environment says so."""
     wait: str | None = Field(None, max_length=64)

@@ -99,6 +99,10 @@ class GatewaySettings:
     """What all instances together may ask for."""
     allow_network: Literal["none", "egress", "full"] = "full"
     """What instances may reach at most, whatever their environments ask for."""
+    model_urls: frozenset[str] = frozenset()
+    """The models that instances may ask; "loopback" is all on this host's loopback."""
+    model_key: str = field(default="", repr=False)
+    """What is sent to those models where a request brings no key."""
     data_roots: tuple[Path, ...] = ()
     """Below which the folders are that a `datasource` may name."""
     data_folders: Mapping[str, Path] = field(default_factory=dict)

@@ -131,6 +131,7 @@ def _start(home: Path, path: Path, engine: str, timeout: float) -> None:
         ready, ready_child = os.pipe()
         command = ["-m", "aenv.cli", "serve", "--socket", str(path), "--home", str(home), "--engine", engine]
         # What the user can read is theirs to give to their instances.
+        command += ["--model-url", "loopback"]
         command += ["--data-root", "/", "--idle-exit", _IDLE_EXIT, "--ready-fd", str(ready_child)]
         log_file = path.with_suffix(".log")
         command += ["--log-file", str(log_file)]

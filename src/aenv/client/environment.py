@@ -69,12 +69,15 @@ class Environment:
         runtime_url: str | None = None,
         wait: str | None = None,
         self_check: bool = True,
+        model_url: str | None = None,
+        model_key: str | None = None,
     ) -> None:
         """`attach` uses the instance of that id and does not end it. `runtime_url` talks straight to a runtime,
         as the variable DUMMY_INSTANCE_IP does where `aenv_url` is not given; "" ignores that variable. `wait`
         ("30s") is how long the create may queue for its turn when a quota or the machine is full. `network`
         ("none", or {"egress": ["host:443"]}) lets the instance reach less than its environment asks for. Without
-        `self_check` rewards are given before their task has been checked.
+        `self_check` rewards are given before their task has been checked. The model at `model_url` can be asked
+        from inside, at OPENAI_BASE_URL and ANTHROPIC_BASE_URL; `model_key` does not get there.
         """
         known = settings.client_settings()
         self.env_name = env_name
@@ -94,6 +97,7 @@ class Environment:
         self.network = network
         self.wait = wait
         self.self_check = self_check
+        self._model = {"url": model_url, "key": model_key or ""} if model_url else None
         self.checked: tuple[str, str] | None = None
         """How the self-check of the task stands, and why, as the last reward said: ("held", "")."""
         found = where.find(known, aenv_url, api_key, runtime_url=runtime_url)
@@ -204,6 +208,7 @@ class Environment:
             "init_command": self.init_command,
             "resources": self.resources,
             "network": self.network,
+            "model": self._model,
             "wait": self.wait,
             "self_check": None if self.self_check else False,
         }

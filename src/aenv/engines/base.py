@@ -36,6 +36,14 @@ class LazySidecar:
     """Python packages that code which the main part runs there can import, and nothing else there."""
 
 
+@dataclass(frozen=True)
+class ModelEndpoint:
+    """A model that an instance may ask through a relay, which alone knows the key."""
+
+    url: str
+    key: str = field(default="", repr=False)
+
+
 DATA_PLACE = "/data"
 """Where an instance sees its data, if its engine shows it other files than the host's."""
 
@@ -67,6 +75,8 @@ class InstanceSpec:
     """Whether the runtime remembers its last calls, with their arguments."""
     limits: ResourceLimits = field(default_factory=ResourceLimits)
     network: Network = field(default_factory=Network)
+    model: ModelEndpoint | None = None
+    """What it may ask besides, whatever its network is."""
     image: str = ""
     """The image whose files it shall see, where the engine has it."""
     data: Path | None = None

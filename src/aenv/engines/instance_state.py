@@ -11,7 +11,7 @@ Not here: the file, and the folder that it is in (`folder.py`).
 import contextlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..isolation.sandbox.typed_json import Broken, typed
@@ -44,6 +44,16 @@ class AwaitedSidecar:
 
 
 @dataclass(frozen=True)
+class RelayedModel:
+    """The model that an instance may ask, and where in it the relay listens."""
+
+    url: str
+    key: str = field(repr=False)
+    token: str = field(repr=False)
+    port: int
+
+
+@dataclass(frozen=True)
 class InstanceState:
     """What is known of an instance; None is what is not known, or does not apply."""
 
@@ -63,6 +73,7 @@ class InstanceState:
     """The limits that the host cannot enforce, with the reasons."""
     egress: tuple[str, ...] | None = None
     """The hosts that it may reach through the egress proxy."""
+    model: RelayedModel | None = None
     open_files: int | None = None
     host_network: bool | None = None
     isolation: str | None = None
@@ -112,10 +123,10 @@ def _known(state: InstanceState) -> dict[str, Any]:
 def _typed_fields(values: dict[str, Any]) -> dict[str, Any]:
     """Those of the values that are fields, and of their types."""
     found = {}
-    for field in fields(InstanceState):
+    for one in fields(InstanceState):
         with contextlib.suppress(KeyError, Broken):
-            value = values[field.name]
-            found[field.name] = _tools(value) if field.name == "tools" else typed(field.type, value)
+            value = values[one.name]
+            found[one.name] = _tools(value) if one.name == "tools" else typed(one.type, value)
     return found
 
 

@@ -30,6 +30,7 @@ from .commands import Command, Commands
 from .descriptors import readable
 from .folder import InstanceFolder, bind
 from .instance_state import InstanceState
+from .model_relays import ModelRelays
 from .workspace import Workspace, WorkspaceFiles
 
 logger = logging.getLogger("aenv.engines.process")
@@ -53,6 +54,7 @@ class ProcessEngine(WorkspaceFiles):
         super().__init__(home.expanduser().absolute() / "run" / "instances")
         self._python = python
         self._commands = Commands()
+        self._models = ModelRelays()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
 
@@ -67,7 +69,11 @@ class ProcessEngine(WorkspaceFiles):
         except FileExistsError:
             raise Conflict(f"instance {spec.id!r} exists already") from None
         try:
-            # Nothing is awaited before the child runs, so that destroying this id finds all of it.
+            if spec.model:
+                spec = await self._models.opened(spec)
+            # Nothing is awaited from here until the child runs, so that destroying this id finds all of it.
+            if spec.id in self._ending or not folder.exists():
+                raise StartFailed(f"the instance of {spec.environment!r} was destroyed while it started")
             ready = self._spawn(spec, folder)
             try:
                 return await self._until_ready(spec, folder, ready)
@@ -216,6 +222,7 @@ class ProcessEngine(WorkspaceFiles):
 
     async def _clear(self, id: str, grace: float) -> None:
         folder = InstanceFolder(self._root, id)
+        await self._models.stop(id)
         child = self._children.get(id)
         if not child and not folder.exists():
             return

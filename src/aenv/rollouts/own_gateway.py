@@ -65,7 +65,7 @@ async def served(place: InstanceSource, project: Project) -> AsyncIterator[Insta
         home = Path(folder) / "home"
         _share(home)
         # A rootfs may have to be built first, and a build does not go on after the command.
-        options = ("--data-root", "/", "--start-timeout", f"{place.limit:g}s")
+        options = ("--model-url", "loopback", "--data-root", "/", "--start-timeout", f"{place.limit:g}s")
         started = own_gateway(project.path, home, engine=engine, idle_exit="10m", options=options)
         async with AsyncExitStack() as stack:
             with live.lines("starting a gateway"):

@@ -62,6 +62,7 @@ class Runner:
 
     With `capture`, the URL of a model's server, agents ask that model at `env.model.url` with `env.model.key`, and
     what they say to each other is recorded; `capture_key` is the server's own. An open `Capture` does as well.
+    `model_url` and `model_key` are for the model that environments ask, as for `Environment`.
     """
 
     def __init__(
@@ -77,12 +78,23 @@ class Runner:
         api_key: str | None = None,
         capture: str | Capture | None = None,
         capture_key: str | None = None,
+        model_url: str | None = None,
+        model_key: str | None = None,
     ) -> None:
         if concurrency < 1:
             raise InvalidRequest(f"concurrency must be above 0, and is {concurrency}")
         limits = timeouts or Timeouts()
         self._options = RunOptions(concurrency=concurrency, retries=retries, timeouts=limits, max_calls=max_calls)
-        self._place = InstanceSource("", url, api_key, dict(variables or {}), limits.whole, self_check=self_check)
+        self._place = InstanceSource(
+            "",
+            url,
+            api_key,
+            dict(variables or {}),
+            limits.whole,
+            self_check=self_check,
+            model_url=model_url,
+            model_key=model_key,
+        )
         self._own_capture = Capture(capture, capture_key) if isinstance(capture, str) else None
         self._capture = None if isinstance(capture, str) else capture
         self._stack = AsyncExitStack()

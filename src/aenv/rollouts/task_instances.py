@@ -178,6 +178,9 @@ class InstanceSource:
     self_check: bool = True
     """Whether rewards wait for the self-check of their task, where the environment has one."""
     digest: str | None = None
+    model_url: str | None = None
+    """A model that the environment may ask."""
+    model_key: str | None = field(default=None, repr=False)
 
     def told_variables(self, task: Task) -> dict[str, str]:
         """What instances for `task` are given, as results carry it: without what is secret by its name."""
@@ -204,6 +207,8 @@ class InstanceSource:
             runtime_url="",
             wait=_QUEUE,
             self_check=self.self_check,
+            model_url=self.model_url,
+            model_key=self.model_key,
         )
 
 

@@ -46,8 +46,7 @@ def _lines(trajectory: Trajectory, most: int) -> Iterator[str]:
 
 def _exchange(exchange: ModelExchange, when: str, most: int) -> Iterator[str]:
     usage = f", {exchange.usage[0]} + {exchange.usage[1]} tokens" if exchange.usage else ""
-    asked = "" if exchange.by == "agent" else " by the environment"
-    yield f"[model {exchange.number}{asked}] {exchange.api}  {when}, {exchange.seconds * 1e3:.0f} ms{usage}"
+    yield f"[model {exchange.number}] {exchange.api}  {when}, {exchange.seconds * 1e3:.0f} ms{usage}"
     if exchange.error:
         yield _cut(f"error: {exchange.error}", most)
     yield from _message(exchange.said or {}, most)

@@ -121,6 +121,15 @@ def _folders(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
     help="Largest network access that an instance may have.",
 )
 @click.option(
+    "--model-url",
+    "model_urls",
+    multiple=True,
+    metavar="URL",
+    help="A model that instances may ask without a network, as in http://10.0.0.5:8000/v1; repeatable. "
+    "'loopback' is any on this host's loopback.",
+)
+@click.option("--model-key-env", metavar="NAME", help="The variable that holds the key of these models.")
+@click.option(
     "--data-root",
     "data_roots",
     multiple=True,
@@ -200,6 +209,8 @@ def command(
     capacity_memory: int | None,
     no_history: bool,
     no_self_check: bool,
+    model_urls: tuple[str, ...],
+    model_key_env: str | None,
     **same: Any,
 ) -> None:
     """Run a gateway with a hub.
@@ -229,10 +240,21 @@ def command(
             capacity_memory_bytes=capacity_memory,
             keep_history=not no_history,
             self_check=not no_self_check,
+            model_urls=frozenset(model_urls),
+            model_key=_model_key(model_key_env),
             **same,  # the options that are called as the settings are
         ),
         lambda address: _announce(address, ready_fd),
     )
+
+
+def _model_key(name: str | None) -> str:
+    from ...base import settings
+
+    key = settings.variables().get(name, "") if name else ""
+    if name and not key:
+        raise output.Failure(f"variable {name} is not set, and --model-key-env names it")
+    return key
 
 
 def _announce(address: GatewayAddress, ready_fd: int | None) -> None:

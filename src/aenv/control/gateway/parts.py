@@ -39,6 +39,7 @@ from ..instances.freezing import Freezing
 from ..instances.instance_access import InstanceAccess
 from ..instances.leases import Leases
 from ..instances.ledger import Ledger, Quotas
+from ..instances.model_access import ModelRules
 from ..instances.reclaim import Reclaim
 from ..instances.supervisor import Supervisor
 from ..instances.sweeper import Clock, Sweeper
@@ -374,6 +375,7 @@ def _this_gateway(settings: GatewaySettings, home: Home) -> ThisGateway:
         settings.home.expanduser(),
         settings.allow_network,
         settings.self_check,
+        ModelRules(settings.model_urls, settings.model_key),
     )
     return ThisGateway(home.node, secrets.token_hex(8), settings.start_timeout, settings.keep_history, rules)
 

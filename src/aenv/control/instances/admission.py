@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...base import quantities, refs, wire
 from ...base.config import NetworkKind, Project, is_secret_variable
@@ -19,6 +19,7 @@ from ..serving import routes
 from ..serving.accounts import Caller
 from .datasources import Offered, data_and_sidecar, declared_data, declared_folders
 from .declared_sidecar import lazy_sidecar
+from .model_access import ModelRules, model_for
 from .networks import network_for
 from .records import Record, describe_environment
 from .resources import limits_for
@@ -43,6 +44,7 @@ class Rules(Offered):
     network: NetworkKind = "full"
     self_check: bool = True
     """Whether rewards wait for the self-check of their task, where the environment has one."""
+    models: ModelRules = field(default_factory=ModelRules)
 
 
 DEFAULT_RULES = Rules()
@@ -177,6 +179,7 @@ def check_request(request: CreateInstance, project: Project, rules: Rules) -> Ch
         variables=given,
         limits=limits_for(request, project),
         network=network_for(request, project, rules.network),
+        model=model_for(request, rules.models),
         data=data,
         folders=declared_folders(given, project, rules),
         sidecar=sidecar or lazy_sidecar(project, {**own, **given}, data),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...base.config import Network, Project
-from ...engines.base import STORAGE_PLACE, InstanceSpec, LazySidecar, ResourceLimits
+from ...engines.base import STORAGE_PLACE, InstanceSpec, LazySidecar, ModelEndpoint, ResourceLimits
 from .catalog import PreparedProject
 from .secret_variables import NO_SECRETS, GivenSecrets
 
@@ -27,6 +27,7 @@ class CheckedRequest:
     """Those of the request that are no secrets."""
     limits: ResourceLimits
     network: Network
+    model: ModelEndpoint | None
     data: Path | None
     folders: Mapping[str, Path]
     sidecar: str | LazySidecar
@@ -74,6 +75,7 @@ def instance_spec(
         keep_history=conditions.keep_history,
         limits=checked.limits,
         network=checked.network,
+        model=checked.model,
         image=project.image,
         data=checked.data,
         data_variable=project.data.variable if checked.data and project.data else "",
@@ -87,4 +89,4 @@ def instance_spec(
 
 def spare_spec(spec: InstanceSpec) -> InstanceSpec:
     """The spec of spare instances that `spec` can be filled in for: without what differs between instances."""
-    return replace(spec, id=_SPARE_ID, environment_variables={}, arguments=())
+    return replace(spec, id=_SPARE_ID, environment_variables={}, arguments=(), model=None)

@@ -34,10 +34,11 @@ from ..base import DATA_PLACE, Address, InstanceSpec, LazySidecar, ResourceUsage
 from ..descriptors import readable
 from ..folder import InstanceFolder
 from ..instance_state import InstanceState
+from ..model_relays import ModelRelays
 from . import guarantees, gvisor, sidecars
 from .gvisor import Gvisor
 from .inside_access import InsideAccess
-from .instance_folders import InstanceFolders
+from .instance_folders import InstanceFolders, check_does_not_hold
 from .members import go_on, members, stop
 from .relays import reopen
 from .sidecars import LazySidecarRootfs, SidecarRootfs, Sidecars
@@ -81,6 +82,7 @@ class NativeEngine(InsideAccess):
         self._folders = InstanceFolders(self._root)
         self._spares = Spares(self._zygotes, self._cgroups, self._folders.refill)
         self._egress = Egress()
+        self._models = ModelRelays(self._relays.listener)
         self._gvisor = Gvisor(self._home, self._cgroups)
         self._sidecars = Sidecars(self._spares, self._egress, sidecar_rootfs, lazy_sidecar_rootfs)
         self._made: dict[str, NativeInstance] = {}
@@ -102,6 +104,7 @@ class NativeEngine(InsideAccess):
         await self._spares.close()
         await self._zygotes.close()
         await self._egress.__aexit__(*exc)
+        await self._models.close()
         await asyncio.to_thread(self._cgroups.close)
         await asyncio.to_thread(self._folders.close)
 
@@ -167,6 +170,7 @@ class NativeEngine(InsideAccess):
             )
         )
         instance.fork.keep()
+        spec = await self._models.opened(spec, folder, None if recipe.kind.host_network else folder.leader())
         # While others wait for theirs, there is no time for what the first call does as well.
         assignment = _assignment(spec, root, rehearse=rehearse)
         await instance.assign(listener, assignment)
@@ -209,7 +213,7 @@ class NativeEngine(InsideAccess):
         python = spec.python.folders if spec.python else (Path(sys.prefix), Path(sys.base_prefix))
         for shown in (spec.project, spec.data, *spec.folders.values(), *python):
             if shown and shown not in self._checked:
-                _check_does_not_hold(shown, self._home)
+                check_does_not_hold(shown, self._home)
                 self._checked.add(shown)
         kind = Kind(
             project=spec.project.absolute(),
@@ -273,6 +277,7 @@ class NativeEngine(InsideAccess):
     async def _clear(self, id: str) -> None:
         folder = InstanceFolder(self._root, id)
         await self._egress.stop(id)
+        await self._models.stop(id)
         await self._sidecars.end(id)
         instance = self._made.get(id)
         if instance:
@@ -319,6 +324,7 @@ class NativeEngine(InsideAccess):
                 if sidecar := sidecars.of(folder):
                     adopted.append((folder, sidecar, sidecars.key(folder.id)))
         await asyncio.gather(*(reopen(self._relays, self._egress, *one) for one in adopted))
+        await self._models.reopen(folder for folder in self._all_folders() if folder.id not in self._made)
         return found
 
     async def leftovers(self) -> Ids:
@@ -367,8 +373,9 @@ class NativeEngine(InsideAccess):
                     if group and self._cgroups.enforced:
                         used = group.used()
                     else:
-                        parts = sidecars.parts(folder, leader)
-                        used = cgroups.used_by([pid for part in parts for pid in members(part)])
+                        used = cgroups.used_by(
+                            [pid for one in sidecars.parts(folder, leader) for pid in members(one)]
+                        )
                     found[id] = ResourceUsage(used.cpu_seconds, used.memory_bytes, used.processes)
         return found
 
@@ -463,14 +470,6 @@ def _variables(spec: InstanceSpec, root: Rootfs) -> dict[str, str]:
         # The second is its old name, which environments that were pushed may read.
         variables |= {"AENV_SIDECAR": SOCKET, "AENV_SECOND_PART": SOCKET}
     return variables
-
-
-def _check_does_not_hold(shown: Path, home: Path) -> None:
-    if home.resolve().is_relative_to(shown.resolve()):
-        raise InvalidRequest(
-            f"{str(shown)!r} holds {str(home)!r}, where all instances are kept; "
-            "move one of them, or choose another with --home"
-        )
 
 
 def _clear_group(group: cgroups.ControlGroup) -> None:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
+from ...base.errors import InvalidRequest
 from ...isolation.cgroups import owners
 from ..folder import STATE, InstanceFolder, bind, is_short_enough
 
@@ -131,3 +132,12 @@ def _discard(path: str, listener: socket.socket) -> None:
     listener.close()
     with suppress(FileNotFoundError):
         shutil.rmtree(path)
+
+
+def check_does_not_hold(shown: Path, home: Path) -> None:
+    """InvalidRequest for a folder that must not be shown to an instance."""
+    if home.resolve().is_relative_to(shown.resolve()):
+        raise InvalidRequest(
+            f"{str(shown)!r} holds {str(home)!r}, where all instances are kept; "
+            "move one of them, or choose another with --home"
+        )

@@ -250,7 +250,8 @@ def _look(folder: InstanceFolder, leader: proc.Process, port: int) -> Origin | P
             return ports.find(port, members(leader))
     except OSError:  # it has ended
         return None
-    if folder.read_state().egress is not None and port == EGRESS_PORT:
+    state = folder.read_state()
+    if (state.egress is not None and port == EGRESS_PORT) or (state.model and port == state.model.port):
         return None  # the engine's own
     # Beside the instance's own socket: in its folder, or elsewhere where the path of that is too long.
     return folder.socket.parent if ports.answers(port, leader.pid) else None

@@ -14,7 +14,7 @@ import re
 import socket
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .destinations import Destination
 
@@ -32,6 +32,7 @@ class ProxyTunnel:
         self._request = request
         self._idle = idle_timeout
         self._loop = asyncio.get_running_loop()
+        self._cover = _Cover(request.covered)
 
     async def run(self, early: bytes) -> None:
         """Return when both have ended, one has broken off, or nothing has moved for `idle_timeout` seconds.
@@ -75,7 +76,12 @@ class ProxyTunnel:
                 self._deadline.reschedule(self._loop.time() + self._idle)
 
     async def _pump(
-        self, source: socket.socket, sink: socket.socket, early: bytes = b"", length: int | None = None
+        self,
+        source: socket.socket,
+        sink: socket.socket,
+        early: bytes = b"",
+        length: int | None = None,
+        cover: _Cover | None = None,
     ) -> None:
         """Until the end of `source`, which `sink` is told; what is longer than `length` is not passed on."""
         data = early
@@ -83,12 +89,14 @@ class ProxyTunnel:
             if length is not None:
                 data = data[:length]
                 length -= len(data)
-            await self._send(sink, data)
+            await self._send(sink, cover.passed(data) if cover else data)
             # While there is always something to read and room to write, neither call would ever let others run.
             await asyncio.sleep(0)
             data = await self._loop.sock_recv(source, _CHUNK)
             if not data:
                 break
+        if cover:
+            await self._send(sink, cover.rest())
         sink.shutdown(socket.SHUT_WR)
 
     async def _upload(self, early: bytes) -> None:
@@ -105,11 +113,34 @@ class ProxyTunnel:
             while status < 200 and status != 101:
                 head, rest = await read_head(self._upstream, rest, _ANSWER_HEAD_BYTES)
                 status, head = _parse_answer(head)
-                await self._send(self._client, head)
+                await self._send(self._client, self._cover.all(head))
         except (OSError, EOFError, ValueError, Refusal):
             return Refusal(502, f"'{self._request.to}' did not answer in HTTP")
-        await self._pump(self._upstream, self._client, rest)
+        await self._pump(self._upstream, self._client, rest, cover=self._cover)
         return None
+
+
+class _Cover:
+    """Puts asterisks in the place of a secret, as many as it has bytes, wherever a stream is cut into pieces."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self._held = b""
+
+    def all(self, data: bytes) -> bytes:
+        return data.replace(self._secret, b"*" * len(self._secret)) if self._secret else data
+
+    def passed(self, data: bytes) -> bytes:
+        """What may go on: all but an end that the secret may begin with."""
+        data = self.all(self._held + data)
+        most = min(len(self._secret) - 1, len(data))
+        held = next((n for n in range(most, 0, -1) if self._secret.startswith(data[-n:])), 0)
+        self._held = data[len(data) - held :]
+        return data[: len(data) - held]
+
+    def rest(self) -> bytes:
+        held, self._held = self._held, b""
+        return held
 
 
 class Refusal(Exception):
@@ -169,21 +200,28 @@ async def read_head(source: socket.socket, data: bytes, limit: int) -> tuple[byt
 @dataclass(frozen=True)
 class ProxyRequest:
     to: Destination
-    head: bytes = b""
+    head: bytes = field(default=b"", repr=False)
     """What the server gets; empty for CONNECT."""
     length: int | None = None
     """Of the body; None when the body itself says where it ends."""
+    covered: bytes = field(default=b"", repr=False)
+    """What no answer may show: asterisks stand in its place."""
 
 
-def parse_request(head: bytes) -> ProxyRequest:
-    """What a client asks for. Refusal for whatever two readers could read in two ways."""
+def head_parts(head: bytes) -> tuple[str, str, str, list[tuple[str, str]]]:
+    """Method, target, version and headers. Refusal for whatever two readers could read in two ways."""
     first, *lines = head.decode("latin-1").split("\r\n")
     request = _REQUEST_LINE.fullmatch(first)
     fields = [_FIELD.fullmatch(line) for line in lines]
     if request is None or None in fields:
         raise Refusal(400, "this is not HTTP/1.1, or a header has characters that it may not have")
     method, target, version = request.groups()
-    headers = [(field[1], field[2].strip(" \t")) for field in fields if field]
+    return method, target, version, [(field[1], field[2].strip(" \t")) for field in fields if field]
+
+
+def parse_request(head: bytes) -> ProxyRequest:
+    """What a client asks a proxy for. Refusal where it cannot be told."""
+    method, target, version, headers = head_parts(head)
     if method == "CONNECT":
         return ProxyRequest(_destination(target))
     url = _URL.fullmatch(target)
@@ -193,13 +231,28 @@ def parse_request(head: bytes) -> ProxyRequest:
         )
     to = _destination(url[1], default_port=80)
     path = (url[2] or "").partition("#")[0]
+    return forwarded(to, method, path if path[:1] == "/" else "/" + path, version, headers)
+
+
+def forwarded(
+    to: Destination,
+    method: str,
+    path: str,
+    version: str,
+    headers: Sequence[tuple[str, str]],
+    *,
+    dropped: Iterable[str] = (),
+    added: Iterable[tuple[str, str]] = (),
+    covered: str = "",
+) -> ProxyRequest:
+    """A request as the server gets it: without headers of this connection and `dropped`, with those `added`."""
     host = to.authority if to.port == 80 else str(to)
-    dropped = _hop_by_hop(value for name, value in headers if name.lower() == "connection") | {"host"}
+    left_out = _hop_by_hop(value for name, value in headers if name.lower() == "connection") | {"host", *dropped}
     # Host comes from the target, which was judged: a server must not be told of another.
-    kept = [f"{name}: {value}" for name, value in headers if name.lower() not in dropped]
-    start = f"{method} {path if path[:1] == '/' else '/' + path} {version}"
-    text = "\r\n".join([start, f"Host: {host}", *kept, "Connection: close", "\r\n"])
-    return ProxyRequest(to, text.encode("latin-1"), _body_length(headers, version))
+    sent = [*((name, value) for name, value in headers if name.lower() not in left_out), *added]
+    kept = [f"{name}: {value}" for name, value in sent]
+    text = "\r\n".join([f"{method} {path} {version}", f"Host: {host}", *kept, "Connection: close", "\r\n"])
+    return ProxyRequest(to, text.encode("latin-1"), _body_length(headers, version), covered.encode())
 
 
 def _destination(authority: str, default_port: int | None = None) -> Destination:

@@ -1,8 +1,8 @@
 """Egress: the way out for an instance whose network policy is a list of hosts.
 
-An HTTP proxy, CONNECT included. It listens inside the instance's network namespace and connects from the host's:
-the instance has no route out, only this. A name is looked up once, and the connection goes to the address that
-was judged: a name that changes its mind gains nothing.
+An HTTP proxy, CONNECT included; or a relay to one model (`model_route.py`). It listens inside the instance's
+network namespace and connects from the host's: the instance has no route out, only this. A name is looked up once,
+and the connection goes to the address that was judged: a name that changes its mind gains nothing.
 
 Not here: which destinations a policy opens (`destinations.py`), and the bytes of a connection (`exchanges.py`).
 docs/adr/0027 says why it is our own.
@@ -26,6 +26,7 @@ from ...base.supervision import Tasks
 from .destinations import Address, Destination, EgressPolicy, is_own, unmapped
 from .exchanges import ProxyRequest, ProxyTunnel, Refusal, parse_request, read_head, refuse
 from .lookups import Lookups
+from .model_route import ModelRoute
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class Egress:
         if tasks:
             await asyncio.wait(tasks)
 
-    def serve(self, id: str, listener: socket.socket, policy: EgressPolicy) -> None:
+    def serve(self, id: str, listener: socket.socket, policy: EgressPolicy | ModelRoute) -> None:
         """Let an instance out by `listener`, which listens inside, and which no other process holds from now on.
 
         A process that holds a copy can make it block, and the gateway with it.
@@ -114,7 +115,7 @@ class _Instance:
         self,
         id: str,
         listener: socket.socket,
-        policy: EgressPolicy,
+        policy: EgressPolicy | ModelRoute,
         resolve: Resolve,
         bounds: Bounds,
         share: Callable[[], int],
@@ -189,6 +190,8 @@ class _Instance:
                 head, early = await read_head(client, b"", self._bounds.head_bytes)
         except TimeoutError:
             raise Refusal(408, f"no request came within {self._bounds.head_timeout:g} s") from None
+        if isinstance(self._policy, ModelRoute):
+            return self._policy.request(head), early
         return parse_request(head), early
 
     async def _connect(self, to: Destination) -> socket.socket:
@@ -220,16 +223,20 @@ class _Instance:
 
     async def _addresses(self, to: Destination) -> list[Address]:
         """Those at which the policy lets `to` be reached. Forbidden when there are only others."""
+        policy = self._policy
         if isinstance(to.host, str):
-            self._policy.check(to)
+            if isinstance(policy, EgressPolicy):
+                policy.check(to)
             found = [unmapped(ipaddress.ip_address(text)) for text in await self._looked_up(to.host, to)]
         else:
             found = [to.host]
+        if isinstance(policy, ModelRoute):
+            return found[:_TRIES]  # the one server that the operator has named, wherever it is
         allowed: list[Address] = []
         refused: Forbidden | None = None
         for address in dict.fromkeys(found):
             try:
-                self._policy.check(to, address)
+                policy.check(to, address)
                 if is_own(address):
                     raise to.never()
                 allowed.append(address)

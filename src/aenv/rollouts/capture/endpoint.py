@@ -25,7 +25,7 @@ from ...client.model_server import ModelServer
 from . import event_streams
 from .dialects import DIALECTS, ChatCompletions, Dialect
 from .exchange_log import ExchangeLog
-from .model_exchange import ModelExchange, Party
+from .model_exchange import ModelExchange
 
 logger = logging.getLogger("aenv.rollouts.capture")
 
@@ -71,7 +71,6 @@ class Admitted:
 
     log: ExchangeLog
     token: str = field(repr=False)
-    by: Party
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
 
@@ -122,10 +121,10 @@ class Capture:
         await self._listening.__aexit__(None, None, None)
         await self._server.close()
 
-    def admit(self, log: ExchangeLog, *, by: Party = "agent", token: str = "") -> ModelAccess:
+    def admit(self, log: ExchangeLog, *, token: str = "") -> ModelAccess:
         """Let a rollout ask, until it is dismissed. A `token` is made unless there is one."""
         token = token or f"{TOKEN_PREFIX}{secrets.token_urlsafe(24)}"
-        self._admitted[_digest(token)] = Admitted(log, token, by)
+        self._admitted[_digest(token)] = Admitted(log, token)
         return self.access(token)
 
     def access(self, token: str) -> ModelAccess:
@@ -234,7 +233,6 @@ class Capture:
                 at,
                 time.perf_counter() - began,
                 outcome.first and outcome.first - began,
-                admitted.by,
             )
             admitted.log.add(exchange, [*self._secrets, admitted.token], is_given_up=is_given_up)
 

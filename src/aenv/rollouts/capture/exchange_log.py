@@ -43,11 +43,10 @@ class ExchangeLog:
         `is_given_up`: the agent did not wait for it.
         """
         self.count = exchange.number
-        if exchange.by == "agent":
-            if usage := exchange.usage:
-                self._is_counted, self._read, self._written = True, self._read + usage[0], self._written + usage[1]
-            failed = ModelFailed(exchange.error or "the model's server refused", status_code=exchange.status)
-            self.failure = None if exchange.is_whole or is_given_up or not failed.is_passing else failed
+        if usage := exchange.usage:
+            self._is_counted, self._read, self._written = True, self._read + usage[0], self._written + usage[1]
+        failed = ModelFailed(exchange.error or "the model's server refused", status_code=exchange.status)
+        self.failure = None if exchange.is_whole or is_given_up or not failed.is_passing else failed
         try:
             self._write(exchange, secrets)
         except NotRecorded as error:

@@ -6,14 +6,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from ...base.errors import InvalidRequest
 from ..trajectory import Message, SampledTokens, Turn
 from . import dialects
 from .dialects import DIALECTS
-
-Party = Literal["agent", "environment"]
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,6 @@ class ModelExchange:
     seconds: float = 0.0
     first_seconds: float | None = None
     """Until the first byte of a reply that came as a stream."""
-    by: Party = "agent"
-    """Who asked: the environment asks for the parts that a model plays in it."""
 
     @property
     def is_whole(self) -> bool:
@@ -111,7 +107,6 @@ def as_line(exchange: ModelExchange, rollout: str, prefixes: Prefixes, tools: st
     if tools:
         request["tools"] = tools
     optional = {
-        "by": exchange.by if exchange.by != "agent" else "",
         "status": exchange.status,
         "first_seconds": exchange.first_seconds and round(exchange.first_seconds, 6),
         "reply": exchange.reply,
@@ -146,7 +141,6 @@ def read(lines: Iterable[Mapping[str, Any]], tools: Mapping[str, list[dict[str, 
             at=float(line.get("at") or 0.0),
             seconds=float(line.get("seconds") or 0.0),
             first_seconds=line.get("first_seconds"),
-            by=line.get("by", "agent"),
         )
     return list(found.values())
 
@@ -171,7 +165,7 @@ def conversations(exchanges: Iterable[ModelExchange]) -> list[Conversation]:
     found: dict[int, Conversation] = {}
     for exchange in exchanges:
         said = exchange.said
-        if exchange.by != "agent" or said is None:
+        if said is None:
             continue
         prompt = [*whole.get(str(exchange.request.get("previous_response_id")), []), *exchange.prompt]
         turns: list[Turn] = []

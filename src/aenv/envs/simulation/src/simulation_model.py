@@ -46,8 +46,13 @@ class Model:
     def __init__(self, scenario: Scenario, variables: Mapping[str, str]) -> None:
         self.name = variables["SIMULATION_LLM"]
         self._scenario = scenario
-        self._key = variables.get("SIMULATION_LLM_API_KEY", "")
-        self._base = variables.get("SIMULATION_LLM_API_BASE") or DEFAULT_BASE
+        # The second is the model that the instance was given; a key goes only where its base does.
+        own = variables.get("SIMULATION_LLM_API_BASE") or "SIMULATION_LLM_API_KEY" in variables
+        given = (
+            ("SIMULATION_LLM_API_BASE", "SIMULATION_LLM_API_KEY") if own else ("OPENAI_BASE_URL", "OPENAI_API_KEY")
+        )
+        self._base = variables.get(given[0]) or DEFAULT_BASE
+        self._key = variables.get(given[1], "")
         try:
             Chat(self._base, self._key)
         except AEnvError as error:  # without the values, which may hold a secret

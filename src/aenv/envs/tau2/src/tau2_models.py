@@ -54,8 +54,11 @@ def model_of(variables: Mapping[str, str], prefix: str) -> Model | None:
     name = variables.get(prefix)
     if not name:
         return None
-    base = variables.get(f"{prefix}_API_BASE", "").strip() or _DEFAULT_BASE
-    key = variables.get(f"{prefix}_API_KEY", "").strip()
+    own = [variables.get(f"{prefix}_{one}", "").strip() for one in ("API_BASE", "API_KEY")]
+    # Else the model that the instance was given; a key goes only where its base does.
+    given = [variables.get(one, "").strip() for one in ("OPENAI_BASE_URL", "OPENAI_API_KEY")]
+    base, key = own if any(own) else given
+    base = base or _DEFAULT_BASE
     try:
         Chat(base, key)
     except AEnvError as error:
