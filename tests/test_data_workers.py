@@ -380,3 +380,45 @@ async def test_while_workers_are_killed_every_answer_is_that_of_its_own_request(
     await asyncio.gather(*clients)
     assert broken <= 4 * 6
     assert answered <= echoes(await counted(gateway)) <= answered + broken
+
+
+async def test_a_client_that_asks_for_the_end_of_its_connection_gets_it(gateway: Gateway) -> None:
+    instance = await gateway.create()
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.address.data_port)
+    head = f"GET /instances/{instance['id']}/health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+    writer.write(head.encode())
+    reply = await reader.read()  # to the end of the connection
+    assert b"HTTP/1.1 200" in reply
+    assert b"connection: close" in reply.partition(b"\r\n\r\n")[0].lower()
+    writer.close()
+
+
+async def test_calls_under_way_are_counted_whatever_a_worker_forgets(tmp_path: Path) -> None:
+    async with (
+        composed(tmp_path / "home", make_project(tmp_path), workers=WORKERS) as made,
+        two_workers(made) as it,
+    ):
+        instance = await it.create()
+        seat = made.supervisor[instance["id"]].seat
+        assert seat
+        column = SeatColumn(made.shared.board, 1)
+        first = column.find(instance["id"])
+        assert first and column.begin(first, 0.0)
+        column._known.clear()  # as when it has met more instances than there are seats
+        second = column.find(instance["id"])
+        assert second and column.begin(second, 0.0)
+        column.end(second, 0.0)
+        assert seat.calls == 1
+        column.end(first, 0.0)
+        assert seat.calls == 0
+
+
+@pytest.mark.slow
+async def test_workers_import_nothing_from_the_folder_that_the_gateway_was_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "httptools.py").write_text("raise SystemExit('not this one')")
+    monkeypatch.chdir(tmp_path)
+    async with running_gateway(tmp_path / "home", make_project(tmp_path), workers=WORKERS) as gateway:
+        instance = await gateway.create()
+        await on_own_connection(gateway, instance["id"], 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -368,3 +369,25 @@ async def test_a_program_that_ends_without_releasing_tells_what_it_called(gatewa
     for number, script in enumerate(both, 1):
         assert await (await program(gateway, script)).wait() == 0
         await until_relayed(gateway, {CALL: float(number)})
+
+
+@pytest.mark.slow
+async def test_a_call_whose_lease_the_gateway_has_ended_is_leased_again_until_it_is_over(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    async with (
+        composed(home, make_project(tmp_path), engine=FrostEngine(home), freeze_after=2.0) as made,
+        listening(made) as gateway,
+        Environment("echo", aenv_url=gateway.address.url) as env,
+    ):
+        await env.call_tool("echo", {"text": "x"})
+        calling = asyncio.create_task(env.call_tool("hang"))
+        [first] = made.leases._holdings
+        first.ended.set()  # as when the gateway restarts, or the account is looked at again
+        while not any(env.instance_id in one._held for one in made.leases._holdings - {first}):
+            await asyncio.sleep(0.01)
+        assert env.instance_id
+        assert made.supervisor[env.instance_id].is_called
+        calling.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await calling

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import logging
 import os
 import threading
@@ -23,6 +24,7 @@ logger = logging.getLogger("aenv.client.lease_holder")
 
 _LINGER = 10.0  # seconds without a lease after which the request ends: rollouts follow each other
 _TRY_AGAIN = 30.0  # seconds after a gateway refused to hold leases
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0  # seconds between attempts to have a lost lease again
 _AT_EXIT = 1.0  # seconds for the last words of a process
 _HEADERS = [("content-type", "application/x-ndjson"), ("accept", "application/x-ndjson")]
 
@@ -40,11 +42,35 @@ class HeldLease:
         """How many are under way."""
         self.used_at = holder.loop.time()
         self._holder = holder
+        self._finished: asyncio.Event | None = None
         holder.loop.call_later(grant.quiet, self._look)
 
     async def why_it_ended(self) -> str:
         """Why the instance does not answer; empty when it lives, or the gateway does not say."""
         return await self._holder.why_it_ended(self.id) if self.is_held else ""
+
+    def begin_call(self) -> None:
+        self.calls += 1
+
+    def end_call(self) -> None:
+        self.calls -= 1
+        self.used_at = self.loop.time()
+        if not self.calls and self._finished:
+            self._finished.set()
+
+    async def take_again(self) -> None:
+        """The gateway has gone, or lost it, while calls are under way: have them counted again until they end."""
+        self._finished = asyncio.Event()
+        pause = _FIRST_PAUSE
+        while self.calls:
+            if lease := await LeaseHolder.of(*self._holder.gateway).take(self.id, patient=False):
+                lease.begin_call()
+                await self._finished.wait()
+                lease.end_call()
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._finished.wait(), pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def let_go(self) -> None:
         """End it, unless calls are under way: then some quiet seconds after the last of them."""
@@ -66,7 +92,7 @@ class LeaseHolder:
 
     def __init__(self, origin: Origin, api_key: str | None) -> None:
         self.loop = asyncio.get_running_loop()
-        self._gateway = (origin, api_key)
+        self.gateway = (origin, api_key)
         self._api = Api(origin, api_key=api_key, max_retries=0)
         self._body: PushedBody | None = None
         """Of the request, once its answer has begun."""
@@ -85,13 +111,16 @@ class LeaseHolder:
             holder = of_loop[origin, api_key] = cls(origin, api_key)
         return holder
 
-    async def take(self, id: str) -> HeldLease | None:
-        """A lease on the instance, which runs now; None when the gateway gives none."""
+    async def take(self, id: str, *, patient: bool = True) -> HeldLease | None:
+        """A lease on the instance, which runs now; None when the gateway gives none.
+
+        A gateway that has just refused is not asked again for a while; with `patient` off it is.
+        """
         if lease := self._held.get(id):
             return lease
         taking = self._taking.get(id)
         if taking is None:
-            if self._task is None and time.monotonic() < _not_before.get(self._gateway, 0.0):
+            if patient and self._task is None and time.monotonic() < _not_before.get(self.gateway, 0.0):
                 self._retire()
                 return None
             taking = self._taking[id] = self.loop.create_future()
@@ -151,15 +180,24 @@ class LeaseHolder:
             while piece := await response.piece():
                 for line in lines.feed(piece):
                     self._hear(line)
+            self._count_again()
         except AEnvError as error:
             logger.debug("%s holds no leases now: %s", self._api.origin, error)
-            _not_before[self._gateway] = time.monotonic() + _TRY_AGAIN
+            _not_before[self.gateway] = time.monotonic() + _TRY_AGAIN
+            self._count_again()
         finally:
             self._end()  # for one that is cancelled: what it called is told
             self._lose()
             if response:
                 response.close()
             await self._api.close()
+
+    def _count_again(self) -> None:
+        """The gateway has ended the request: calls that are under way must not be taken for none."""
+        for lease in self._held.values():
+            if lease.calls:
+                _tasks.add(task := self.loop.create_task(lease.take_again(), name="aenv-lease-again"))
+                task.add_done_callback(_tasks.discard)
 
     def _hear(self, line: LeaseLine) -> None:
         if line.what == "why":
@@ -174,8 +212,8 @@ class LeaseHolder:
     def _retire(self) -> None:
         """The next caller gets another one; and this one does not keep its loop."""
         of_loop = _holders.get(self.loop, {})
-        if of_loop.get(self._gateway) is self:
-            del of_loop[self._gateway]
+        if of_loop.get(self.gateway) is self:
+            del of_loop[self.gateway]
             if not of_loop:
                 del _holders[self.loop]
 
@@ -220,6 +258,8 @@ class LeaseHolder:
 
 
 _Gateway = tuple[Origin, str | None]
+_tasks: set[asyncio.Task[None]] = set()
+"""Those that have lost leases counted again."""
 _holders: dict[asyncio.AbstractEventLoop, dict[_Gateway, LeaseHolder]] = {}
 _not_before: dict[_Gateway, float] = {}
 """When a gateway that has refused to hold leases is asked again, by the clock of the process."""

@@ -65,7 +65,7 @@ class NearInstance:
         if len(body) > lease.grant.max_body_bytes or (path == _REWARD and not _may_reward(lease, headers)):
             raise NotSent
         status, began = 0, time.perf_counter()
-        lease.calls += 1
+        lease.begin_call()
         try:
             response = await self._pool().request(self._origin, method, target, headers, body)
             status = response.status
@@ -82,8 +82,7 @@ class NearInstance:
             status = ToolServerError.status
             raise await self._broken(lease) from None
         finally:
-            lease.calls -= 1
-            lease.used_at = lease.loop.time()
+            lease.end_call()
             if path:  # else nothing was sent
                 lease.tally.add(method, path, rpc_method, status, time.perf_counter() - began)
 

@@ -90,8 +90,6 @@ class Seated:
     socket: str
     demands_token: bool
     self_check: bool
-    calls: int = 0
-    """Of this worker."""
 
 
 class SeatColumn:
@@ -122,10 +120,12 @@ class SeatColumn:
     def begin(self, seated: Seated, now: float) -> bool:
         """Count a call that begins; False, and nothing is counted, where the owner must begin it."""
         number, generation = seated.number, seated.generation
-        if self._generations[number] != generation or seated.calls == _MOST:
+        word = self._calls[number]
+        if word >> _COUNT_BITS != generation:  # of the instance that had the seat before
+            word = generation << _COUNT_BITS
+        if self._generations[number] != generation or word & _MOST == _MOST:
             return False
-        seated.calls += 1
-        self._calls[number] = generation << _COUNT_BITS | seated.calls
+        self._calls[number] = word + 1
         self._used[number] = now
         # Looked at again, after it was counted: see above.
         if self._frozen[number] or self._generations[number] != generation:
@@ -135,10 +135,9 @@ class SeatColumn:
 
     def end(self, seated: Seated, now: float) -> None:
         """A call that was counted is over."""
-        seated.calls -= 1
         # The word may be another instance's by now, which has taken the seat.
         if self._calls[seated.number] >> _COUNT_BITS == seated.generation:
-            self._calls[seated.number] = seated.generation << _COUNT_BITS | seated.calls
+            self._calls[seated.number] -= 1
             self._used[seated.number] = now
 
     def _read(self, number: int, id: str) -> Seated | None:

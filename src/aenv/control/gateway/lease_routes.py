@@ -80,7 +80,8 @@ class _Conversation(StreamingResponse):
                 logger.warning("what a client said of its calls is not counted: %s", error)
         elif line.what in ("take", "why"):
             await self._turns.acquire()
-            tasks.create_task(self._answer(line, send))
+            # Given back when the answer is sent: a client that reads none gets no more.
+            tasks.create_task(self._answer(line, send)).add_done_callback(lambda _: self._turns.release())
         else:
             raise InvalidRequest("field 'what' of a line of leases: use 'take', 'drop' or 'why'")
 
@@ -92,6 +93,4 @@ class _Conversation(StreamingResponse):
                 answer = LeaseLine("granted", line.id, await self._holding.take(line.id))
         except AEnvError:
             answer = LeaseLine("refused", line.id)  # the gateway's own path says why
-        finally:
-            self._turns.release()
         await send({"type": "http.response.body", "body": answer.encode(), "more_body": True})

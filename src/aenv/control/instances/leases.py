@@ -25,6 +25,7 @@ _QUIET = 5.0  # seconds
 _MAX_HOLDERS = 1000  # processes of one account that hold leases
 _MAX_LEASES = 20_000  # of one process; instances that have ended count until it lets go of them
 _CALLS_A_SECOND = 50_000  # more than one process can make
+_CALLS_AT_ONCE = 100  # of a lease that was held for no time to speak of
 _END_IS_KNOWN = 2.0  # seconds after a connection broke, as on the data path
 
 
@@ -74,7 +75,9 @@ class Holding:
             return
         lease.use.end()
         seconds = time.monotonic() - lease.began
-        self._leases.metrics.told(CallTally.read(calls or [], seconds, int(_CALLS_A_SECOND * (seconds + 1))))
+        self._leases.metrics.told(
+            CallTally.read(calls or [], seconds, int(_CALLS_A_SECOND * seconds) + _CALLS_AT_ONCE)
+        )
 
     async def why_it_ended(self, id: str) -> str:
         """The reason, where one that is held has just ended; empty when it lives."""

@@ -244,7 +244,10 @@ class DataConnection(asyncio.Protocol):
             if has_all:
                 self._go_on()
         elif self._is_counted and self._size > self._forwarder.rules.max_body_bytes:
-            self._reject(too_large(self._forwarder.rules.max_body_bytes))
+            if self._status:  # too late for an error reply: the answer has begun
+                self._transport.abort()
+            else:
+                self._reject(too_large(self._forwarder.rules.max_body_bytes))
         else:
             self._upstream.has_all = has_all
             self._upstream.send_more(part)

@@ -60,7 +60,7 @@ def read_head(raw: bytes, *, of_instance: bool, head_only: bool = False) -> Repl
     """The owner's is passed on as it is. `head_only`: no body follows it. NotHttp when it is none."""
     headers: RawHeaders = []
     reader = _Reader(headers)
-    parser = httptools.HttpResponseParser(reader)
+    reader.parser = parser = httptools.HttpResponseParser(reader)
     try:
         parser.feed_data(raw)
     except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -86,7 +86,7 @@ def read_head(raw: bytes, *, of_instance: bool, head_only: bool = False) -> Repl
         b"\r\n".join([line, *map(b": ".join, kept), b""]),
         length,
         is_chunked,
-        parser.should_keep_alive() and (is_chunked or length is not None),
+        reader.keep_alive and (is_chunked or length is not None),
         sent.get(b"content-type", b"").startswith(b"text/event-stream"),
     )
 
@@ -96,10 +96,14 @@ class _Reader:
 
     def __init__(self, headers: RawHeaders) -> None:
         self._headers = headers
+        self.parser: httptools.HttpResponseParser | None = None
         self.is_complete = False
+        self.keep_alive = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
+        assert self.parser
         self.is_complete = True
+        self.keep_alive = self.parser.should_keep_alive()  # here: without a body it forgets what the head said

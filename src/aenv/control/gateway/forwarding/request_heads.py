@@ -51,6 +51,7 @@ class RequestHead:
         self.is_complete = False
         self.is_odd = False
         """Whether a reply alone does not answer it: an old version, an upgrade, a client that asks first."""
+        self._keep_alive = True
         self._url = b""
         self._headers: RawHeaders = []
         self._parser = httptools.HttpRequestParser(self)
@@ -66,9 +67,8 @@ class RequestHead:
         """What it asks for. What no instance can answer is left to the owner, errors among it."""
         parser = self._parser
         method = parser.get_method().decode("ascii")
-        keep_alive = parser.should_keep_alive()
         length = _length(self._headers)
-        call = ForwardedCall(method, raw, length, keep_alive)
+        call = ForwardedCall(method, raw, length, self._keep_alive)
         names = {name for name, _ in self._headers}
         if b"origin" in names or _SELF_CHECK in names:
             return call
@@ -108,6 +108,7 @@ class RequestHead:
 
     def on_headers_complete(self) -> None:
         self.is_complete = True
+        self._keep_alive = self._parser.should_keep_alive()  # here: without a body it forgets what the head said
         asks_first = any(name == b"expect" for name, _ in self._headers)
         self.is_odd = asks_first or self._parser.get_http_version() != "1.1" or self._parser.should_upgrade()
 

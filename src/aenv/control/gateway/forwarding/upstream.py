@@ -12,6 +12,7 @@ from .reply_heads import KnownReplies, NotHttp, ReplyHead, read_head
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_MAX_ANNOUNCED = 16  # heads that announce another; an instance may send them without end
 _MAX_HEAD_BYTES = 256 << 10
 SMALL = 64 << 10  # bytes up to which a body is held whole, to save writes
 
@@ -51,6 +52,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._replies = replies
         self._give_back = give_back
         self._client: Answered | None = None
+        self._announced = 0
         self._head_only = False
         self._reply: ReplyHead | None = None
         self._buffer = b""
@@ -64,6 +66,7 @@ class UpstreamConnection(asyncio.Protocol):
     def send(self, client: Answered, data: bytes, *, head_only: bool, has_all: bool) -> None:
         """Begin a request with these bytes, or all of it."""
         self._client = client
+        self._announced = 0
         self._head_only = head_only
         self.has_all = has_all
         self._transport.write(data)
@@ -145,7 +148,10 @@ class UpstreamConnection(asyncio.Protocol):
             self._fail()
             return
         if reply.status < 200:  # 100 Continue and 103 Early Hints announce the real head
-            if rest:
+            self._announced += 1
+            if self._announced > _MAX_ANNOUNCED:
+                self._fail()
+            elif rest:
                 self._read_head(rest)
             return
         self._begin_body(reply, rest)

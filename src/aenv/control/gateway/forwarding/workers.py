@@ -115,6 +115,7 @@ class Workers:
         module = f"{__package__}.worker"
         return await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",  # or the folder that the gateway was started in would come before its own modules
             "-m",
             module,
             settings.to_text(),
