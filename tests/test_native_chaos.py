@@ -27,6 +27,9 @@ KEPT = 24  # instances, which are there while what they depend on is killed
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # two thousand instances on two cores
 
 
+HELPERS = ("maker", "data worker", "zygote", "stager", "launcher")
+
+
 class Chaos:
     """A gateway that is killed and started again, and those that use it meanwhile."""
 
@@ -41,7 +44,7 @@ class Chaos:
         """Cleared while there is no gateway."""
 
     async def start(self) -> None:
-        self.program = Program(self._home, self._project, engine="native")
+        self.program = Program(self._home, self._project, engine="native", workers=2)
         self.gateway: Gateway = await self.program.ready(self._pool, self._home)
         self._whole.set()
 
@@ -64,7 +67,7 @@ class Chaos:
     async def kill_something(self) -> None:
         if not self._whole.is_set():
             return
-        kind = self._random.choice(["instance", "instance", "maker", "zygote", "stager", "launcher", "gateway"])
+        kind = self._random.choice(["instance", "instance", *HELPERS, "gateway"])
         self.killed[kind] = self.killed.get(kind, 0) + 1
         if kind == "gateway":
             self._whole.clear()
@@ -138,13 +141,15 @@ class Acknowledged(Chaos):
 
 def family(gateway: int) -> dict[str, list[int]]:
     """The processes of a gateway's engine, by what they are."""
-    makers = [child.pid for child in children(gateway) if "aenv.engines.native.maker" in words(child)]
+    own = {child.pid: words(child) for child in children(gateway)}
+    makers = [pid for pid, said in own.items() if "aenv.engines.native.maker" in said]
+    workers = [pid for pid, said in own.items() if "aenv.control.gateway.forwarding.worker" in said]
     found: dict[str, list[int]] = {"launcher": [], "stager": [], "zygote": [], "instance": []}
     below = [gateway, *makers]
     for pids in found.values():
-        below = [child.pid for pid in below for child in children(pid) if child.pid not in makers]
+        below = [child.pid for pid in below for child in children(pid) if child.pid not in (*makers, *workers)]
         pids += below
-    return {"maker": makers, **found}
+    return {"maker": makers, "data worker": workers, **found}
 
 
 def words(process: psutil.Process) -> list[str]:
@@ -223,7 +228,7 @@ async def test_two_thousand_instances_and_random_kills_leave_the_host_as_it_was(
         await asyncio.gather(*(chaos.gateway.ask("DELETE", f"/env-instance/{one['id']}") for one in left))
         await chaos.program.end(signal.SIGTERM)
     assert chaos.answered > ATTEMPTS / 10
-    assert set(chaos.killed) == {"instance", "maker", "zygote", "stager", "launcher", "gateway"}
+    assert set(chaos.killed) == {"instance", *HELPERS, "gateway"}
     for pid in logged_to(home / "run" / "zygotes.log"):  # those that end at this moment
         psutil.Process(pid).wait(5)
     assert host(home) == before
