@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from aenv.base.addresses import parse_url
-from aenv.base.errors import InvalidRequest, NotJudged
+from aenv.base.errors import InvalidRequest, NotJudged, ToolError, ToolServerError
 from aenv.base.http1 import Pool
+from aenv.integrations.tool_episode import EpisodeOptions, ToolEpisode
 from aenv.rollouts import journal, known_secrets, transcripts
 from aenv.rollouts.agents import _take
 from aenv.rollouts.capture import Capture
@@ -22,6 +23,7 @@ from aenv.rollouts.exports import atif
 from aenv.rollouts.recorder import Recorder
 from aenv.rollouts.results import RunIdentity
 from aenv.rollouts.synthesis.likeness import GuardedTexts
+from aenv.rollouts.synthesis.templates import template_file
 from aenv.rollouts.task import task_file
 from aenv.rollouts.trajectory import Trajectory, TrajectoryHead
 from tests.streaming_models import completion, post, streaming_model
@@ -83,10 +85,13 @@ def test_a_key_is_covered_wherever_a_stream_is_cut() -> None:
 
 async def test_the_name_of_the_unnamed_rollout_is_the_same_rollout(tmp_path: Path) -> None:
     with journal.opened(tmp_path / "run.jsonl", RunIdentity("")) as file:
-        async with streaming_model(completion(), completion()) as model, NamedCapture(file, model.url) as capture:
+        async with streaming_model(completion(), completion()) as model:
+            capture = NamedCapture(file, model.url)
+            await capture.__aenter__()
             for name in ("", "-capture"):
                 key = ("x-api-key", capture.key + name)
                 assert (await post(capture.url, "chat/completions", {"messages": []}, key))[0] == 200
+            await capture.__aexit__()
     (found,) = journal.read(tmp_path / "run.jsonl").trajectories.values()
     assert len(found.exchanges) == 2
 
@@ -137,6 +142,29 @@ def test_what_is_too_deep_or_no_json_is_not_written_and_not_read(tmp_path: Path)
     (tmp_path / "tasks.jsonl").write_text("[" * 100_000)
     with pytest.raises(InvalidRequest, match="line 1 is not JSON"):
         task_file(tmp_path / "tasks.jsonl")
+
+
+async def test_a_lost_call_is_raised_and_a_tool_that_fails_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raised: list[ToolError] = [ToolServerError("gone"), ToolError("no such tool")]
+
+    class Broken:
+        async def call_tool(self, *_: Any) -> None:
+            raise raised.pop(0)
+
+    episode = ToolEpisode(EpisodeOptions("x@1.0.0"))
+    monkeypatch.setattr(episode, "_begun", lambda: (Broken(), None))
+    with pytest.raises(ToolServerError):
+        await episode.call("add", {})
+    assert (await episode.call("add", {})).is_error
+
+
+def test_a_template_may_not_choose_what_is_no_number(tmp_path: Path) -> None:
+    line = '{"id": "a", "parameters": {"n": [NaN]}, "variables": {"N": "{n}"}}'
+    (tmp_path / "t.jsonl").write_text(line)
+    with pytest.raises(InvalidRequest, match="no number of JSON"):
+        template_file(tmp_path / "t.jsonl")
 
 
 @pytest.mark.parametrize("used", [{"cost": float("nan")}, {"tokens": {"in": -1}}])

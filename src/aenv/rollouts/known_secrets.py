@@ -17,10 +17,10 @@ _NAME = re.compile(
 _IN_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@:]*:([^\s/@]+)@", re.IGNORECASE)
 _STRUCTURE = ("type", "schema", "rollout", "sha256", "tools", "outcome", "api")
 
-Variables = Mapping[str, str | Mapping[str, str]]
+GivenVariables = Mapping[str, str | Mapping[str, str]]
 
 
-def told(variables: Variables) -> dict[str, str]:
+def told(variables: GivenVariables) -> dict[str, str]:
     """The variables as a journal has them."""
     return {
         name: value if isinstance(value, str) and not _is_secret(name, value) else MASKED
@@ -28,7 +28,7 @@ def told(variables: Variables) -> dict[str, str]:
     }
 
 
-def values(variables: Variables) -> set[str]:
+def values(variables: GivenVariables) -> set[str]:
     """What must be in no line: the secret values, and the passwords in them."""
     found: set[str] = set()
     for name, value in variables.items():

@@ -44,8 +44,10 @@ _CHAT = ChatCompletions()
 _SENT_ON = ("content-type", "accept", "user-agent", "idempotency-key")
 _OWN_HEADERS = ("anthrop", "openai-")
 _KEY_HOLDERS = ("openai-organization", "openai-project")  # who pays is for the owner of the key to say
-_SENT_BACK = ("content-type", "content-encoding", "retry-after", "retry-after-ms", "x-should-retry")
-_SENT_BACK += ("x-request-id", "request-id")
+_SENT_BACK = (
+    *("content-type", "content-encoding", "retry-after", "retry-after-ms"),
+    *("x-request-id", "request-id", "x-should-retry"),
+)
 # The path comes decoded, and goes on as it is: nothing that could lead elsewhere, or end the line.
 _MODELS = re.compile(r"models(/[A-Za-z0-9][A-Za-z0-9._:@-]*)*")
 _SHORTEST_SECRET = 8  # a shorter one is a word that others may say, such as "EMPTY"
