@@ -24,8 +24,10 @@ from gymnasium.envs import registration
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from aenv import AEnvError
 from aenv.integrations.loop_thread import LOOP
 from aenv.integrations.tool_episode import Briefing, EpisodeOptions, Observation, ToolEpisode, TrainingTask
+from aenv.rollouts.faults import is_infrastructure
 
 NAMESPACE = "aenv"
 # What the built-in environments need to know where an episode ends; others say it with `"done": true`.
@@ -106,6 +108,16 @@ class Slot:
         is_cut = not seen.done and self.episode.is_out_of_steps
         return seen, await self.episode.reward() if seen.done or is_cut else 0.0, is_cut
 
+    async def step_alone(self, codec: Codec, action: Any) -> tuple[Observation, float, bool]:
+        """The same among others: an instance that is lost ends its own episode, which is cut, and no other."""
+        try:
+            return await self.step(codec, action)
+        except AEnvError as error:
+            if not is_infrastructure(error):
+                raise
+            await self.episode.close()
+            return Observation(f"the instance was lost: {error}", True, False, is_lost=True), 0.0, True
+
 
 class AenvGym(gymnasium.Env[Any, Any]):
     """One environment of aenv. `reset(seed=…)` draws a task; `options={"task": id}` names one.
@@ -176,25 +188,25 @@ class AenvVector(VectorEnv[Any, Any, Any]):
         done = LOOP.run(
             self._all(self._next(slot, action) for slot, action in zip(self._slots, actions, strict=True))
         )
-        observations, rewards, ended, cut = zip(*done, strict=True)
+        observations, rewards, ended, cut, lost = zip(*done, strict=True)
         return (
             self._batched(list(observations)),
             numpy.array(rewards, dtype=numpy.float64),
             numpy.array(ended, dtype=bool),
             numpy.array(cut, dtype=bool),
-            {},
+            {"lost": numpy.array(lost, dtype=bool)} if any(lost) else {},
         )
 
     def close_extras(self, **kwargs: Any) -> None:
         LOOP.run(self._all(slot.episode.close() for slot in self._slots))
 
-    async def _next(self, slot: Slot, action: Any) -> tuple[Any, float, bool, bool]:
+    async def _next(self, slot: Slot, action: Any) -> tuple[Any, float, bool, bool, bool]:
         if slot.over:
             slot.over = False
-            return self.codec.begun(await slot.begin(None)), 0.0, False, False
-        seen, reward, is_cut = await slot.step(self.codec, action)
+            return self.codec.begun(await slot.begin(None)), 0.0, False, False, False
+        seen, reward, is_cut = await slot.step_alone(self.codec, action)
         slot.over = seen.done or is_cut
-        return self.codec.seen(seen), reward, seen.done, is_cut
+        return self.codec.seen(seen), reward, seen.done, is_cut, seen.is_lost
 
     def _batched(self, observations: list[Any]) -> Any:
         if isinstance(self.single_observation_space, gymnasium.spaces.Text):

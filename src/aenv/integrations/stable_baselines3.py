@@ -53,11 +53,12 @@ class AenvVecEnv(VecEnv):
         return numpy.stack(observations), numpy.array(rewards, numpy.float32), numpy.array(ended), list(infos)
 
     async def _next(self, slot: Slot, action: Any) -> tuple[Any, float, bool, dict[str, Any]]:
-        seen, reward, is_cut = await slot.step(self.codec, action)
+        seen, reward, is_cut = await slot.step_alone(self.codec, action)
         observation = self.codec.seen(seen)
         if not seen.done and not is_cut:
             return observation, reward, False, {}
         info = {"terminal_observation": observation, "TimeLimit.truncated": is_cut}
+        info |= {"lost": True} if seen.is_lost else {}
         return self.codec.begun(await slot.begin(None)), reward, True, info
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aenv import Environment, EnvironmentError, NotJudged, ToolError
+from aenv.rollouts.faults import is_infrastructure
 from aenv.rollouts.rewards import read_reward
 
 
@@ -41,6 +42,8 @@ class Observation:
     is_error: bool
     done: bool
     structured: Any = None
+    is_lost: bool = False
+    """Whether the instance was lost: the episode is cut, and says nothing about the policy."""
 
 
 @dataclass(frozen=True)
@@ -119,12 +122,17 @@ class ToolEpisode:
             return await env.openai_tools()
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> Observation:
-        """Call a tool. A call that cannot be made is an observation too: a trainer's policy may say anything."""
+        """Call a tool. A call that cannot be made is an observation too: a trainer's policy may say anything.
+
+        What the infrastructure has lost is raised.
+        """
         env, _ = self._begun()
         self.steps += 1
         try:
             result = await env.call_tool(tool, arguments)
         except ToolError as error:
+            if is_infrastructure(error):  # says nothing about the policy
+                raise
             return Observation(str(error), True, False)
         found = result.structured if isinstance(result.structured, dict) else {}
         ended = found.get("done") is True or (_short(tool) in self.options.final_tools and not result.is_error)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -127,9 +128,10 @@ def _take(returned: Any, spent: AgentUsage) -> None:
         )
     tokens, cost, messages = (returned.get(name) for name in ("tokens", "cost", "messages"))
     if isinstance(tokens, dict):
-        spent.tokens_in, spent.tokens_out = int(tokens.get("in", 0)), int(tokens.get("out", 0))
-    if isinstance(cost, int | float):
-        spent.cost = float(cost)
+        read, written = (_amount(tokens.get(name, 0), f"tokens.{name}") for name in ("in", "out"))
+        spent.tokens_in, spent.tokens_out = int(read), int(written)
+    if cost is not None:
+        spent.cost = _amount(cost, "cost")
     if isinstance(messages, list):
         if not all(isinstance(one, dict) and isinstance(one.get("role"), str) for one in messages):
             raise InvalidRequest("the agent's 'messages' must be a list of objects, each with a 'role'")
@@ -140,6 +142,12 @@ def _take(returned: Any, spent: AgentUsage) -> None:
             spent.recorder.own_messages(messages)
     elif isinstance(returned.get("content"), str):
         spent.say({"role": "assistant", "content": _fitting(returned["content"])})
+
+
+def _amount(value: Any, name: str) -> float:
+    if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise InvalidRequest(f"the agent's {name!r} must be a number of 0 or more, and is {value!r}")
+    return float(value)
 
 
 def _fitting(content: Any) -> Any:

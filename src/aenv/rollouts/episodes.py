@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from ..base.errors import AEnvError
 from ..base.outcomes import Outcome, Reward
 from ..client.environment import Environment
-from . import faults, rewards
+from . import faults, known_secrets, rewards
 from .capture import Capture
 from .capture.exchange_log import ExchangeLog
 from .faults import OutOfTime
@@ -133,6 +133,7 @@ async def play(
     """
     began, number = time.perf_counter(), 1
     variables = instances.place.told_variables(episode.task)
+    journal.hide(instances.place.secrets(episode.task))
     attempt = _Attempt(episode, agent, rules, journal, variables)
     try:
         await attempt.on_instance_of(instances)
@@ -148,7 +149,8 @@ async def play(
 async def play_on(env: Environment, episode: Episode, agent: Agent, rules: PlayRules, journal: Journal) -> None:
     """Play one task on an instance that exists and that its owner releases; there is one attempt."""
     began = time.perf_counter()
-    attempt = _Attempt(episode, agent, rules, journal, dict(episode.task.variables))
+    journal.hide(known_secrets.values({**(env.environment_variables or {}), **episode.task.variables}))
+    attempt = _Attempt(episode, agent, rules, journal, known_secrets.told(episode.task.variables))
     try:
         await attempt.on(WatchedEnvironment.over(env))
     finally:

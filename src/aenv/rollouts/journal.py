@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from ..base import wire
 from ..base.errors import AEnvError, Conflict, InvalidRequest
+from . import bounded_json, known_secrets
 from .results import RolloutResult, RunIdentity
 from .trajectory import SCHEMA, Trajectory, read_head, read_step
 
@@ -60,19 +61,27 @@ class Journal:
         self._path = path
         self._size = os.fstat(descriptor).st_size if descriptor is not None else 0
         self._tools: dict[str, Sequence[Mapping[str, Any]]] = dict(known.tools) if known else {}
+        self._secrets: set[str] = set()
         self.known = known or Recorded()
+
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Write `***` for these from now on, wherever they stand."""
+        self._secrets.update(secrets)
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Write one line."""
         self.write(encoded(line))
 
-    def write(self, data: bytes) -> None:
-        """Write one line, as its bytes. NotRecorded where that fails; the file is then as it was."""
+    def write(self, data: bytes) -> bytes:
+        """Write one line, as its bytes, which are given back without secrets.
+
+        NotRecorded where that fails; the file is then as it was.
+        """
+        data = known_secrets.hidden_line(data, self._secrets) if self._secrets else data
         if self._descriptor is None:
-            return
-        data += b"\n"
+            return data
         try:
-            if os.write(self._descriptor, data) < len(data):
+            if os.write(self._descriptor, data + b"\n") <= len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             # A part of a line would spoil the one after it.
@@ -80,7 +89,8 @@ class Journal:
             raise NotRecorded(
                 f"'{self._path}' cannot be written: {(error.strerror or str(error)).lower()}"
             ) from error
-        self._size += len(data)
+        self._size += len(data) + 1
+        return data
 
     def begin(self, run: RunIdentity) -> None:
         """Say which run this is. The first thing that is written."""
@@ -98,8 +108,7 @@ class Journal:
 
 def encoded(value: Any) -> bytes:
     """As JSON, whatever an agent or an environment has given."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-    return text.encode("utf-8", "backslashreplace")
+    return bounded_json.dumps(value).encode("utf-8", "backslashreplace")
 
 
 @contextmanager
@@ -160,7 +169,7 @@ def _take(
     """Add what a line says. Errors name the file and the line."""
     where = f"{str(path)!r} line {number}"
     try:
-        line = json.loads(text)
+        line = bounded_json.loads(text)
     except ValueError as error:
         raise InvalidRequest(f"{where} is not JSON: {error}") from error
     kind = line.get("type", "result") if isinstance(line, dict) else "result"

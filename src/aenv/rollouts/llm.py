@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from ..base.errors import ToolError
 from ..client.chat import Chat
 from ..client.result import ToolResult
-from . import agents
+from . import agents, bounded_json
 from .episodes import AgentUsage
 from .task_instances import WatchedEnvironment
 from .trajectory import SampledTokens
@@ -138,7 +137,7 @@ async def _call_all(env: WatchedEnvironment, spent: AgentUsage, calls: Any) -> b
 async def _asked(env: WatchedEnvironment, function: dict[str, Any]) -> ToolResult:
     name = str(function.get("name") or "")
     try:
-        arguments = json.loads(function.get("arguments") or "{}")
+        arguments = bounded_json.loads(function.get("arguments") or "{}")
     except (ValueError, TypeError) as error:
         return _failed(f"the arguments of {name!r} are not JSON: {error}")
     if not isinstance(arguments, dict):

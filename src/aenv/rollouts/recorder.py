@@ -88,8 +88,7 @@ class Recorder:
         data = encoded({**head, **line})
         if len(data) > MAX_KEPT_BYTES:
             data = encoded({**head, **_cut(line)})
-        self._journal.write(data)
-        self.trajectory.lines.append(data)
+        self.trajectory.lines.append(self._journal.write(data))
 
 
 def _cut(line: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,15 +11,13 @@ from typing import Any
 
 from ..base.errors import AEnvError, NotFound
 from ..base.outcomes import Outcome, Reward
-from . import faults, live, locations, rewards
+from . import faults, known_secrets, live, locations, rewards
 from .comparison import first_difference, stable
 from .journal import encoded
 from .results import RolloutResult, RunIdentity
 from .task import Task, TaskSelection
 from .task_instances import InstanceSource, TaskInstances, WatchedEnvironment
 from .trajectory import AgentCall, Trajectory
-
-MASKED = "***"
 
 
 @dataclass(frozen=True)
@@ -90,8 +88,9 @@ class Replayed:
 async def replay(instances: TaskInstances, trajectory: Trajectory, *, judge: bool = False) -> Replayed:
     """Make the calls again, one after the other, in the order in which they began. What breaks off is told."""
     head, calls = trajectory.head, trajectory.calls
-    variables = {name: value for name, value in head.variables.items() if value != MASKED}
+    variables = {name: value for name, value in head.variables.items() if value != known_secrets.MASKED}
     task, made = Task(head.task, variables, head.datasource), 0
+    secrets = sorted(instances.place.secrets(task), key=len, reverse=True)
     try:
         async with (
             asyncio.timeout(instances.place.limit),
@@ -99,7 +98,7 @@ async def replay(instances: TaskInstances, trajectory: Trajectory, *, judge: boo
         ):
             run = RunIdentity(env.described.ref, instances.place.digest)
             for made, call in enumerate(calls, 1):
-                if difference := await _differs(env, call):
+                if difference := await _differs(env, call, secrets):
                     return Replayed(trajectory, made, Divergence(made, call.name, difference), run=run)
             return Replayed(trajectory, made, run=run, reward=await rewards.of(env) if judge else None)
     except TimeoutError:
@@ -107,11 +106,13 @@ async def replay(instances: TaskInstances, trajectory: Trajectory, *, judge: boo
             trajectory, made, outcome=Outcome.TIMEOUT, reason=f"it took longer than {instances.place.limit:g} s"
         )
     except AEnvError as error:
-        outcome = faults.outcome_of(error, Outcome.ENV_ERROR)
-        return Replayed(trajectory, made, outcome=outcome, reason=faults.reason_of(error))
+        outcome, reason = faults.outcome_of(error, Outcome.ENV_ERROR), faults.reason_of(error)
+        if isinstance(error, NotFound) and instances.place.name in reason:
+            reason += "; a run of a project folder is replayed with --env FOLDER"
+        return Replayed(trajectory, made, outcome=outcome, reason=reason)
 
 
-async def _differs(env: WatchedEnvironment, call: AgentCall) -> str:
+async def _differs(env: WatchedEnvironment, call: AgentCall, secrets: Sequence[str]) -> str:
     """How the answer differs from the recorded one; "" where it does not."""
     if set(call.arguments) == {"cut_bytes"}:
         return "its arguments were too long to be recorded"
@@ -137,7 +138,7 @@ async def _differs(env: WatchedEnvironment, call: AgentCall) -> str:
         return "" if same else f"it is another answer than the recorded one of {call.cut_bytes} bytes"
     recorded = [call.content, call.value, call.error, call.is_error]
     found = [answer.get("content", []), answer.get("value"), error, is_error]
-    left, right = stable(recorded), stable(found)
+    left, right = stable(recorded), stable(known_secrets.hidden(found, secrets))  # as a journal has them
     return "" if left == right else first_difference(left, right)
 
 

@@ -5,7 +5,6 @@ docs/tasks.md has the whole contract. Not here: playing them (`episodes.py`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import InvalidRequest, NotFound
+from . import bounded_json
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def task_file(path: str | Path) -> list[str | Task]:
         if not line.strip():
             continue
         try:
-            entry = json.loads(line)
+            entry = bounded_json.loads(line)
         except ValueError as error:
             raise InvalidRequest(f"{where} is not JSON: {error}") from None
         if number == 1 and isinstance(entry, dict) and entry.get("type") == "task-set":

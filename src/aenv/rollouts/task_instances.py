@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ from ..client.api import Api, SharedPool
 from ..client.environment import Environment
 from ..client.result import ToolResult
 from ..client.session import OnProgress
+from . import known_secrets
 from .capture.endpoint import ModelAccess
 from .faults import is_infrastructure
 from .recorder import Recorder
@@ -24,7 +24,6 @@ from .trajectory import AgentCallKind
 
 VALIDATION = {"AENV_VALIDATION": "1"}
 """The variable with which `play_gold`, `task_form` and `list_cheats` answer."""
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 _MARGIN = 600.0  # seconds that an instance may live beyond what is done with it; then its gateway ends it
 _RELEASES = 32  # instances that are given back at a time
 _QUEUE = "10m"  # how long a create waits when the gateway is full
@@ -183,12 +182,13 @@ class InstanceSource:
     model_key: str | None = field(default=None, repr=False)
 
     def told_variables(self, task: Task) -> dict[str, str]:
-        """What instances for `task` are given, as results carry it: without what is secret by its name."""
-        given = {
-            name: value if isinstance(value, str) and not _SECRET.search(name) else "***"
-            for name, value in self.variables.items()
-        }
-        return {**given, **task.variables}
+        """What instances for `task` are given, as results carry it: without what is secret."""
+        return known_secrets.told({**self.variables, **task.variables})
+
+    def secrets(self, task: Task) -> set[str]:
+        """What is in no line of a journal."""
+        keys = {"MODEL_KEY": self.model_key or "", "API_KEY": self.api_key or ""}
+        return known_secrets.values({**self.variables, **task.variables}) | known_secrets.values(keys)
 
     def environment(self, task: Task | None = None, *, validation: bool = False) -> WatchedEnvironment:
         """An instance to be, for `task`; with `validation` it plays its gold when asked to."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -201,10 +201,10 @@ class Trajectory:
     def turns(self) -> list[Turn]:
         """The conversation: as the agent tells it, else as it was captured, else as the steps do."""
         if self.own_messages is not None:
-            return [Turn(message) for message in self.own_messages]
-        if self.captured:
-            return self.captured.turns
-        return list(_turns(self.steps))
+            told = [Turn(message) for message in self.own_messages]
+        else:
+            told = self.captured.turns if self.captured else list(_turns(self.steps))
+        return [replace(one, message=shaped(one.message)) for one in told]
 
     @property
     def messages(self) -> list[Message]:
@@ -223,6 +223,27 @@ def _turns(steps: Sequence[Step]) -> Iterator[Turn]:
             yield Turn(kept if of is None else {**kept, "content": answers.get(of, "")}, step.tokens, step.at)
         elif step.call and not speaks:
             yield from (Turn(message, None, step.at) for message in as_messages(f"call_{step.index}", step.call))
+
+
+def said_calls(message: Message) -> list[dict[str, Any]]:
+    """The calls in a message that have the shape of chat completions. Others may write anything there."""
+    calls, found = message.get("tool_calls"), []
+    for call in calls if isinstance(calls, list) else []:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            continue
+        if not isinstance(arguments := function.get("arguments"), str):
+            function = {**function, "arguments": json.dumps(arguments or {}, ensure_ascii=False)}
+        found.append({**call, "id": str(call.get("id") or ""), "function": function})
+    return found
+
+
+def shaped(message: Message) -> Message:
+    """The message with no other calls than those."""
+    if "tool_calls" not in message:
+        return message
+    kept = {name: value for name, value in message.items() if name != "tool_calls"}
+    return {**kept, "tool_calls": calls} if (calls := said_calls(message)) else kept
 
 
 def as_messages(id: str, call: AgentCall) -> tuple[Message, Message]:

@@ -11,7 +11,7 @@ from statistics import fmean, median
 from .capture.model_exchange import ModelExchange
 from .comparison import first_difference, stable
 from .statistics import summary
-from .trajectory import AgentCall, Message, Step, Trajectory
+from .trajectory import AgentCall, Message, Step, Trajectory, said_calls
 
 _LONG = 2_000  # characters of one text that a person reads
 
@@ -71,9 +71,8 @@ def _message(message: Message, most: int) -> Iterator[str]:
     content = message.get("content")
     if content:
         yield _cut(content if isinstance(content, str) else json.dumps(content, ensure_ascii=False), most)
-    for call in message.get("tool_calls") or []:
-        function = call.get("function") or {}
-        yield _cut(f"→ {function.get('name')}({function.get('arguments')})", most)
+    for call in said_calls(message):
+        yield _cut(f"→ {call['function']['name']}({call['function']['arguments']})", most)
 
 
 @dataclass(frozen=True)

@@ -153,9 +153,9 @@ def _of_blocks(message: JsonObject) -> list[Message]:
     if isinstance(content, str):
         return [{"role": role, "content": content}]
     blocks = _objects(content)
-    by_kind: dict[Any, list[dict[str, Any]]] = {}
+    by_kind: dict[str, list[dict[str, Any]]] = {}
     for block in blocks:
-        by_kind.setdefault(block.get("type"), []).append(block)
+        by_kind.setdefault(str(block.get("type")), []).append(block)
     found: list[Message] = [
         {"role": "tool", "tool_call_id": one.get("tool_use_id") or "", "content": _text(one.get("content"))}
         for one in by_kind.get("tool_result", [])

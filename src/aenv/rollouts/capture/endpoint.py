@@ -14,7 +14,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,7 +22,9 @@ from typing import Any
 from ...base.errors import Conflict, NetworkError, TooLarge
 from ...base.http1 import Response
 from ...client.model_server import ModelServer
+from .. import bounded_json
 from . import event_streams
+from .covered import CoveredStream, covered
 from .dialects import DIALECTS, ChatCompletions, Dialect
 from .exchange_log import ExchangeLog
 from .model_exchange import ModelExchange
@@ -40,9 +42,14 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _CHAT = ChatCompletions()
 _SENT_ON = ("content-type", "accept", "user-agent", "idempotency-key")
-_SENT_BACK = ("content-type", "retry-after", "retry-after-ms", "x-request-id", "request-id", "x-should-retry")
+_OWN_HEADERS = ("anthrop", "openai-")
+_KEY_HOLDERS = ("openai-organization", "openai-project")  # who pays is for the owner of the key to say
+_SENT_BACK = (
+    *("content-type", "content-encoding", "retry-after", "retry-after-ms"),
+    *("x-request-id", "request-id", "x-should-retry"),
+)
 # The path comes decoded, and goes on as it is: nothing that could lead elsewhere, or end the line.
-_PASSED_ON = re.compile(r"models(/[A-Za-z0-9][A-Za-z0-9._:@-]*)*|messages/count_tokens")
+_MODELS = re.compile(r"models(/[A-Za-z0-9][A-Za-z0-9._:@-]*)*")
 _SHORTEST_SECRET = 8  # a shorter one is a word that others may say, such as "EMPTY"
 
 
@@ -148,22 +155,18 @@ class Capture:
         path = str(scope["path"]).removeprefix("/v1").strip("/")
         dialect = DIALECTS.get("messages" if path.startswith("messages") else path, _CHAT)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        answer = _Answer(send, dialect)
+        answer = _Answer(send, dialect, self._secrets)
         try:
             admitted, key_header = self._who(headers)
             body = await _body(receive) if scope["method"] == "POST" else b""
-            if path not in DIALECTS and not _PASSED_ON.fullmatch(path):
-                raise _NotServed(
-                    404, "not_found", f"'/v1/{path}' is not captured; ask {', '.join(DIALECTS)} or models"
-                )
-            if path in DIALECTS and scope["method"] != "POST":
-                raise _NotServed(405, "method_not_allowed", f"'/v1/{path}' takes POST")
-            sent = [(name, headers[name]) for name in headers if name in _SENT_ON or name[:7] in _OWN_HEADERS]
+            _check_route(scope["method"], path)
+            sent = [(name, value) for name, value in headers.items() if _is_sent_on(name)]
             query = scope["query_string"].decode("latin-1")
             asked = _Asked(
                 scope["method"],
                 f"/{path}{f'?{query}' if query else ''}",
-                [*sent, *self._server.authorization(key_header)],
+                # What is compressed could neither be recorded nor searched for the key.
+                [*sent, ("accept-encoding", "identity"), *self._server.authorization(key_header)],
                 body,
             )
             if path in DIALECTS:
@@ -186,11 +189,12 @@ class Capture:
     def _completed(self, asked: _Asked, dialect: Dialect) -> _Asked:
         """The request with the parameters of the capture. It must be an object of JSON."""
         try:
-            request = json.loads(asked.body)
+            request = bounded_json.loads(asked.body)
         except ValueError:
             request = None
         if not isinstance(request, dict):
-            raise _NotServed(400, "invalid_json", "the body must be an object of JSON")
+            deepest = f"of at most {bounded_json.MAX_DEPTH} levels"
+            raise _NotServed(400, "invalid_json", f"the body must be an object of JSON, {deepest}")
         if dialect.name == "chat/completions" and self._parameters:
             request = {**self._parameters, **request}
             return replace(asked, body=json.dumps(request).encode(), request=request)
@@ -248,11 +252,12 @@ class Capture:
                     raise _NotServed(
                         502, "upstream_redirects", f"{where} answers {response.status}; name its new URL"
                     )
+                outcome.encoding = response.header(b"content-encoding") or "identity"
                 outcome.is_stream = (response.header(b"content-type") or "").startswith("text/event-stream")
                 if outcome.is_stream:
                     await self._stream(response, answer, outcome, deadline)
                 else:
-                    outcome.body = self._without_key(await response.read(MAX_REPLY_BYTES))
+                    outcome.body = covered(await response.read(MAX_REPLY_BYTES), self._secrets)
                     await answer.whole(response, outcome.body)
         except TimeoutError:
             refused = _NotServed(504, "upstream_timeout", f"{where}: nothing came for {self._timeout:g} s")
@@ -270,26 +275,21 @@ class Capture:
     ) -> None:
         await answer.begin(response)
         parts: list[bytes] = []
-        size = 0
+        size, safe = 0, CoveredStream(self._secrets)
         try:
             async for piece in response:
                 outcome.first = outcome.first or time.perf_counter()
                 size += len(piece)
                 if size <= MAX_REPLY_BYTES:
                     parts.append(piece)
-                await answer.piece(self._without_key(piece))
+                if shown := safe.piece(piece):
+                    await answer.piece(shown)
                 deadline.reschedule(asyncio.get_running_loop().time() + self._timeout)
         finally:
             outcome.body = b"".join(parts)
             if size > MAX_REPLY_BYTES:
                 outcome.error = f"the reply has {size} bytes, and only {MAX_REPLY_BYTES} are kept"
-        await answer.end()
-
-    def _without_key(self, data: bytes) -> bytes:
-        """Some servers repeat the key that they refuse."""
-        for secret in self._secrets:
-            data = data.replace(secret.encode(), b"***")
-        return data
+        await answer.end(safe.rest())
 
 
 @dataclass(frozen=True)
@@ -309,17 +309,22 @@ class _Outcome:
 
     status: int | None = None
     body: bytes = b""
+    encoding: str = "identity"
     is_stream: bool = False
     first: float | None = None
     error: str = ""
 
 
 class _Answer:
-    """What the agent gets: an answer of the model's server, or an error in the words of the API."""
+    """What the agent gets: an answer of the model's server, or an error in the words of the API.
 
-    def __init__(self, send: Send, dialect: Dialect) -> None:
+    Some servers repeat the key that they refuse, in a header too; `secrets` are covered there.
+    """
+
+    def __init__(self, send: Send, dialect: Dialect, secrets: Sequence[str]) -> None:
         self._send = send
         self._dialect = dialect
+        self._secrets = secrets
         self._has_begun = False
 
     async def whole(self, response: Response, body: bytes) -> None:
@@ -332,8 +337,8 @@ class _Answer:
     async def piece(self, data: bytes) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
-    async def end(self) -> None:
-        await self._send({"type": "http.response.body", "body": b""})
+    async def end(self, rest: bytes = b"") -> None:
+        await self._send({"type": "http.response.body", "body": rest})
 
     async def fail(self, refused: _NotServed) -> None:
         body = json.dumps(self._dialect.error(refused.status, refused.code, refused.message)).encode()
@@ -347,7 +352,7 @@ class _Answer:
 
     async def _head(self, status: int, headers: list[tuple[str, str]]) -> None:
         self._has_begun = True
-        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        raw = [(name.encode(), covered(value.encode("latin-1"), self._secrets)) for name, value in headers]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
 
@@ -359,15 +364,30 @@ def _kept(response: Response) -> list[tuple[str, str]]:
 
 def _reply(dialect: Dialect, outcome: _Outcome) -> tuple[dict[str, Any], str]:
     """The reply as an object, and why it is not a whole one."""
+    if outcome.encoding != "identity":
+        return {}, f"the reply is encoded as {outcome.encoding[:40]!r}, which was not asked for, and is not kept"
     if outcome.is_stream:
         return event_streams.assembled(dialect.name, outcome.body)
     try:
-        found = json.loads(outcome.body) if outcome.body else {}
+        found = bounded_json.loads(outcome.body) if outcome.body else {}
     except ValueError:
         found = None
     if not isinstance(found, dict):
         return {"text": outcome.body[:2000].decode("utf-8", "replace")}, "the reply is not an object of JSON"
     return found, "" if found else "the reply is empty"
+
+
+def _check_route(method: str, path: str) -> None:
+    """Only what reads models, and what asks them: the key that goes on may be good for more."""
+    takes = "POST" if path in DIALECTS or path == "messages/count_tokens" else "GET"
+    if takes == "GET" and not _MODELS.fullmatch(path):
+        raise _NotServed(404, "not_found", f"'/v1/{path}' is not captured; ask {', '.join(DIALECTS)} or models")
+    if method != takes:
+        raise _NotServed(405, "method_not_allowed", f"'/v1/{path}' takes {takes}")
+
+
+def _is_sent_on(header: str) -> bool:
+    return header in _SENT_ON or (header[:7] in _OWN_HEADERS and header not in _KEY_HOLDERS)
 
 
 async def _body(receive: Receive) -> bytes:
@@ -433,6 +453,3 @@ async def _listening(app: Capture, host: str, port: int) -> AsyncIterator[int]:
         for task in list(state.tasks):
             task.cancel()
         await asyncio.gather(*state.tasks, return_exceptions=True)
-
-
-_OWN_HEADERS = ("anthrop", "openai-")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
+
+from .. import bounded_json
 
 Event = dict[str, Any]
 _JOINED = ("content", "reasoning_content", "reasoning", "refusal")
@@ -15,7 +16,7 @@ def events(stream: bytes) -> Iterator[Event]:
     for block in stream.replace(b"\r\n", b"\n").split(b"\n\n"):
         lines = [line[5:].strip() for line in block.split(b"\n") if line.startswith(b"data:")]
         try:
-            found = json.loads(b"\n".join(lines))
+            found = bounded_json.loads(b"\n".join(lines))
         except ValueError:
             continue
         if isinstance(found, dict):
@@ -126,6 +127,6 @@ def _message(found: list[Event]) -> tuple[dict[str, Any], bool]:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
+        return bounded_json.loads(text)
     except ValueError:
         return text  # as far as it came

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from collections.abc import Sequence
 
+from ...base.errors import NotJudged
+from ...base.outcomes import Outcome
 from ...client.chat import ModelFailed
 from ..journal import Journal, NotRecorded, encoded
 from ..results import TokenCount
 from ..trajectory import Trajectory
+from .covered import covered
 from .model_exchange import ModelExchange, Prefixes, as_line
 
 logger = logging.getLogger("aenv.rollouts.capture")
@@ -20,15 +22,19 @@ MAX_EXCHANGE_BYTES = 16 << 20
 
 
 class ExchangeLog:
-    """The exchanges of one rollout: lines of its journal, and of its trajectory. It keeps no secret."""
+    """The exchanges of one rollout: lines of its journal, and of its trajectory. It keeps no secret.
 
-    def __init__(self, journal: Journal, trajectory: Trajectory) -> None:
+    `keeps=False` leaves them to the journal alone, for a rollout that may go on for days.
+    """
+
+    def __init__(self, journal: Journal, trajectory: Trajectory, *, keeps: bool = True) -> None:
+        self._keeps = keeps
         self._journal = journal
         self._trajectory = trajectory
         self._prefixes = Prefixes()
         self._read = self._written = 0
         self._is_counted = False
-        self.failure: ModelFailed | NotRecorded | None = None
+        self.failure: ModelFailed | NotJudged | NotRecorded | None = None
         """Why the last exchange gave the agent nothing, where that is not the agent's fault."""
         self.count = 0
 
@@ -45,8 +51,7 @@ class ExchangeLog:
         self.count = exchange.number
         if usage := exchange.usage:
             self._is_counted, self._read, self._written = True, self._read + usage[0], self._written + usage[1]
-        failed = ModelFailed(exchange.error or "the model's server refused", status_code=exchange.status)
-        self.failure = None if exchange.is_whole or is_given_up or not failed.is_passing else failed
+        self.failure = None if exchange.is_whole or is_given_up else _not_the_agents(exchange)
         try:
             self._write(exchange, secrets)
         except NotRecorded as error:
@@ -56,11 +61,12 @@ class ExchangeLog:
     def _write(self, exchange: ModelExchange, secrets: Sequence[str]) -> None:
         tools = exchange.request.get("tools")
         digest = ""
-        if isinstance(tools, list) and tools and _masked(plain := encoded(tools), secrets) == plain:
+        if isinstance(tools, list) and tools and covered(plain := encoded(tools), secrets) == plain:
             digest = self._journal.tools(tools)
-            self._trajectory.captured_tools[digest] = tools
+            if self._keeps:
+                self._trajectory.captured_tools[digest] = tools
         line = as_line(exchange, self._trajectory.head.rollout, self._prefixes, digest)
-        data = _masked(encoded(line), secrets)
+        data = covered(encoded(line), secrets)
         if len(data) > MAX_EXCHANGE_BYTES:
             kept = {"model": exchange.request.get("model"), "cut_bytes": len(data)}
             kept["sha256"] = hashlib.sha256(data).hexdigest()
@@ -68,13 +74,27 @@ class ExchangeLog:
             line = {**line, "request": kept, "reply": {}, "error": exchange.error or error}
             line.pop("after", None)
             self._prefixes = Prefixes()  # what is not in the file cannot be referred to
-            data = _masked(encoded(line), secrets)
-        self._journal.write(data)
-        self._trajectory.exchange_lines.append(data)
+            data = covered(encoded(line), secrets)
+        written = self._journal.write(data)
+        if self._keeps:
+            self._trajectory.exchange_lines.append(written)
 
 
-def _masked(data: bytes, secrets: Sequence[str]) -> bytes:
-    for secret in secrets:
-        for text in {secret, json.dumps(secret)[1:-1]}:
-            data = data.replace(text.encode(), b"***") if text else data
-    return data
+def _not_the_agents(exchange: ModelExchange) -> ModelFailed | NotJudged | None:
+    """What an exchange without a reply says about the infrastructure; None where the request itself was wrong.
+
+    URL and key are of the run, so it is not the agent's fault when they are wrong.
+    """
+    status, failed = exchange.status, ModelFailed(exchange.error, status_code=exchange.status)
+    if failed.is_passing:
+        return failed
+    fix = _FIXES.get(status or 0) or ("name the URL that it redirects to" if 300 <= (status or 0) < 400 else "")
+    return NotJudged(Outcome.NOT_READY, f"the model's server answered {status}; {fix}") if fix else None
+
+
+_FIXES = {
+    401: "give the runner the key of its server, as capture_key=…",
+    402: "pay for its account",
+    403: "its key may not ask this model; name another key or model",
+    404: "it has no such model or path; check the URL, which ends with /v1, and the name of the model",
+}

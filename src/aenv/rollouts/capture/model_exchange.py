@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...base.errors import InvalidRequest
+from .. import bounded_json
 from ..trajectory import Message, SampledTokens, Turn
 from . import dialects
 from .dialects import DIALECTS
@@ -215,6 +216,6 @@ def _essence(message: Message) -> list[Any]:
 
 def _arguments(function: Mapping[str, Any]) -> Any:
     try:
-        return json.loads(function.get("arguments") or "{}")
+        return bounded_json.loads(function.get("arguments") or "{}")
     except (TypeError, ValueError):
         return function.get("arguments")

@@ -20,6 +20,7 @@ from .endpoint import TOKEN_PREFIX, Admitted, Capture
 from .exchange_log import ExchangeLog
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_UNNAMED = "capture"
 
 
 class NamedCapture(Capture):
@@ -35,11 +36,13 @@ class NamedCapture(Capture):
         begin, name = token[: len(self.key)], token[len(self.key) :]
         if known or not secrets.compare_digest(begin.encode(), self.key.encode()):
             return known
+        if name == f"-{_UNNAMED}":
+            return self.found(self.key)  # the same rollout
         if name and not (name[0] == "-" and _NAME.fullmatch(name[1:])):
             return None
-        head = TrajectoryHead(name[1:] or "capture", name[1:] or "capture", at=round(time.time(), 3))
+        head = TrajectoryHead(name[1:] or _UNNAMED, name[1:] or _UNNAMED, at=round(time.time(), 3))
         self._file.append(head.as_json())
-        self.admit(ExchangeLog(self._file, Trajectory(head)), token=token)
+        self.admit(ExchangeLog(self._file, Trajectory(head), keeps=False), token=token)
         return super().found(token)
 
 

@@ -11,6 +11,7 @@ from ... import __version__
 from ...base import wire
 from ...base.errors import InvalidRequest
 from ...base.outcomes import Outcome
+from .. import bounded_json
 from ..results import RolloutResult, RunIdentity, TokenCount
 from ..trajectory import Message, SampledTokens, Trajectory, TrajectoryHead, Turn
 from . import chats
@@ -180,7 +181,7 @@ def _sampled(metrics: Mapping[str, Any]) -> SampledTokens | None:
 
 def _arguments(text: Any) -> dict[str, Any]:
     try:
-        found = json.loads(text) if isinstance(text, str) else text
+        found = bounded_json.loads(text) if isinstance(text, str) else text
     except ValueError:
         return {"text": text}  # what a model wrote in place of JSON
     return found if isinstance(found, dict) else {"value": found}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ...base.errors import Conflict, Forbidden, InvalidRequest
-from .. import journal
+from .. import bounded_json, journal
 from ..trajectory import SCHEMA, Trajectory
 from . import atif, chats, parquet
 
@@ -131,7 +131,7 @@ def _lines(path: Path, text: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
         if not line.strip():
             continue
         try:
-            found = json.loads(line)
+            found = bounded_json.loads(line)
         except ValueError as error:
             raise InvalidRequest(f"{str(path)!r} line {number} is not JSON: {error}") from error
         if not isinstance(found, dict):
@@ -143,7 +143,7 @@ def _first(text: bytes) -> Any:
     """The first object: of the first line, or the whole file."""
     for part in (text.split(b"\n", 1)[0], text):
         try:
-            return json.loads(part)
+            return bounded_json.loads(part)
         except ValueError:
             continue
     return None
@@ -151,7 +151,7 @@ def _first(text: bytes) -> Any:
 
 def _is_whole(text: bytes) -> bool:
     try:
-        json.loads(text)
+        bounded_json.loads(text)
     except ValueError:
         return False
     return True

@@ -10,13 +10,16 @@ from .mutations import NAMES
 
 NEAR = 0.6
 """Above this share of common word triples two texts are too near."""
-_WORDS = re.compile(r"\w+")
+_UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+"""Kana and Han, which are written without spaces: each character counts as a word."""
+_WORDS = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 _NAMES = {name.casefold() for name in NAMES}
 
 
 def normalised(text: str) -> str:
-    """The words of a text alone, without case, accents' variants, signs and spaces."""
-    return " ".join(_WORDS.findall(unicodedata.normalize("NFKC", text).casefold()))
+    """The words of a text alone, without case, accents' variants, signs, spaces, and what has no width."""
+    seen = "".join(one for one in unicodedata.normalize("NFKC", text) if unicodedata.category(one) != "Cf")
+    return " ".join(_WORDS.findall(unicodedata.normalize("NFKC", seen.casefold())))
 
 
 class KnownTasks:

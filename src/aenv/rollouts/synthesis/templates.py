@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +21,7 @@ from typing import Any
 from ...base import expressions
 from ...base.errors import InvalidRequest
 from ...base.expressions import BadExpression, Value
+from .. import bounded_json
 from ..task import FIELDS, Task
 from .proposals import BadProposal, GoldCall, Proposal, TaskForm, of_form, of_variables
 from .schema_checks import misfit
@@ -108,6 +109,8 @@ class Template:
                 return Fraction(random.randrange(low, high + 1, *step))
             case [_, *_] if all(type(one) in (int, float, str) for one in parameter):
                 chosen = random.choice(parameter)
+                if isinstance(chosen, float) and not math.isfinite(chosen):
+                    raise self.wrong(field, f"{chosen} is no number of JSON")
                 return chosen if isinstance(chosen, str) else Fraction(str(chosen))
             case str():
                 return self._evaluated(field, parameter, values)
@@ -151,7 +154,7 @@ def template_file(path: str | Path) -> list[Template]:
             continue
         where = f"{str(path)!r} line {number}"
         try:
-            template = read(json.loads(line), where)
+            template = read(bounded_json.loads(line), where)
         except ValueError as error:
             raise InvalidRequest(f"{where} is not JSON: {error}") from None
         if template.id in found:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import Conflict, InvalidRequest
+from .. import bounded_json
 from ..journal import Journal
 from ..results import RolloutResult
 
@@ -96,7 +96,7 @@ def opened(path: Path | None, inputs: str) -> Iterator[WorkLog]:
         for number, line in enumerate(whole.splitlines(), 1):
             where = f"{str(path)!r} line {number}"
             try:
-                entry = json.loads(line)
+                entry = bounded_json.loads(line)
                 if number > 1:
                     log.take(entry)
                     continue
