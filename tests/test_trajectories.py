@@ -336,7 +336,7 @@ class TestRescore:
 
     async def test_a_file_that_exists_is_refused_before_the_work(self, run: Path) -> None:
         done = aenv("rescore", run, "--env", "no-such-environment", "--out", run)
-        assert (done.returncode, "exists; name another file" in done.stderr) == (1, True)
+        assert (done.returncode, "exists; name another file" in done.stderr, done.stdout) == (1, True, "")
 
     def test_a_file_without_steps_is_refused(self, tmp_path: Path) -> None:
         old = replace(made(1.0).result, rollout="")  # type: ignore[type-var]
