@@ -334,8 +334,8 @@ class TestRescore:
         done = aenv("replay", tmp_path / "x", "--system-url", served)
         assert (done.returncode, "two: invalid: the agent used env.exec" in done.stdout) == (1, True)
 
-    async def test_a_file_that_exists_is_refused_before_the_work(self, run: Path) -> None:
-        done = aenv("rescore", run, "--env", "no-such-environment", "--out", run)
+    async def test_a_file_that_exists_is_refused_before_the_work(self, served: str, run: Path) -> None:
+        done = aenv("rescore", run, "--system-url", served, "--out", run)
         assert (done.returncode, "exists; name another file" in done.stderr, done.stdout) == (1, True, "")
 
     def test_a_file_without_steps_is_refused(self, tmp_path: Path) -> None:
