@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,22 @@ class TestResume:
         with pytest.raises(InvalidRequest, match="line 1"), journal.opened(file, RUN, mode="resume"):
             pass
         assert file.read_text() == f"{line}\n"
+
+    @pytest.mark.parametrize("mode", ["either", "resume"])
+    def test_a_file_of_one_line_without_an_end_is_left_alone(self, tmp_path: Path, mode: Any) -> None:
+        file = tmp_path / "package.json"
+        file.write_text('{"name": "mine"}')
+        with pytest.raises(Conflict, match="is not a journal"), journal.opened(file, RUN, mode=mode):
+            pass
+        assert file.read_text() == '{"name": "mine"}'
+
+    def test_a_run_without_results_does_not_go_on_as_another_one(self, tmp_path: Path) -> None:
+        file = tmp_path / "x"
+        with journal.opened(file, RUN):
+            pass
+        other = replace(RUN, seed=RUN.seed + 1)
+        with pytest.raises(Conflict, match="line 1 is of seed"), journal.opened(file, other, mode="either"):
+            pass
 
 
 async def test_results_carry_that_an_environment_is_for_evaluation_alone(run: Run, tmp_path: Path) -> None:

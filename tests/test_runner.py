@@ -30,7 +30,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 class TestResults:
     async def test_a_result_is_typed_and_has_its_trajectory(self, served: str, tmp_path: Path) -> None:
         found = await run(served, solve, repeat=2, out=tmp_path / "run.jsonl", seed=3)
-        assert sorted(one.key for one in found) == [("six", 1), ("six", 2), ("two", 1), ("two", 2)]
+        assert [one.key for one in found] == [("two", 1), ("six", 1), ("two", 2), ("six", 2)]
         first = next(one for one in found if one.task == "two")
         assert (first.outcome, first.reward, first.attempts, first.seed) == (Outcome.REWARD, 1.0, 1, 3)
         assert first.timings.whole >= first.timings.agent + first.timings.reward > 0
@@ -41,7 +41,7 @@ class TestResults:
         roles = [message["role"] for message in first.trajectory.messages]
         assert roles == ["user", "assistant", "tool", "assistant"]
         assert [tool["name"] for tool in first.trajectory.tools][:2] == ["submit", "look"]
-        assert journal.results(tmp_path / "run.jsonl") == found
+        assert {one.key: one for one in journal.results(tmp_path / "run.jsonl")} == {one.key: one for one in found}
 
     async def test_named_parts_stand_beside_the_reward(self, served: str) -> None:
         found = await one(served, solve, env="parts")
@@ -102,6 +102,22 @@ class TestStages:
         assert found["two"].outcome == Outcome.TIMEOUT
         assert found["two"].reason == "the agent took longer than 1 s"
         assert (await one(served, solve)).reward == 1.0  # the loop goes on
+
+    async def test_an_agent_that_holds_the_loop_costs_the_others_no_time(self, served: str) -> None:
+        holds = asyncio.Event()
+
+        async def agent(env: Any, task: dict[str, Any]) -> None:
+            if task["id"] == "two":
+                await holds.wait()
+                while True:
+                    pass
+            holds.set()
+            await asyncio.sleep(1.0)  # most of its time, all of which the other one takes
+            await solve(env, task)
+
+        found = {one.task: one for one in await run(served, agent, timeouts=Timeouts(agent=1.5))}
+        assert found["two"].reason == "the agent took longer than 1.5 s"
+        assert found["six"].reward == 1.0, found["six"].reason
 
     async def test_an_agent_that_does_not_end_when_it_is_cancelled(self, served: str) -> None:
         ends = asyncio.Event()
@@ -165,6 +181,11 @@ class TestAgents:
             (b"bytes", "the agent returned a bytes; return a text"),
             ("x" * 100_000_000, "100,000,000 characters; at most 1,000,000"),
             ({"messages": [1]}, "each with a 'role'"),
+            (
+                {"messages": [{"role": "user", "content": [{"type": "text", "text": "x" * 2_000_000}]}]},
+                "1,000,000",
+            ),
+            ({"messages": [{"role": "user", "name": "x" * 11_000_000}]}, "at most 10,000,000"),
         ],
     )
     async def test_what_an_agent_returns(self, served: str, gives: Any, why: str) -> None:
@@ -175,7 +196,16 @@ class TestAgents:
         assert found.outcome == (Outcome.AGENT_ERROR if why else Outcome.REWARD)
         assert why in found.reason
 
-    @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), TimeoutError(), StopAsyncIteration()])
+    @pytest.mark.parametrize(
+        "error",
+        [
+            ValueError("no"),
+            SystemExit(3),
+            TimeoutError(),
+            StopAsyncIteration(),
+            asyncio.CancelledError(),
+        ],
+    )
     async def test_an_agent_that_raises(self, served: str, error: BaseException) -> None:
         async def agent(env: Any, task: dict[str, Any]) -> None:
             raise error
@@ -185,6 +215,21 @@ class TestAgents:
     async def test_a_lambda_that_makes_a_coroutine_says_what_to_write(self, served: str) -> None:
         found = await one(served, lambda env, task: solve(env, task))
         assert (found.outcome, "use 'async def'" in found.reason) == (Outcome.AGENT_ERROR, True)
+
+    async def test_an_object_that_plays(self, served: str) -> None:
+        class Player:
+            async def play(self, env: Any, task: dict[str, Any]) -> str:
+                return await solve(env, task)
+
+        found = await one(served, Player())
+        assert (found.reward, found.run.agent.endswith("Player")) == (1.0, True)
+
+    async def test_an_object_whose_play_takes_something_else_is_refused(self, served: str) -> None:
+        class Player:
+            async def play(self, env: Any) -> None: ...
+
+        with pytest.raises(InvalidRequest, match=r"Player.play must take \(env, task\)"):
+            await one(served, Player())
 
     async def test_the_run_goes_on_after_each(self, served: str) -> None:
         async def agent(env: Any, task: dict[str, Any]) -> None:
@@ -218,6 +263,14 @@ class TestTasks:
         assert (found.task, found.reward) == ("ten", 1.0)
 
     @pytest.mark.parametrize(
+        ("wanted", "why"),
+        [({"tasks": []}, "tasks is empty"), ({"limit": 0}, "limit must be above 0"), ({"limit": -1}, "and is -1")],
+    )
+    async def test_no_tasks_are_refused(self, served: str, wanted: dict[str, Any], why: str) -> None:
+        with pytest.raises(InvalidRequest, match=why):
+            await run(served, solve, **wanted)
+
+    @pytest.mark.parametrize(
         ("line", "why"),
         [
             ('{"id": 5}', "line 2: field 'id' must be a text"),
@@ -226,7 +279,7 @@ class TestTasks:
             ('{"id": "a", "max_steps": 0}', "line 2: field 'max_steps' must be a whole number above 0"),
             ('{"id": "a"', "line 2 is not JSON"),
             ('["a"]', "line 2 must be an object"),
-            ('{"id": "fine"}', "names the task 'fine' twice"),
+            ('{"id": "fine"}', "line 2 names the task 'fine' twice; it is in line 1 already"),
         ],
     )
     async def test_a_task_file_with_wrong_fields_names_line_and_field(

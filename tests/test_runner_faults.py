@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -205,6 +206,45 @@ class TestGoingOn:
         with pytest.raises(Conflict, match="is of seed 0, and this is 1"):
             await run(served, solve, out=tmp_path / "x", seed=1)
 
+    async def test_another_task_of_the_same_id_is_played(self, served: str, tmp_path: Path) -> None:
+        played = []
+
+        async def agent(env: Any, task: dict[str, Any]) -> None:
+            played.append(task["instruction"])
+
+        for number, text in (("1", "a"), ("1", "a"), ("2", "a"), ("2", "b")):
+            task = {"id": "x", "variables": {"ID": "x", "N": number, "SUM": "s"}, "instruction": text}
+            (found,) = await run(served, agent, tasks=[task], out=tmp_path / "x")
+            assert found.variables["N"] == number
+        assert played == ["a", "a", "b"]
+
+    async def test_a_copy_of_a_journal_ends_no_instance_of_a_run_that_goes_on(
+        self, served: str, tmp_path: Path
+    ) -> None:
+        hangs, goes = asyncio.Event(), asyncio.Event()
+
+        async def agent(env: Any, task: dict[str, Any]) -> None:
+            if not hangs.is_set():
+                hangs.set()
+                await goes.wait()
+            await solve(env, task)
+
+        first = asyncio.create_task(run(served, agent, tasks=["two"], out=tmp_path / "x"))
+        await hangs.wait()
+        shutil.copy(tmp_path / "x", tmp_path / "copy")
+        await run(served, agent, tasks=["two"], out=tmp_path / "copy")
+        goes.set()
+        assert [one.reward for one in await first] == [1.0]
+
+    @pytest.mark.slow  # a process that stands still for longer than its agent may play
+    async def test_a_process_that_was_stopped_goes_on(self, served: str, tmp_path: Path) -> None:
+        script = tmp_path / "script.py"
+        script.write_text(STOPPED.format(url=served))
+        done = await asyncio.to_thread(
+            subprocess.run, [sys.executable, script], capture_output=True, text=True, env=environ()
+        )
+        assert (done.returncode, done.stdout) == (0, "reward\n"), done.stderr
+
     @pytest.mark.slow  # a process of its own
     async def test_a_process_that_is_killed_loses_no_step_but_the_one_in_flight(
         self, served: str, tmp_path: Path
@@ -270,6 +310,29 @@ solve.__module__ = "tests.rollout_worlds"
 async def main():
     async with Runner(1, url={url!r}) as runner:
         await runner.run("trouble", solve, out={file!r})
+
+
+asyncio.run(main())
+"""
+
+
+STOPPED = """
+import asyncio, os, subprocess
+from aenv.rollouts import Runner, Timeouts
+
+
+async def agent(env, task):
+    pid = os.getpid()
+    stop = subprocess.Popen(["sh", "-c", f"kill -STOP {{pid}}; sleep 4; kill -CONT {{pid}}"])
+    while stop.poll() is None:
+        await asyncio.sleep(0.1)
+    await env.call_tool("submit", {{"answer": 2}})
+
+
+async def main():
+    async with Runner(1, url={url!r}, timeouts=Timeouts(agent=2)) as runner:
+        (found,) = await runner.run("trouble", agent, tasks=["two"])
+    print(found.outcome, found.reason) if found.reason else print(found.outcome)
 
 
 asyncio.run(main())

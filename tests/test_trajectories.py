@@ -175,6 +175,13 @@ class TestFormats:
         assert not (tmp_path / "x").exists()
         exchange.save(tmp_path / "x", [made(1.0, eval_only=True)], format, force=True)
 
+    def test_what_is_for_evaluation_alone_is_not_exported_unfinished_either(self, tmp_path: Path) -> None:
+        run = {"type": "run", "schema": "aenv-trajectory/1", "environment": "sums@1.0.0", "evalOnly": True}
+        begin = {"type": "begin", "rollout": "r", "task": "two"}
+        (tmp_path / "x").write_text(f"{json.dumps(run)}\n{json.dumps(begin)}\n")
+        with pytest.raises(Forbidden, match=r"sums@1\.0\.0 is for evaluation alone"):
+            exchange.save(tmp_path / "y", exchange.load(tmp_path / "x"), "chat")
+
     def test_a_file_is_not_overwritten(self, tmp_path: Path) -> None:
         (tmp_path / "x").write_text("mine")
         with pytest.raises(Conflict, match="exists"):
@@ -294,6 +301,42 @@ class TestRescore:
             found = json.loads(line)
             assert (found["outcome"], found["reward"]) == ("invalid", None)
             assert "the replay diverges: call 1, look" in found["error"]
+
+    async def test_what_was_not_judged_stays_what_it_is(self, served: str, tmp_path: Path) -> None:
+        async def agent(env: Any, task: dict[str, Any]) -> None:
+            if task["id"] == "two":
+                raise ValueError("no")
+            await look_and_solve(env, task)
+
+        async with Runner(url=served) as runner:
+            await runner.run("sums", agent, out=tmp_path / "x")
+        out = tmp_path / "new"
+        done = aenv("rescore", tmp_path / "x", "--env", "half", "--system-url", served, "--out", out)
+        assert "two: agent_error (ValueError: no) → agent_error (ValueError: no)" in done.stdout, done.stderr
+        found = {one.task: one for one in journal.results(out)}
+        assert (found["two"].outcome, found["six"].reward) == (Outcome.AGENT_ERROR, 0.5)
+
+    async def test_what_was_done_without_calls_is_invalid(self, served: str, tmp_path: Path) -> None:
+        async def agent(env: Any, task: dict[str, Any]) -> None:
+            if task["id"] == "two":
+                await env.exec("true")
+            else:
+                assert env.proxy_headers
+            await look_and_solve(env, task)
+
+        async with Runner(url=served) as runner:
+            found = await runner.run("sums", agent, out=tmp_path / "x")
+        assert [one.reward for one in found] == [1.0, 1.0]
+        why = {"two": "the agent used env.exec", "six": "the agent used mcp_url"}
+        done = aenv("rescore", tmp_path / "x", "--system-url", served, "--json")
+        for line in map(json.loads, done.stdout.splitlines()):
+            assert (line["outcome"], why[line["task"]] in line["error"]) == ("invalid", True)
+        done = aenv("replay", tmp_path / "x", "--system-url", served)
+        assert (done.returncode, "two: invalid: the agent used env.exec" in done.stdout) == (1, True)
+
+    async def test_a_file_that_exists_is_refused_before_the_work(self, served: str, run: Path) -> None:
+        done = aenv("rescore", run, "--system-url", served, "--out", run)
+        assert (done.returncode, "exists; name another file" in done.stderr, done.stdout) == (1, True, "")
 
     def test_a_file_without_steps_is_refused(self, tmp_path: Path) -> None:
         old = replace(made(1.0).result, rollout="")  # type: ignore[type-var]

@@ -74,5 +74,8 @@ def selected(env: str, gateway: connection.Gateway, **given: Any) -> SelectedTas
     place = replace(place, self_check=not given.get("no_self_check"))
     opened = served(place, found) if found else locations.known(place)
     return SelectedTasks(
-        name, opened, TaskSelection.of(given["tasks"], given["split"], given["limit"]), given["concurrency"]
+        name,
+        opened,
+        TaskSelection.of(given["tasks"] or None, given["split"], given["limit"]),
+        given["concurrency"],
     )

@@ -19,6 +19,7 @@ from ..client.result import ToolResult
 from . import samples
 from .blocking import in_thread
 from .episodes import Agent, AgentUsage
+from .journal import encoded
 from .task_instances import WatchedEnvironment
 
 MAX_STEPS = 50
@@ -26,6 +27,8 @@ MAX_STEPS = 50
 
 MAX_MESSAGE = 1_000_000
 """How many characters a message of an agent may have."""
+MAX_CONVERSATION = 10_000_000
+"""How many bytes all messages that an agent returns may have, as JSON."""
 
 Play = Callable[[Any, dict[str, Any]], Any]
 
@@ -137,6 +140,11 @@ def _take(returned: Any, spent: AgentUsage) -> None:
             raise InvalidRequest("the agent's 'messages' must be a list of objects, each with a 'role'")
         for one in messages:
             _fitting(one.get("content"))
+        size = len(encoded(messages))
+        if size > MAX_CONVERSATION:
+            raise InvalidRequest(
+                f"the agent's 'messages' have {size:,} bytes as JSON; at most {MAX_CONVERSATION:,} are taken"
+            )
         spent.messages = messages
         if spent.recorder:
             spent.recorder.own_messages(messages)
@@ -151,7 +159,7 @@ def _amount(value: Any, name: str) -> float:
 
 
 def _fitting(content: Any) -> Any:
-    size = len(content) if isinstance(content, str) else 0
+    size = len(content) if isinstance(content, str) else len(encoded(content))
     if size > MAX_MESSAGE:
         raise InvalidRequest(f"the agent's message has {size:,} characters; at most {MAX_MESSAGE:,} are taken")
     return content
@@ -164,11 +172,27 @@ def as_agent(given: Agent | Play | str) -> Agent:
 
         return named(given)
     if hasattr(given, "play"):
-        return cast(Agent, given)
+        return _player(given)
     if not callable(given):
         raise InvalidRequest(f"agent must be a function of (env, task), and is a {type(given).__name__}")
     name = getattr(given, "__qualname__", type(given).__name__)
     return Function(f"{getattr(given, '__module__', '')}:{name}", given)
+
+
+def _player(given: Any) -> Agent:
+    """An object with `play`: a whole agent, or one whose `play` is a function of (env, task)."""
+    if all(hasattr(given, name) for name in ("name", "validation", "asks", "close")):
+        return cast(Agent, given)
+    kind = type(given)
+    try:
+        inspect.signature(given.play).bind(None, {})
+    except TypeError as error:
+        raise InvalidRequest(
+            f"agent: {kind.__qualname__}.play must take (env, task): {error}; one that takes more is an Agent, "
+            "with 'name', 'validation', 'asks' and 'close'"
+        ) from None
+    name = getattr(given, "name", None)
+    return Function(name if isinstance(name, str) else f"{kind.__module__}:{kind.__qualname__}", given.play)
 
 
 def function(name: str) -> Function:

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from ..base.errors import AEnvError
 from ..base.outcomes import Outcome, Reward
 from ..client.environment import Environment
-from . import faults, known_secrets, rewards
+from . import faults, held_loop, known_secrets, rewards
 from .capture import Capture
 from .capture.exchange_log import ExchangeLog
 from .faults import OutOfTime
@@ -186,6 +186,7 @@ class _Attempt:
         self._checked = ("", "")
         self._seconds: dict[str, float] = {}
         self._exchanges: ExchangeLog | None = None
+        self._playing: asyncio.Task[None] | None = None
 
     async def on_instance_of(self, instances: TaskInstances) -> None:
         """On a new instance, which is given back."""
@@ -208,17 +209,17 @@ class _Attempt:
 
     async def _to_the_end(self, start: Callable[[], Awaitable[WatchedEnvironment]]) -> None:
         limit = self._rules.timeouts.whole
-        whole = asyncio.timeout(limit)
+        whole: asyncio.Timeout | None = None
         env: WatchedEnvironment | None = None
         try:
-            async with whole:
+            async with held_loop.limited(limit, lambda: self._playing) as whole:
                 async with self._stage("start"):
                     env = await start()
                 await self._stages(env)
         except Exception as error:  # boundary: the agent's code
             # What broke first counts: an agent makes other errors of it, or hides it.
             first = env.broken if env and env.broken else error
-            self._failed(OutOfTime("episode", limit) if whole.expired() else first)
+            self._failed(OutOfTime("episode", limit) if whole and whole.expired() else first)
 
     async def _stages(self, env: WatchedEnvironment) -> None:
         self._blamed = Outcome.ENV_ERROR
@@ -259,6 +260,7 @@ class _Attempt:
             self._agent.validation,
             self._journal.tools(tools),
             round(time.time(), 3),
+            self._episode.task.digest,
         )
         return Recorder(self._journal, head, tools)
 
@@ -289,12 +291,15 @@ class _Attempt:
             except LoopHeld:
                 raise OutOfTime("agent", self._rules.timeouts.of_agent) from None
 
-        playing = asyncio.create_task(guarded())
+        playing = self._playing = asyncio.create_task(guarded())
+        held_loop.watch(playing)
         flooded = asyncio.create_task(env.flooded.wait())
         try:
             await asyncio.wait({playing, flooded}, return_when=asyncio.FIRST_COMPLETED)
             if not playing.done():
                 raise AgentStopped(f"the agent made more than {env.max_calls} calls")
+            if playing.cancelled():  # not by us: that is below
+                raise AgentStopped("the agent raised CancelledError, or cancelled itself")
             playing.result()
         finally:
             flooded.cancel()
@@ -305,12 +310,12 @@ class _Attempt:
         """The time of a stage is measured and limited."""
         limit = getattr(self._rules.timeouts, name)
         began = time.perf_counter()
-        timeout = asyncio.timeout(limit)
+        timeout: asyncio.Timeout | None = None
         try:
-            async with timeout:
+            async with held_loop.limited(limit, lambda: self._playing) as timeout:
                 yield
         except TimeoutError:
-            if timeout.expired():
+            if timeout and timeout.expired():
                 raise OutOfTime(name, limit) from None
             raise
         finally:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from ..base import wire
 from ..base.errors import AEnvError, Conflict, InvalidRequest
-from . import bounded_json, known_secrets
+from . import bounded_json, known_secrets, run_owner
 from .results import RolloutResult, RunIdentity
 from .trajectory import SCHEMA, Trajectory, read_head, read_step
 
@@ -43,10 +43,17 @@ class Recorded:
     runs: list[RunIdentity] = field(default_factory=list)
     tools: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
+    owner: str = ""
+    """The process that has written the lines since the last `run`."""
+
     @property
     def orphans(self) -> list[str]:
-        """Instances of rollouts that were under way when their process ended."""
-        return [one.head.instance for one in self.trajectories.values() if not one.result and one.head.instance]
+        """Instances of rollouts that were under way when their process ended.
+
+        A copy of a journal is not locked, so the process that wrote it may still play.
+        """
+        left = [one for one in self.trajectories.values() if not one.result and one.head.instance]
+        return [one.head.instance for one in left if run_owner.is_gone(one.owner)]
 
     @property
     def eval_only(self) -> bool:
@@ -63,6 +70,7 @@ class Journal:
         self._tools: dict[str, Sequence[Mapping[str, Any]]] = dict(known.tools) if known else {}
         self._secrets: set[str] = set()
         self.known = known or Recorded()
+        self.run: RunIdentity | None = None
 
     def hide(self, secrets: Iterable[str]) -> None:
         """Write `***` for these from now on, wherever they stand."""
@@ -94,7 +102,9 @@ class Journal:
 
     def begin(self, run: RunIdentity) -> None:
         """Say which run this is. The first thing that is written."""
-        self.append({"type": "run", "schema": SCHEMA, **run.as_json(), "at": wire.timestamp()})
+        self.run = run
+        line = {"type": "run", "schema": SCHEMA, **run.as_json(), "at": wire.timestamp()}
+        self.append({**line, "owner": run_owner.own()})
 
     def tools(self, tools: Sequence[Mapping[str, Any]]) -> str:
         """The digest of tools, which are written when they are first met."""
@@ -115,7 +125,7 @@ def encoded(value: Any) -> bytes:
 def opened(path: Path | None, run: RunIdentity, repeat: int = 1, mode: Mode = "new") -> Iterator[Journal]:
     """The journal of a run. Conflict where the file has results that do not belong to it, or another run writes.
 
-    Results of a file that is gone on with must be of `run`, and of the first `repeat` attempts at their task.
+    What a file that is gone on with holds must be of `run`, and of the first `repeat` attempts at its task.
     """
     if path is None:
         journal = Journal()
@@ -131,8 +141,11 @@ def opened(path: Path | None, run: RunIdentity, repeat: int = 1, mode: Mode = "n
         known, size = Recorded(), 0
         file.seek(0)
         for number, line in _whole_lines(file):
-            _take(known, path, number, line, lambda result, where: _check(result, run, repeat, where))
+            _take(known, path, number, line, lambda theirs, tried, at: _check(theirs, tried, run, repeat, at))
             size += len(line) + 1
+        if not size and os.fstat(file.fileno()).st_size:
+            # A torn line is taken away only behind lines that show that the file is ours.
+            raise Conflict(f"{str(path)!r} is not a journal: its first line has no end; name another file")
         file.truncate(size)
         file.seek(size)
         journal = Journal(file.fileno(), path, known)
@@ -145,7 +158,7 @@ def read(path: Path) -> Recorded:
     known = Recorded()
     with path.open("rb") as file:
         for number, line in _whole_lines(file):
-            _take(known, path, number, line, lambda result, where: _check_together(known, result, where))
+            _take(known, path, number, line)
     return known
 
 
@@ -164,9 +177,16 @@ def _whole_lines(file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _take(
-    known: Recorded, path: Path, number: int, text: bytes, check: Callable[[RolloutResult, str], None]
+    known: Recorded,
+    path: Path,
+    number: int,
+    text: bytes,
+    check: Callable[[RunIdentity, int, str], None] | None = None,
 ) -> None:
-    """Add what a line says. Errors name the file and the line."""
+    """Add what a line says. Errors name the file and the line.
+
+    `check` is of the run and the attempt that a line is of; without it, results must belong together.
+    """
     where = f"{str(path)!r} line {number}"
     try:
         line = bounded_json.loads(text)
@@ -177,19 +197,26 @@ def _take(
         match kind:
             case "result":
                 result = RolloutResult.read(line)
-                check(result, where)
+                if check:
+                    check(result.run, result.number, where)
+                else:
+                    _check_together(known, result, where)
                 _ended(known, result)
             case "begin":
                 head = read_head(line)
                 tools = known.tools.get(head.tools, [])
-                known.trajectories[head.rollout] = Trajectory(head, tools)
-            case "step" | "messages" | "retry" | "exchange":
+                run = known.runs[-1] if known.runs else None
+                known.trajectories[head.rollout] = Trajectory(head, tools, run=run, owner=known.owner)
+            case "step" | "messages" | "retry" | "exchange" | "unrecorded":
                 _happened(known, kind, line, text)
             case "tools":
                 known.tools[str(line.get("sha256"))] = line["tools"]
             case "run":
                 _check_schema(line)
                 known.runs.append(RunIdentity.read(line))
+                known.owner = str(line.get("owner") or "")
+                if check:
+                    check(known.runs[-1], 1, where)
             case _:
                 raise InvalidRequest(f"field 'type' is {kind!r}, which this version does not know")
     except (InvalidRequest, KeyError, TypeError) as error:
@@ -223,22 +250,24 @@ def _happened(known: Recorded, kind: str, line: Mapping[str, Any], text: bytes) 
         trajectory.captured_tools = known.tools
     elif kind == "messages":
         trajectory.own_messages = list(line["messages"])
+    elif kind == "unrecorded":
+        trajectory.unrecorded.append(str(line["by"]))
 
 
-def _check(result: RolloutResult, run: RunIdentity, repeat: int, where: str) -> None:
-    if different := result.run.differs_from(run):
-        name, theirs, ours = different
+def _check(theirs: RunIdentity, number: int, run: RunIdentity, repeat: int, where: str) -> None:
+    if different := theirs.differs_from(run):
+        name, old, new = different
         raise Conflict(
-            f"{where} is of {name} {theirs!r}, and this is {ours!r}; results of both do not belong together"
+            f"{where} is of {name} {old!r}, and this is {new!r}; results of both do not belong together"
         )
-    if result.number > repeat:
-        raise Conflict(f"{where} is of attempt {result.number}; go on with --repeat {result.number} or more")
+    if number > repeat:
+        raise Conflict(f"{where} is of attempt {number}; go on with --repeat {number} or more")
 
 
 def _check_together(known: Recorded, result: RolloutResult, where: str) -> None:
     first = next(iter(known.results.values()), None)
     if first:
-        _check(result, first.run, result.number, where)
+        _check(result.run, result.number, first.run, result.number, where)
 
 
 def _lock(descriptor: int, path: Path) -> None:

@@ -22,7 +22,7 @@ class Recorder:
         self._journal = journal
         self._next = 0
         self._answer: tuple[int, str] | None = None
-        self.trajectory = Trajectory(head, tools)
+        self.trajectory = Trajectory(head, tools, run=journal.run)
         journal.append(head.as_json())
 
     @property
@@ -78,6 +78,12 @@ class Recorder:
         """The agent tells the conversation itself."""
         self.trajectory.own_messages = messages
         self._journal.append({"type": "messages", "rollout": self.rollout, "messages": messages})
+
+    def unrecorded(self, by: str) -> None:
+        """The agent reaches the instance on a way on which nothing is recorded."""
+        if by not in self.trajectory.unrecorded:
+            self.trajectory.unrecorded.append(by)
+            self._journal.append({"type": "unrecorded", "rollout": self.rollout, "by": by})
 
     def retry(self, outcome: str, reason: str) -> None:
         """This attempt is given up, and another follows."""

@@ -19,6 +19,9 @@ from .task import Task, TaskSelection
 from .task_instances import InstanceSource, TaskInstances, WatchedEnvironment
 from .trajectory import AgentCall, Trajectory
 
+_JUDGED = (Outcome.REWARD, Outcome.INVALID, Outcome.NOT_READY)
+"""Outcomes of rollouts that came to their verifier; all others stay what they are."""
+
 
 @dataclass(frozen=True)
 class Divergence:
@@ -57,15 +60,14 @@ class Replayed:
     def is_same(self) -> bool:
         return not self.divergence and not self.reason
 
-    def rescored(self) -> RolloutResult:
-        """The result of the rollout as it is judged now: `invalid` where the replay diverged."""
-        before = self.trajectory.result
+    def rescored(self, on: RunIdentity | None = None) -> RolloutResult:
+        """The result of the rollout as it is judged now: `invalid` where the replay diverged.
+
+        `on` is the environment of the other replays, for a rollout that was not replayed.
+        """
+        before, on = self.trajectory.result, self.run or on
         assert before
-        run = (
-            replace(before.run, environment=self.run.environment, digest=self.run.digest)
-            if self.run
-            else before.run
-        )
+        run = replace(before.run, environment=on.environment, digest=on.digest) if on else before.run
         plain = replace(before, reward=None, passed=None, parts={}, run=run, trajectory=None)
         if self.reason:
             return replace(plain, outcome=self.outcome, reason=self.reason)
@@ -87,6 +89,8 @@ class Replayed:
 
 async def replay(instances: TaskInstances, trajectory: Trajectory, *, judge: bool = False) -> Replayed:
     """Make the calls again, one after the other, in the order in which they began. What breaks off is told."""
+    if unable := _unable(trajectory, judge):
+        return unable
     head, calls = trajectory.head, trajectory.calls
     variables = {name: value for name, value in head.variables.items() if value != known_secrets.MASKED}
     task, made = Task(head.task, variables, head.datasource), 0
@@ -110,6 +114,18 @@ async def replay(instances: TaskInstances, trajectory: Trajectory, *, judge: boo
         if isinstance(error, NotFound) and instances.place.name in reason:
             reason += "; a run of a project folder is replayed with --env FOLDER"
         return Replayed(trajectory, made, outcome=outcome, reason=reason)
+
+
+def _unable(trajectory: Trajectory, judge: bool) -> Replayed | None:
+    """What is said in place of a replay, where that could not come to the state that is to be judged."""
+    before = trajectory.result
+    if judge and before and before.outcome not in _JUDGED:
+        return Replayed(trajectory, 0, outcome=before.outcome, reason=before.reason or "it was not judged")
+    if trajectory.unrecorded:
+        ways = ", ".join(f"env.{way}" if way != "mcp_url" else way for way in trajectory.unrecorded)
+        reason = f"the agent used {ways}, and what it did there is not recorded"
+        return Replayed(trajectory, 0, outcome=Outcome.INVALID, reason=reason)
+    return None
 
 
 async def _differs(env: WatchedEnvironment, call: AgentCall, secrets: Sequence[str]) -> str:

@@ -121,7 +121,7 @@ class Runner:
         model: str | None = None,
         on_result: OnResult | None = None,
     ) -> list[RolloutResult]:
-        """The results of `tasks`, or of all that `env` lists, each played `repeat` times.
+        """The results of `tasks`, or of all that `env` lists, in their order, each played `repeat` times.
 
         `env` is the name of an environment, or the folder of a project. `agent` is a function of the environment
         and the task, which has the "instruction"; or a name as for `aenv eval`. With `out` every step is appended
@@ -260,6 +260,8 @@ async def run(
 ) -> list[RolloutResult]:
     """Every result, those of an earlier run included; each is told, and written, when it is there.
 
+    They are in the order of the tasks: all first attempts, then all second ones.
+
     Attempts that were not judged are played again when a file is gone on with.
     """
     tell = on_result or (lambda result: None)
@@ -269,11 +271,15 @@ async def run(
         eval_only = place.eval_only or surface.eval_only
         about = RunIdentity(surface.environment, place.digest, agent.name, options.model, options.seed, eval_only)
         with journal.opened(options.out, about, options.repeat or 1, options.mode) as file:
-            kept = {key: known for key, known in file.known.results.items() if known.is_judged}
+            wanted_tasks = {one.id: one for one in surface.tasks}
+            kept = {
+                key: known
+                for key, known in file.known.results.items()
+                if known.is_judged and _is_of(known, wanted_tasks.get(known.task))
+            }
             if orphans := file.known.orphans:
                 await place.environment().end_others(orphans)
-            ids = {one.id for one in surface.tasks}
-            before = [known for known in kept.values() if known.task in ids]
+            before = list(kept.values())
             for known in before:
                 tell(known)
             # All tasks once, then all of them again: a run that is stopped has tried each as often.
@@ -303,7 +309,14 @@ async def run(
             async with live.shown(f"{about.environment} {agent.name}", len(every), before) as shown:
                 with held_loop.noticed(options.timeouts.of_agent):
                     await _play_all(instances, agent, left, options.concurrency, rules, file, ended)
-        return [*before, *done]
+        found = {one.key: one for one in (*before, *done)}
+        return [found[one.id, number] for one, number in every]
+
+
+def _is_of(known: RolloutResult, task: Task | None) -> bool:
+    """Whether a result is of that task, and not of another one that had its id. Older files do not tell."""
+    digest = known.trajectory.head.task_sha256 if known.trajectory else ""
+    return task is not None and digest in ("", task.digest)
 
 
 def _recorded(file: Journal, result: RolloutResult) -> RolloutResult:

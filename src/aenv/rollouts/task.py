@@ -5,6 +5,8 @@ docs/tasks.md has the whole contract. Not here: playing them (`episodes.py`).
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -25,6 +27,12 @@ class Task:
     split: str = ""
     told: Mapping[str, Any] = field(default_factory=dict)
     """What the agent is told in place of what `get_task` says; only tasks of a task file have it."""
+
+    @property
+    def digest(self) -> str:
+        """Of all that makes it the same task again."""
+        text = json.dumps([dict(self.variables), self.datasource, dict(self.told)], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
     @classmethod
     def read(cls, entry: Any, where: str = "the task") -> Task:
@@ -71,7 +79,11 @@ class TaskSelection:
     @classmethod
     def of(cls, tasks: Any, split: str = "", limit: int | None = None) -> TaskSelection:
         """From what callers give: None for all, a file, or ids, objects and tasks in a list."""
+        if limit is not None and limit < 1:
+            raise InvalidRequest(f"limit must be above 0, and is {limit}; without it all tasks are meant")
         given = [] if tasks is None else [tasks] if isinstance(tasks, str | Path | dict | Task) else list(tasks)
+        if tasks is not None and not given:
+            raise InvalidRequest("tasks is empty; leave it out for all tasks")
         found: list[str | Task] = []
         for index, one in enumerate(given):
             if isinstance(one, dict):
@@ -95,6 +107,7 @@ def task_file(path: str | Path) -> list[str | Task]:
     """The tasks in a file of JSON objects, one a line. InvalidRequest names the line and the field."""
     tasks: list[str | Task] = []
     is_set = False
+    seen: dict[str, int] = {}
     for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
         where = f"{str(path)!r} line {number}"
         if not line.strip():
@@ -111,7 +124,13 @@ def task_file(path: str | Path) -> list[str | Task]:
             is_set = True
             continue
         # The gold beside the task is not read: agents are told what is in a task.
-        tasks.append(Task.read(entry.get("task") if is_set and isinstance(entry, dict) else entry, where))
+        task = Task.read(entry.get("task") if is_set and isinstance(entry, dict) else entry, where)
+        if task.id in seen:
+            raise InvalidRequest(
+                f"{where} names the task {task.id!r} twice; it is in line {seen[task.id]} already"
+            )
+        seen[task.id] = number
+        tasks.append(task)
     if not tasks:
         raise InvalidRequest(f"{str(path)!r} has no tasks")
     return tasks

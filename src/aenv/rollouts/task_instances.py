@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ..base.addresses import Origin
 from ..base.errors import AEnvError, InvalidRequest
@@ -22,10 +22,15 @@ from .recorder import Recorder
 from .task import Task
 from .trajectory import AgentCallKind
 
+if TYPE_CHECKING:
+    from ..client.remote import Remote
+
 VALIDATION = {"AENV_VALIDATION": "1"}
 """The variable with which `play_gold`, `task_form` and `list_cheats` answer."""
 _MARGIN = 600.0  # seconds that an instance may live beyond what is done with it; then its gateway ends it
 _RELEASES = 32  # instances that are given back at a time
+_UNRECORDED = ("exec", "exec_stream", "upload", "presign_url")
+"""Methods that change an instance, or may, and leave no call in the record."""
 _QUEUE = "10m"  # how long a create waits when the gateway is full
 
 
@@ -108,6 +113,22 @@ class WatchedEnvironment(Environment):
 
     async def reset(self, seed: int | None = None, **options: Any) -> Any:
         return await self._watched("reset", "reset", {"seed": seed, **options}, super().reset(seed, **options))
+
+    @property
+    def proxy_headers(self) -> dict[str, str]:
+        """What requests to `mcp_url` carry; calls that are made there are not recorded."""
+        if self.recorder:
+            self.recorder.unrecorded("mcp_url")
+        return cast(dict[str, str], self.__dict__["proxy_headers"])
+
+    @proxy_headers.setter
+    def proxy_headers(self, value: dict[str, str]) -> None:
+        self.__dict__["proxy_headers"] = value
+
+    async def _remote(self, what: str) -> Remote:
+        if self.recorder and what in _UNRECORDED:
+            self.recorder.unrecorded(what)
+        return await super()._remote(what)
 
     async def _watched(
         self, kind: AgentCallKind, name: str, arguments: dict[str, Any], call: Coroutine[Any, Any, Any]

@@ -9,6 +9,7 @@ A journal holds one line of JSON for each thing that happened; `type` says what 
     messages the agent's own conversation, which replaces the one that the steps tell
     retry    the attempt failed with the infrastructure, and another one follows
     exchange a request to a model and its reply, where they were captured (`capture/`)
+    unrecorded the agent used a way into the instance on which nothing is recorded
     result   the rollout has ended (`results.py`)
 
 Not here: the file (`journal.py`), what writes while a rollout goes on (`recorder.py`), other formats (`exports/`).
@@ -23,7 +24,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..base.errors import InvalidRequest
-from .results import RolloutResult
+from .results import RolloutResult, RunIdentity
 
 if TYPE_CHECKING:
     from .capture.model_exchange import Conversation, ModelExchange
@@ -132,6 +133,8 @@ class TrajectoryHead:
     tools: str = ""
     """The sha256 of the tools."""
     at: float = 0.0
+    task_sha256: str = ""
+    """Of what makes the task: its variables, its datasource, and what its file tells the agent."""
 
     def as_json(self) -> dict[str, Any]:
         line = {"type": "begin", **vars(self)}
@@ -154,6 +157,17 @@ class Trajectory:
     """The conversation as the agent tells it, where it does."""
     result: RolloutResult | None = None
     """None for a rollout that was under way when its process ended."""
+    run: RunIdentity | None = None
+    """The run that it began in."""
+    owner: str = ""
+    """The process that played it (`run_owner.py`)."""
+    unrecorded: list[str] = field(default_factory=list)
+    """Ways on which the agent reached the instance beside its calls, such as `exec`: a replay lacks them."""
+
+    @property
+    def identity(self) -> RunIdentity:
+        """Of its result, else the run that it began in."""
+        return self.result.run if self.result else self.run or RunIdentity("")
 
     @cached_property
     def steps(self) -> list[Step]:

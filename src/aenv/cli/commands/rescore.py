@@ -31,16 +31,20 @@ def command(file: Path, out: Path | None, as_json: bool, **given: Any) -> int:
 
     The verifier is that of the same environment, or of a newer version. FILE is the journal that 'aenv eval' or
     Runner wrote. The calls of each rollout are made again on an instance of its own, and the reward is asked for.
-    Where an answer differs from the recorded one, the outcome is 'invalid'.
+    Where an answer differs from the recorded one, the outcome is 'invalid'. Rollouts that were not judged, such as
+    those that ended with 'timeout', stay what they are.
     """
     from dataclasses import replace
 
     from ...rollouts import replay, summaries
     from ...rollouts.exports import exchange
 
+    if out:
+        exchange.check_new(out)
     selection, trajectories = recorded_runs.selected(file, finished=True, **given)
     found = replay.replayed(selection.opened, selection.wanted, trajectories, selection.concurrency, judge=True)
-    results = [one.rescored() for one in found]
+    judged_on = next((one.run for one in found if one.run), None)
+    results = [one.rescored(judged_on) for one in found]
     for one, result in zip(found, results, strict=True):
         before = one.trajectory.result
         if as_json:

@@ -24,7 +24,7 @@ _SOURCES = {"system": "system", "developer": "system", "user": "user", "assistan
 def document(trajectory: Trajectory) -> dict[str, Any]:
     """The trajectory as one document of ATIF. What it has no field for is in `extra`."""
     head, result = trajectory.head, trajectory.result
-    run = result.run if result else RunIdentity("")
+    run = trajectory.identity
     agent: dict[str, Any] = {"name": run.agent or "agent", "version": __version__}
     if run.model:
         agent["model_name"] = run.model

@@ -31,10 +31,10 @@ def chat(trajectory: Trajectory) -> ChatRow:
     row |= {"rollout": head.rollout, "task": head.task}
     if head.attempt is not None:
         row["attempt"] = head.attempt
-    row |= {"reward": None, "outcome": None}
+    row |= {"reward": None, "outcome": None, **trajectory.identity.as_json()}
     if result:
         row |= {"reward": result.reward, "outcome": str(result.outcome), "parts": dict(result.parts)}
-        row |= {"attempts": result.attempts, "variables": dict(result.variables), **result.run.as_json()}
+        row |= {"attempts": result.attempts, "variables": dict(result.variables)}
         row |= {"error": result.reason} if result.reason else {}
     return row
 

@@ -50,14 +50,13 @@ def save(
 
     `min_reward` is for conversations to imitate (1.0), and the difference of a pair (0.0).
     """
-    evaluated = sorted({_environment(one) for one in trajectories if one.result and one.result.run.eval_only})
+    evaluated = sorted({one.identity.environment for one in trajectories if one.identity.eval_only})
     if evaluated and not force and format != "journal":
         raise Forbidden(
             f"{', '.join(evaluated)} is for evaluation alone (evalOnly), and its rollouts are no training data; "
             "--force writes them nevertheless"
         )
-    if path.exists():
-        raise Conflict(f"{str(path)!r} exists; name another file")
+    check_new(path)
     match format:
         case "parquet":
             return parquet.write(path, (chats.chat(one) for one in trajectories))
@@ -82,15 +81,21 @@ def save(
     return count
 
 
+def check_new(path: Path) -> None:
+    """Conflict where there is a file already, which is not overwritten."""
+    if path.exists():
+        raise Conflict(f"{str(path)!r} exists; name another file")
+
+
 def _journal(trajectories: Iterable[Trajectory]) -> Iterator[dict[str, Any]]:
     for one in trajectories:
-        run = one.result.run.as_json() if one.result else {}
-        yield {"type": "run", "schema": SCHEMA, **run}
+        yield {"type": "run", "schema": SCHEMA, **one.identity.as_json()}
         digest = one.head.tools or f"of-{one.head.rollout}"
         yield {"type": "tools", "sha256": digest, "tools": one.tools}
         yield {**one.head.as_json(), "tools": digest}
         yield from (json.loads(line) for line in one.lines)
         yield from _captured(one)
+        yield from ({"type": "unrecorded", "rollout": one.head.rollout, "by": by} for by in one.unrecorded)
         if one.own_messages is not None:
             yield {"type": "messages", "rollout": one.head.rollout, "messages": one.own_messages}
         if one.result:
@@ -106,10 +111,6 @@ def _captured(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
             written.add(digest)
             yield {"type": "tools", "sha256": digest, "tools": trajectory.captured_tools.get(digest, [])}
         yield line
-
-
-def _environment(trajectory: Trajectory) -> str:
-    return trajectory.result.run.environment if trajectory.result else ""
 
 
 def _rows(path: Path, rows: Iterable[Any]) -> Iterator[Trajectory]:
