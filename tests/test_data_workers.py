@@ -42,8 +42,12 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 
 def workers_of(pid: int) -> list[psutil.Process]:
     """The data workers of a gateway."""
-    children = psutil.Process(pid).children()
-    return [one for one in children if "aenv.control.gateway.forwarding.worker" in one.cmdline()]
+    found = []
+    for one in psutil.Process(pid).children():
+        with contextlib.suppress(psutil.Error):  # it ends at this moment
+            if "aenv.control.gateway.forwarding.worker" in one.cmdline():
+                found.append(one)
+    return found
 
 
 @contextlib.asynccontextmanager

@@ -67,6 +67,7 @@ NOT_HERE = {
     "python -m aenv.examples.train_grpo": "takes minutes, and PyTorch; tests/integrations/test_train_grpo.py",
     "aenv synth gsm-tools --templates": "stands for templates of the reader's own; tests/test_synth.py",
     "aenv synth ./my-env --model": "needs a server with a model; tests/test_synth.py",
+    "aenv capture --upstream": "needs a server with a model; tests/test_capture.py",
     "aenv eval show results.jsonl": "shows results of the reader's own; tests/test_eval_show.py",
 }
 # Those that serve, or follow, until they are stopped; and what they print when they do what they are for.

@@ -17,6 +17,7 @@ import aenv
 from aenv.base.config import Project
 from aenv.base.errors import Conflict, StartFailed
 from aenv.base.http1 import Pool
+from aenv.control.gateway import rootfs_cache as rootfs_cache_module
 from aenv.control.gateway.rootfs_cache import RootfsCache
 from aenv.engines.base import Address, InstanceSpec, Network
 from aenv.engines.native.engine import NativeEngine
@@ -250,7 +251,10 @@ class CountingRoots:
         return Rootfs(f"number {self.made}", (self.place,), notes=("noted",))
 
 
-async def test_many_who_ask_at_once_get_one_root(project, tmp_path: Path, caplog) -> None:
+async def test_many_who_ask_at_once_get_one_root(
+    project, tmp_path: Path, caplog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rootfs_cache_module, "_KNOWN", -1.0)  # nothing is believed unseen
     roots, spec = CountingRoots(tmp_path), InstanceSpec("x", "env@1.0.0", project())
     caplog.set_level("INFO")
     async with RootfsCache(cast(RootfsResolver, roots)) as rootfs_cache:
@@ -281,7 +285,10 @@ async def test_a_root_that_fails_is_told_to_all_and_tried_again(project, tmp_pat
         assert (await rootfs_cache.root_of(spec)).name == "number 2"
 
 
-async def test_a_root_that_another_process_has_removed_is_made_again(project, tmp_path: Path) -> None:
+async def test_a_root_that_another_process_has_removed_is_made_again(
+    project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rootfs_cache_module, "_KNOWN", -1.0)  # nothing is believed unseen
     place = tmp_path / "layer"
     roots, spec = CountingRoots(place), InstanceSpec("x", "env@1.0.0", project())
     roots.go.set()

@@ -99,7 +99,12 @@ async def test_what_one_gateway_made_the_other_shows_calls_renews_and_ends(both:
     made = await one.create(labels={"experiment": "a"})
     at = f"/env-instance/{made['id']}"
     shown = (await two.ask("GET", at))[1]["data"]
-    assert {**shown, "token": "", "mcp_url": ""} == {**made, "token": "", "mcp_url": ""}
+    assert {**shown, "token": "", "mcp_url": "", "socket": ""} == {
+        **made,
+        "token": "",
+        "mcp_url": "",
+        "socket": "",
+    }
     assert shown["mcp_url"].startswith(two.address.data_url)
     for target in ("/env-instance/*/list", "/env-instance/*/list?label=experiment=a", "/env-instance/echo/list"):
         assert [row["id"] for row in (await two.ask("GET", target))[1]["data"]] == [made["id"]]

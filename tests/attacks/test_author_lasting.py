@@ -217,14 +217,12 @@ import sys
 from aenv.isolation.sandbox import protocol
 
 forker = sys.modules["__main__"]._Forker
-say = forker._say
 
-def say_without_end(self, message):
-    say(self, message)
+def say_without_end(self):
     while True:
         self._stager.send(protocol.encode(protocol.Ended(10**9, 0)) + b" " * 60000)
 
-forker._say = say_without_end
+forker._obey = say_without_end  # when it is asked for its first instance
 """
     with pytest.raises(Refused, match="Ended of the wrong process, or at the wrong time"):
         own_engine.ask("create", project=make(own_engine, floods))

@@ -87,7 +87,9 @@ def take_pipes() -> int:
 @pytest.fixture
 def gateway(user: OrdinaryUser, tmp_path: Path) -> Iterator[Served]:
     projects = [make_project(tmp_path), make_project(tmp_path, "greedy", code=GREEDY)]
-    with served(user, projects=projects) as gateway:
+    # With one worker the connection to the neighbour is kept. An instance that must take a new one ends where its
+    # user has no watch left; as root each instance has a user of its own.
+    with served(user, arguments=("--workers", "1"), projects=projects) as gateway:
         yield gateway
 
 
