@@ -390,7 +390,8 @@ async def test_while_workers_are_killed_every_answer_is_that_of_its_own_request(
     stopped.set()
     await asyncio.gather(*clients)
     assert broken <= 4 * 6
-    assert answered <= echoes(await counted(gateway)) <= answered + broken
+    # A call is counted when its answer is written: each kill, and each client's last call, may come in between.
+    assert answered - 4 - 6 <= echoes(await counted(gateway)) <= answered + broken
 
 
 async def test_a_client_that_asks_for_the_end_of_its_connection_gets_it(gateway: Gateway) -> None:
