@@ -11,7 +11,7 @@ from typing import Any
 from aenv.rollouts import runner
 from aenv.rollouts.episodes import Timeouts
 from aenv.rollouts.results import RolloutResult
-from aenv.rollouts.runner import RunOptions
+from aenv.rollouts.runner import RunnerOptions
 from aenv.rollouts.task import TaskSelection
 from aenv.rollouts.task_instances import InstanceSource
 from tests.command_line import serving
@@ -111,7 +111,7 @@ class Run:
         given["timeouts"] = Timeouts(whole=limit)
         try:
             return await runner.run(
-                place, TaskSelection.of(tasks or None, split), agent, RunOptions(**given), self.told.append
+                place, TaskSelection.of(tasks or None, split), agent, RunnerOptions(**given), self.told.append
             )
         finally:
             await agent.close()

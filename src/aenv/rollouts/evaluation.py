@@ -12,14 +12,14 @@ from typing import Any
 from . import locations, runner, summaries
 from .episodes import Agent, Timeouts
 from .results import RolloutResult
-from .runner import RunOptions
+from .runner import RunnerOptions
 from .task import TaskSelection
 from .task_instances import InstanceSource
 
 
-def options_of(agent: Agent, default: Path, /, **given: Any) -> RunOptions:
+def options_of(agent: Agent, default: Path, /, **given: Any) -> RunnerOptions:
     """From the options of `aenv eval`; `default` is the file where none is named."""
-    return RunOptions(
+    return RunnerOptions(
         seed=given["seed"],
         model=given["model"] if agent.name == "llm" else None,
         out=given["resume"] or given["out"] or default,
@@ -34,7 +34,7 @@ def evaluated(
     opened: AbstractAsyncContextManager[InstanceSource],
     wanted: TaskSelection,
     agent: Agent,
-    options: RunOptions,
+    options: RunnerOptions,
     tell: Callable[[dict[str, Any]], None] | None,
 ) -> tuple[list[RolloutResult], str]:
     """Open the place, evaluate, and say what it took. KeyboardInterrupt when it was stopped, in order."""

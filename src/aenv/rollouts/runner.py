@@ -38,7 +38,7 @@ TaskLike = str | Path | Mapping[str, Any] | Task
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class RunnerOptions:
     """What a run needs to know beside the place, the tasks and the agent."""
 
     seed: int = 0
@@ -84,7 +84,9 @@ class Runner:
         if concurrency < 1:
             raise InvalidRequest(f"concurrency must be above 0, and is {concurrency}")
         limits = timeouts or Timeouts()
-        self._options = RunOptions(concurrency=concurrency, retries=retries, timeouts=limits, max_calls=max_calls)
+        self._options = RunnerOptions(
+            concurrency=concurrency, retries=retries, timeouts=limits, max_calls=max_calls
+        )
         self._place = InstanceSource(
             "",
             url,
@@ -255,7 +257,7 @@ async def run(
     place: InstanceSource,
     wanted: TaskSelection,
     agent: Agent,
-    options: RunOptions,
+    options: RunnerOptions,
     on_result: OnResult | None = None,
 ) -> list[RolloutResult]:
     """Every result, those of an earlier run included; each is told, and written, when it is there.

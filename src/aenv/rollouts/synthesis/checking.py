@@ -12,7 +12,7 @@ from .. import runner
 from ..agents import Nop, Oracle
 from ..episodes import Agent, AgentUsage, Timeouts
 from ..results import RolloutResult
-from ..runner import RunOptions
+from ..runner import RunnerOptions
 from ..task import TaskSelection
 from ..task_instances import InstanceSource, WatchedEnvironment
 from .proposals import GoldCall, Proposal
@@ -81,7 +81,7 @@ class ProposalChecks:
     ) -> dict[str, list[CheckedAttempt]]:
         left = [one.task for one in proposals if self.log.attempts(stage, one.task.id, repeat) is None]
         if left:
-            options = RunOptions(
+            options = RunnerOptions(
                 seed=self.seed,
                 repeat=repeat if repeat > 1 else None,
                 concurrency=self.concurrency,

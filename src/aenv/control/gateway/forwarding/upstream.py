@@ -101,7 +101,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._client is None:
-            self._transport.abort()  # an answer that nobody has asked for
+            self._transport.abort()  # an answer without a request
         elif self._reply is None:
             self._read_head(self._buffer + data if self._buffer else data)
         else:
