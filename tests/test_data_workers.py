@@ -31,6 +31,8 @@ from tests.gateways import Gateway, composed, make_project, running_gateway
 from tests.raw import connected, request
 from tests.test_gateway_process import Program
 
+pytestmark = pytest.mark.slow  # gateways with several processes
+
 WORKERS = 2
 
 
@@ -425,7 +427,6 @@ async def test_calls_under_way_are_counted_whatever_a_worker_forgets(tmp_path: P
         assert seat.calls == 0
 
 
-@pytest.mark.slow
 async def test_workers_import_nothing_from_the_folder_that_the_gateway_was_started_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

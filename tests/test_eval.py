@@ -29,6 +29,8 @@ from tests.gateways import make_project
 from tests.lease_clients import without_sockets
 from tests.task_environments import SUMS
 
+pytestmark = pytest.mark.slow  # evaluations are run
+
 RUN = RunIdentity("sums@1.0.0")
 
 
@@ -49,7 +51,6 @@ def run(url: str, tmp_path: Path) -> Run:
 
 
 class TestAgents:
-    @pytest.mark.slow
     async def test_the_oracle_passes_and_who_does_nothing_fails(self, run: Run, tmp_path: Path) -> None:
         found = await run("sums", agents.Oracle())
         assert outcomes(found) == {"two": "pass", "six": "pass"}
@@ -65,7 +66,6 @@ class TestAgents:
         assert written == [one.as_json() for one in found]
         assert outcomes(await run("sums", agents.Nop(), out=tmp_path / "nop")) == {"two": "fail", "six": "fail"}
 
-    @pytest.mark.slow
     async def test_calls_at_random_are_the_same_for_the_same_seed(self, run: Run, tmp_path: Path) -> None:
         async def conversation(seed: int, number: int) -> list[Any]:
             agent = agents.RandomCalls(seed, 5)
@@ -252,7 +252,6 @@ async def test_results_carry_that_an_environment_is_for_evaluation_alone(run: Ru
 
 
 class TestCommand:
-    @pytest.mark.slow
     def test_a_folder_that_is_for_evaluation_alone(self, tmp_path: Path) -> None:
         project = make_project(tmp_path, "sums", code=SUMS)
         config = json.loads((project / "config.json").read_text())
@@ -288,7 +287,6 @@ class TestCommand:
         assert "no abacus; buy one" in done.stdout
         assert "%" not in done.stdout.splitlines()[1]
 
-    @pytest.mark.slow
     def test_misuse_is_one_line(self, url: str, tmp_path: Path) -> None:
         for words, message in (
             (("sums",), "missing option '--agent'"),
@@ -303,7 +301,6 @@ class TestCommand:
             assert len(done.stderr.splitlines()) <= 2
             assert done.stdout == ""
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_an_interruption_leaves_results_and_no_instances(
         self, served: tuple[str, Path], tmp_path: Path, number: signal.Signals

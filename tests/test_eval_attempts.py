@@ -19,6 +19,8 @@ from aenv.rollouts.results import RolloutResult, RunIdentity
 from tests.command_line import aenv
 from tests.evaluations import Run, lines, served_projects
 
+pytestmark = pytest.mark.slow  # evaluations are run
+
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

@@ -18,6 +18,8 @@ from aenv.rollouts.trajectory import SampledTokens
 from tests.evaluations import Run, outcomes, served_projects
 from tests.model_servers import Reply, ScriptedModel, called, model
 
+pytestmark = pytest.mark.slow  # evaluations are run
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:

@@ -74,6 +74,13 @@ async def test_a_scripted_model_serves_a_customer_and_is_rewarded(gateway: Gatew
     assert (code, "no-such-task" in errors, "Traceback" in errors) == (1, True, False)
 
 
+async def test_without_data_of_tau2_the_example_plays_a_task_of_its_own(tmp_path: Path) -> None:
+    kept = {"HOME": str(tmp_path), "AENV_HOME": str(tmp_path / "aenv"), "TAU2_DATA_DIR": "", "OPENAI_BASE_URL": ""}
+    code, said, errors = await ran("tau2_rl", **kept)
+    assert (code, said) == (0, "mock create_task_1: reward 1\n"), errors
+    assert "the example's own" in errors
+
+
 @pytest.mark.parametrize(("title", "reward"), [("Important Meeting", 1.0), ("Unimportant Meeting", 0.0)])
 async def test_trainers_get_the_reward_of_an_episode_as_the_documents_say(
     gateway: Gateway, shared: Path, monkeypatch: pytest.MonkeyPatch, title: str, reward: float

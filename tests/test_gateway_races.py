@@ -26,6 +26,8 @@ from aenv.engines.process import ProcessEngine
 from conformance.engine import NEVER_READY, opened
 from tests.gateways import ECHO, composed, gateway_settings, instance_processes, leftovers, make_project, new_id
 
+pytestmark = pytest.mark.slow  # gateways and instances
+
 ASKED = CreateInstance(env_name="echo", labels={"experiment": "a"})
 
 
@@ -175,7 +177,6 @@ async def test_an_instance_that_is_deleted_at_the_moment_of_its_expiry_is_not_br
 # Creating and deleting
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("written", [False, True])
 async def test_an_instance_that_is_deleted_while_it_is_recorded_as_running_is_gone(
     made: Parts, home: Path, written: bool
@@ -209,7 +210,6 @@ async def test_many_deletions_at_once_all_answer_when_it_is_gone(made: Parts, ho
     assert await shown(made, record.id) == ("Terminated", "deleted")
 
 
-@pytest.mark.slow
 async def test_many_are_deleted_although_one_of_them_is_beyond_reach(home: Path, tmp_path: Path) -> None:
     project, store = make_project(tmp_path), f"sqlite:///{tmp_path / 'shared.db'}"
     async with (
@@ -322,7 +322,6 @@ async def test_what_can_never_fit_does_not_wait_and_holds_up_nobody(home: Path, 
 BROKEN = Unavailable("the connection broke before the reply")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("status", ["Creating", "Running"])
 @pytest.mark.parametrize("written", [False, True])
 async def test_a_create_that_could_not_be_recorded_leaves_nothing_and_may_be_repeated(

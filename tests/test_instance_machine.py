@@ -34,6 +34,8 @@ from aenv.control.serving.accounts import LOCAL
 from tests.instance_model import IDS, KEYS, MOST, TTL, Asked, Attempt, Model
 from tests.instance_world import Incarnation, World, started
 
+pytestmark = pytest.mark.slow  # many orders of events are tried
+
 NAMES = st.sampled_from([*IDS, *KEYS])
 LABELS = st.sampled_from(["a"] * 9 + ["b"])
 """Of a request: mostly the same, so that a repeat is one."""

@@ -35,6 +35,7 @@ def test_a_log_file_rotates_and_the_oldest_ones_go(tmp_path: Path) -> None:
     assert "from before" not in "".join(file.read_text() for file in files)
 
 
+@pytest.mark.slow
 def test_serve_logs_to_a_file_and_not_to_stderr(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "gateway.log"
     options = ("--port", "0", "--data-port", "0", "--home", str(tmp_path / "home"))
@@ -45,6 +46,7 @@ def test_serve_logs_to_a_file_and_not_to_stderr(tmp_path: Path) -> None:
         assert "listening" not in "".join(said)
 
 
+@pytest.mark.slow
 def test_a_log_file_that_cannot_be_written_is_named_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for command in ("serve", "hub"):

@@ -18,6 +18,8 @@ from conformance.engine import NEVER_READY, opened
 from tests.gateways import ECHO, composed, instance_processes, leftovers, make_project, new_id, running_gateway
 from tests.test_gateway_process import Program
 
+pytestmark = pytest.mark.slow  # gateways are started again
+
 ASKED = CreateInstance(env_name="echo")
 
 

@@ -20,6 +20,8 @@ from aenv.control.stores.sqlite import SqliteStore
 from tests.command_line import aenv, serving
 from tests.gateways import Gateway, make_project, running_gateway
 
+pytestmark = pytest.mark.slow  # gateways and commands are started
+
 PUBLISHED = (
     "aenv_api_requests_total",
     "aenv_api_request_duration_ms",

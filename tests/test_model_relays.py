@@ -19,6 +19,8 @@ from tests.gateways import make_project
 from tests.native import traces
 from tests.streaming_models import StreamingModel, completion, streaming_model
 
+pytestmark = pytest.mark.slow  # each starts an engine and a relay, which are programs
+
 KEY = "sk-the-real-key-of-the-server"
 OPERATORS = "sk-a-key-in-a-variable-of-the-gateway"
 ASKING = '''

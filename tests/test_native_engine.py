@@ -26,6 +26,8 @@ from conformance.capabilities import CapabilityConformance
 from conformance.engine import EngineConformance, Leftovers, MakeEngine, Projects, call
 from tests.native import groups, traces
 
+pytestmark = pytest.mark.slow  # each starts a native engine
+
 
 def new_id() -> str:
     return wire.new_instance_id("conformance")
@@ -77,7 +79,6 @@ def leftovers(home: Path) -> Leftovers:
     return lambda: traces(home)
 
 
-@pytest.mark.slow
 class TestNativeEngine(EngineConformance, CapabilityConformance):
     """The suite."""
 
@@ -190,7 +191,6 @@ class TestLoading:
         assert await call(pool, await engine.create(second), "colour") == ["blue"]
         await end(engine, first, second)
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("first", ["", "import os\nCOLOUR = os.environ.get('COLOUR')\n"])
     async def test_an_async_tool_starts_programs(
         self, make_engine: MakeEngine, projects: Projects, pool: Pool, first: str
@@ -201,7 +201,6 @@ class TestLoading:
             assert await call(pool, address, "start") == ["hello\n"]
         await end(engine, spec)
 
-    @pytest.mark.slow
     async def test_code_that_was_changed_is_what_the_next_instance_runs(
         self, make_engine: MakeEngine, projects: Projects, pool: Pool
     ) -> None:
@@ -326,7 +325,6 @@ class TestWarmPool:
 
 
 class TestFreezing:
-    @pytest.mark.slow
     async def test_a_frozen_instance_uses_no_cpu_and_goes_on_when_it_is_thawed(
         self, make_engine: MakeEngine, projects: Projects, pool: Pool
     ) -> None:

@@ -25,6 +25,8 @@ from conformance.capabilities import CapabilityConformance
 from conformance.engine import ENVIRONMENT, EngineConformance, Leftovers, MakeEngine, Projects, call, opened
 from tests.instance_world import StubEngine, World
 
+pytestmark = pytest.mark.slow  # each starts instances, which are processes
+
 # In place of Python with the runtime.
 READY_WHEN_ASKED_TO_END = """#!{python}
 import os, signal, sys, time

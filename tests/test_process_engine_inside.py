@@ -24,6 +24,8 @@ from conformance.able import ABLE, result, whole
 from conformance.engine import Projects, call
 from conformance.files import breaking_off
 
+pytestmark = pytest.mark.slow  # each starts instances, which are processes
+
 # The first thread ends, and the process runs on in another: the system shows it as a zombie.
 HEADLESS = """
 import ctypes, threading, time
@@ -115,7 +117,6 @@ async def test_a_state_that_was_spoilt_from_inside_stops_nobody(
     assert (home / "elsewhere").exists()
 
 
-@pytest.mark.slow
 async def test_a_process_without_its_first_thread_is_ended_like_any_other(
     engine: ProcessEngine, projects: Projects
 ) -> None:
@@ -123,7 +124,6 @@ async def test_a_process_without_its_first_thread_is_ended_like_any_other(
         await engine.create(projects.spec(HEADLESS, start_timeout=1.0))
 
 
-@pytest.mark.slow
 async def test_a_very_deep_folder_can_be_removed(engine: ProcessEngine, id: str, folder: Path) -> None:
     for name in ("deep", "other"):
         (folder / "workspace" / name).mkdir()

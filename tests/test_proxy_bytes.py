@@ -24,6 +24,8 @@ from aenv.control.serving.listeners import bind_tcp, serving
 from aenv.engines.base import Address, InstanceSpec
 from tests.gateways import Gateway, composed, make_project
 
+pytestmark = pytest.mark.slow  # gateways and instances
+
 MEBI = 1 << 20
 
 

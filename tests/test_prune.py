@@ -20,6 +20,8 @@ from tests.command_line import aenv, environ
 from tests.gateways import make_project, running_gateway
 from tests.hubs import announce, pack, running_hub
 
+pytestmark = pytest.mark.slow  # each test runs commands, a gateway or a hub
+
 OLD = time.time() - 40 * 86400
 
 

@@ -20,6 +20,8 @@ from tests.gateways import make_project
 from tests.rollout_worlds import gateway, one, run, solve
 from tests.task_environments import SUMS
 
+pytestmark = pytest.mark.slow  # episodes are played on a gateway
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

@@ -31,6 +31,8 @@ from tests.rollout_worlds import answering, gateway, one, run, solve
 from tests.task_environments import SUMS
 from tests.test_eval import instances
 
+pytestmark = pytest.mark.slow  # episodes are played on a gateway
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

@@ -33,6 +33,8 @@ from tests.service_gateway import (
     service_gateway,
 )
 
+pytestmark = pytest.mark.slow  # services start
+
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
@@ -250,7 +252,6 @@ async def test_a_change_that_cannot_be_is_refused_and_changes_nothing(
     assert (record.generation, record.replicas) == (1, 1)
 
 
-@pytest.mark.slow
 async def test_a_rolling_update_under_load_loses_no_request(gateway: ServiceGateway) -> None:
     id = (await gateway.create(envName="notes@1.0.0", replicas=2))["id"]
     await gateway.until(id, available=2)
@@ -291,7 +292,6 @@ async def test_what_is_under_way_in_an_old_replica_is_finished(gateway: ServiceG
     assert len(replica_processes(gateway.home)) == 1
 
 
-@pytest.mark.slow
 async def test_a_version_that_does_not_start_leaves_the_old_one_serving(gateway: ServiceGateway) -> None:
     id = (await gateway.create(envName="notes@1.0.0", replicas=2))["id"]
     await gateway.until(id, available=2)

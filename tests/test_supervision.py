@@ -24,6 +24,8 @@ from aenv.control.stores.base import Put
 from aenv.engines.base import Address
 from tests.gateways import composed, leftovers, make_project
 
+pytestmark = pytest.mark.slow  # gateways and instances
+
 ASKED = CreateInstance(env_name="echo")
 
 

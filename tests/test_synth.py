@@ -43,6 +43,7 @@ from tests.model_servers import model
 from tests.native import traces
 from tests.task_environments import SUMS, changed
 
+pytestmark = pytest.mark.slow  # each starts gateways and plays tasks
 GSM = Path(aenv.envs.__path__[0]) / "gsm_tools"
 BOXES: dict[str, Any] = {
     "id": "boxes",

@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.command_line import environ
+
+pytestmark = pytest.mark.slow  # an example is run whole
 
 
 def test_the_example_makes_two_task_sets_and_prints_them(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ from tests.rollout_worlds import gateway
 from tests.task_environments import DICE, SUMS, changed
 from tests.venvs import judge
 
+pytestmark = pytest.mark.slow  # evaluations are run
+
 SOURCE = Path(aenv_package.__file__).parent.parent
 HALF = changed(SUMS, ("    return float(sheet.answer ==", "    return 0.5 * float(sheet.answer =="))
 OTHER_TOOL = changed(SUMS, ('"what is "', '"how much is "'))

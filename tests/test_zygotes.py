@@ -25,6 +25,8 @@ from aenv.isolation.sandbox.rootfs import Rootfs
 from conformance.engine import Projects, call
 from tests.native import group_name, groups, traces
 
+pytestmark = pytest.mark.slow  # each starts a zygote and its children
+
 CODE = '''
 from aenv import register_tool
 
