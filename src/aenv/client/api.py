@@ -19,9 +19,9 @@ from urllib.parse import quote, urlencode
 
 from ..base import errors, mcp
 from ..base.addresses import Origin
-from ..base.errors import AEnvError, NetworkError, NotJudged, TooManyRequests, Unavailable
+from ..base.errors import AEnvError, NetworkError, TooManyRequests, Unavailable
 from ..base.http1 import Body, Headers, Pool, Response
-from ..base.outcomes import NOT_JUDGED
+from ..base.replies import unwrap
 
 logger = logging.getLogger("aenv.client.api")
 
@@ -208,35 +208,6 @@ async def in_time(origin: Origin, method: str, target: str, timeout: float) -> A
             yield
     except TimeoutError:
         raise NetworkError(f"{origin} did not answer {method} {target} within {timeout:g} s") from None
-
-
-def unwrap(response: Response, body: bytes, origin: Origin, *, whole: bool = False) -> Any:
-    """The `data` of an envelope, from gateway or runtime, or all of it; raises the error that it carries."""
-    try:
-        envelope = mcp.loads(body)
-    except ValueError:
-        envelope = None
-    if not isinstance(envelope, dict) or "success" not in envelope:
-        shown = body[:200].decode("utf-8", "replace")
-        error = errors.from_code("", f"{origin} answered {response.status}: {shown!r}", status=response.status)
-        error.details["foreign"] = True  # not one of our servers, or something in between
-        raise error
-    if envelope["success"]:
-        return envelope if whole else envelope.get("data")
-    raise _error_of(response, envelope)
-
-
-def _error_of(response: Response, envelope: Mapping[str, Any]) -> AEnvError:
-    if envelope.get("outcome") in NOT_JUDGED:
-        details = envelope.get("details")
-        reason = str(envelope.get("error") or "the environment gave no reason")
-        return NotJudged(envelope["outcome"], reason, details if isinstance(details, dict) else None)
-    # Gateways put the text into `message` and a code into `error`; runtimes put the text into `error`.
-    message = envelope.get("message") or envelope.get("errorMessage") or envelope.get("error") or "unknown error"
-    code = envelope.get("error") if envelope.get("message") else ""
-    retry_after = response.header(b"retry-after") or ""
-    wait = float(retry_after) if retry_after.replace(".", "", 1).isdecimal() else None
-    return errors.from_code(str(code or ""), str(message), status=response.status, retry_after=wait)
 
 
 def backoff(attempt: int, error: AEnvError) -> float:

@@ -25,7 +25,8 @@ from ..base.errors import (
 )
 from ..base.http1 import Response
 from ..base.refs import Ref
-from .api import Api, backoff, unwrap
+from ..base.replies import unwrap
+from .api import Api, backoff
 from .hub_records import HubAccess, HubChange, HubHistory, HubRuntime, HubUser, HubVersion
 
 Versions = list[HubVersion]  # the class below has a method `list`

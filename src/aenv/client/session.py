@@ -17,7 +17,8 @@ from ..base import mcp, wire
 from ..base.addresses import Origin
 from ..base.errors import AEnvError, NetworkError, NotFound, Unauthenticated
 from ..base.http1 import Headers, Pool, Response
-from .api import in_time, unwrap
+from ..base.replies import unwrap
+from .api import in_time
 from .nearby import NearInstance, NotSent
 from .result import Progress
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .. import refs
+from ..composition import MOST_PARTS
 from ..errors import InvalidRequest
 from . import values as kinds
 from .deploy import Deploy, parse_deploy
-from .sections import FILE_NAME, ConfigSection, ConfigText, ValueKind, entry, read_fields
+from .sections import FILE_NAME, ConfigSection, ConfigText, ValueKind, entry, read_fields, read_value
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,38 @@ class Data(ConfigSection):
     """Variables that name further folders, which the environment reads where they are set."""
 
 
+@dataclass(frozen=True)
+class UsedEnvironment(ConfigSection):
+    """A part of a [composed environment](composition.md)."""
+
+    required = ("env",)
+    refuses_unknown = True
+
+    environment: refs.Ref = entry("env", kinds.ENVIRONMENT, "browser@^1", otherwise="required")
+    """The environment, with the versions that may be taken. A push takes the latest of them for good."""
+    prefix: str = entry("as", kinds.PART_NAME, "web", default="", otherwise="the environment's name")
+    """What the part is called; then its tools begin with that, as in `web_open`. Without, they keep their names
+    where no other tool has them."""
+    workspace: str = entry("workspace", kinds.WORKSPACE, "shared", default="", otherwise="one of its own")
+    """`shared`: the part works in the same workspace as the composed environment."""
+    variables: kinds.Variables = entry(
+        "environmentVariables", kinds.VARIABLES, {"SEED": "1"}, default=kinds.Variables()
+    )
+    """Variables for the part, besides its own."""
+
+    @property
+    def name(self) -> str:
+        return self.prefix or self.environment.name
+
+    @property
+    def shares_workspace(self) -> bool:
+        return self.workspace == "shared"
+
+
 _BUILD = ValueKind("object", (dict,), section=Build)
 _TEST = ValueKind("object", (dict,), section=ProjectTest)
 _DATA = ValueKind("object", (dict,), section=Data)
+_USES = ValueKind("list of objects", (list,), section=UsedEnvironment)
 _DEPLOY = ValueKind("object", (dict,))  # read by `parse_deploy`
 
 
@@ -95,6 +126,8 @@ class Project(ConfigSection):
     """What its instances may use and reach."""
     data: Data | None = entry("data", _DATA, {"name": "tau2", "variable": "TAU2_DATA_DIR"}, otherwise="none")
     """The data that it needs."""
+    uses: tuple[UsedEnvironment, ...] = entry("uses", _USES, [{"env": "browser@^1", "as": "web"}], default=())
+    """The environments that it is [composed](composition.md) of: their tools are its tools."""
     dependencies: dict[str, Any] | None = entry("dependencies", kinds.OBJECT, {"environments": ["base@^1"]})
     """Environments that it is made for, shown by a hub."""
     eval_only: bool = entry("evalOnly", kinds.FLAG, True, default=False)
@@ -144,4 +177,25 @@ def _project(path: Path, raw: dict[str, Any], text: ConfigText) -> Project:
         except InvalidRequest as error:
             raise text.error(field, error.message) from None
     found["deploy"] = parse_deploy(found.get("deploy", {}), text)
+    _check_parts(found.get("uses", ()), text)
     return Project(path, **{"self_check": found.get("eval_only", False), **found}, raw=raw)
+
+
+def read_parts(raw: Mapping[str, Any]) -> tuple[UsedEnvironment, ...]:
+    """The parts that the object of a config.json names; without line numbers."""
+    text, (_, told) = ConfigText(), Project.entries()["uses"]
+    parts: tuple[UsedEnvironment, ...] = read_value(told, raw.get("uses") or [], "uses", text)
+    _check_parts(parts, text)
+    return parts
+
+
+def _check_parts(parts: tuple[UsedEnvironment, ...], text: ConfigText) -> None:
+    if len(parts) > MOST_PARTS:
+        raise text.error("uses", f"has {len(parts)} parts; an environment is composed of at most {MOST_PARTS}")
+    for part in parts:
+        if part.variables.secrets:
+            raise text.error("uses.environmentVariables", "a part gets no secrets; write a text")
+    names = [part.name for part in parts]
+    for name in names:
+        if names.count(name) > 1:
+            raise text.error("uses", f"two parts are called {name!r}; give one of them another name with 'as'")

@@ -146,7 +146,7 @@ def read_fields(
         attribute, told = known[new]
         if value is not None and (value != "" or not told.kind.skips_empty):
             try:
-                found[attribute] = _read(told, value, name, text)
+                found[attribute] = read_value(told, value, name, text)
             except InvalidRequest:
                 if not (text.is_published and {key, "*"} & {*section.once_unchecked}):
                     raise
@@ -157,17 +157,26 @@ def read_fields(
     return found
 
 
-def _read(told: ConfigField, value: Any, name: str, text: ConfigText) -> Any:
+def read_value(told: ConfigField, value: Any, name: str, text: ConfigText) -> Any:
     kind = told.kind
     if not isinstance(value, kind.types) or (isinstance(value, bool) and bool not in kind.types):
         expected = " or ".join(_JSON_NAMES[each] for each in kind.types)
         raise text.error(name, f"must be {expected}, as in {json.dumps(told.example)}")
     if kind.section and isinstance(value, dict):
         return kind.section(raw=value, **read_fields(kind.section, value, text, f"{name}."))
+    if kind.section and isinstance(value, list):
+        return tuple(_object(kind.section, one, told, name, text) for one in value)
     try:
         return kind.parse(value)
     except InvalidRequest as error:
         raise text.error(name, error.message) from None
+
+
+def _object(section: type[ConfigSection], value: Any, told: ConfigField, name: str, text: ConfigText) -> Any:
+    """One of a list of objects."""
+    if not isinstance(value, dict):
+        raise text.error(name, f"must hold objects, as in {json.dumps(told.example)}")
+    return section(raw=value, **read_fields(section, value, text, f"{name}."))
 
 
 def key_lines(text: str) -> dict[str, int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .. import quantities, refs
+from ..composition import NAME
 from ..errors import InvalidRequest
 from .sections import ValueKind
 
@@ -114,6 +115,13 @@ def _alias(name: Any) -> refs.Ref:
         raise InvalidRequest(f"bad alias {name!r}; write it as 'name@1.0.0'") from None
 
 
+def _part_environment(name: Any) -> refs.Ref:
+    try:
+        return refs.parse(name)
+    except InvalidRequest:
+        raise InvalidRequest(f"bad environment {name!r}; write it as 'name', 'name@^1' or 'name@1.0.0'") from None
+
+
 def _text(is_right: Callable[[str], object], fix: str) -> Callable[[Any], str]:
     """A parser of texts that are like that; `fix` says what to write."""
 
@@ -153,6 +161,9 @@ MODULES = ValueKind("list of modules", (list,), _each(_module))
 PACKAGES = ValueKind("list of packages", (list,), _each(_package))
 PATHS = ValueKind("list of paths", (list,), _each(_path))
 ALIASES = ValueKind("list of `name@version`", (list,), _each(_alias))
+ENVIRONMENT = ValueKind("`name@range`", (str,), _part_environment)
+PART_NAME = ValueKind("name of a part", (str,), _text(NAME.match, "use letters, digits, '_' and '-'"))
+WORKSPACE = ValueKind("`shared`", (str,), _text("shared".__eq__, "use 'shared', or leave it out"))
 DATA_NAME = ValueKind("name", (str,), _text(_DATA_NAME.match, "use lower-case letters, digits and '-'"))
 DATA_VARIABLE = ValueKind("variable", (str,), _text(_DATA_VARIABLE.match, "write it as in 'NAME_DATA_DIR'"))
 FOLDER_VARIABLES = ValueKind("list of variables", (list,), _each(_folder_variable))

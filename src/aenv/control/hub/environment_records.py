@@ -40,6 +40,8 @@ class EnvironmentRecord:
     test_config: dict[str, Any] | None = None
     deploy_config: dict[str, Any] | None = None
     digest: str | None = None
+    parts: tuple[str, ...] = ()
+    """The versions that were taken of the environments that it is composed of, in the order of its `uses`."""
     size_bytes: int | None = None
     pushed_by: str | None = None
     created_at: str = ""
@@ -59,6 +61,7 @@ class EnvironmentRecord:
                 "policy": EnvironmentAccess.of(value["policy"]),
                 "tags": tuple(value["tags"]),
                 "artifacts": tuple(value["artifacts"]),
+                "parts": tuple(value.get("parts", ())),
             }
         )
 

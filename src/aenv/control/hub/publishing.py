@@ -23,6 +23,7 @@ from . import audit, changes
 from .access import EnvironmentAccess
 from .environment_records import KIND, READY, RELEASED, EnvironmentRecord, read_status
 from .environments import DETAILS, POLICIES, Environments
+from .pinned_parts import PinnedPart, offered_tools, pinned
 from .uploads import BundleFacts, Uploads
 
 _FROM_CONFIG = ("description", "tags", "artifacts", "buildConfig", "testConfig", "deployConfig", "dependencies")
@@ -37,6 +38,7 @@ class _SentVersion:
     facts: BundleFacts | None
     declared: PushEnvironment
     forget: tuple[Delete, ...] = ()
+    parts: tuple[PinnedPart, ...] = ()
 
 
 class Publishing:
@@ -119,7 +121,7 @@ class Publishing:
             first = error.errors(include_input=False, include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"])
             raise InvalidRequest(f"config.json in the bundle: field {where!r}: {first['msg']}") from None
-        return _SentVersion(facts, declared, forget)
+        return _SentVersion(facts, declared, forget, await pinned(config, self._environments, caller))
 
     async def _details(
         self, new: EnvironmentRecord, before: dict[str, Any], body: PushEnvironment, sent: _SentVersion
@@ -133,6 +135,8 @@ class Publishing:
         }
         about["readme"] = facts.readme if facts else body.readme or before.get("readme", "")
         about["dependencies"] = _dependencies(body, sent, before)
+        if sent.parts:
+            about["tools"] = await offered_tools(about["tools"], sent.parts, self._environments)
         if facts:
             about |= await self._compared(new, facts, about["tools"])
         else:
@@ -200,6 +204,7 @@ def _merged(
         test_config=chosen("test_config"),
         deploy_config=unmasked(deploy, base.deploy_config) if deploy is not None else None,
         digest=digest,
+        parts=tuple(str(part.taken.ref) for part in sent.parts) if sent.facts else base.parts,
         size_bytes=sent.facts.size_bytes if sent.facts else base.size_bytes,
         pushed_by=caller.user,
         created_at=base.created_at or now,
@@ -213,6 +218,7 @@ def _dependencies(body: PushEnvironment, sent: _SentVersion, before: dict[str, A
         known |= said.model_dump(exclude_none=True) if said else {}
     if sent.facts:
         known["requirements"] = sent.facts.requirements
+        known["parts"] = [part.described for part in sent.parts]
     with of_field("dependencies.environments"):
         for reference in known["environments"]:
             refs.parse(reference)

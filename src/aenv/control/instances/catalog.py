@@ -13,8 +13,8 @@ from ...artifacts import requirements
 from ...artifacts.data.builtin import Folders, by_name, sound
 from ...artifacts.pythons.choosing import Choice, Pythons
 from ...artifacts.pythons.runtimes import Python
-from ...base import settings
-from ...base.config import Project, load_project, parse_deploy
+from ...base import refs, settings
+from ...base.config import Project, UsedEnvironment, load_project, parse_deploy
 from ...base.config.sections import ConfigText
 from ...base.errors import InvalidRequest, NotFound
 from ...base.refs import Ref
@@ -144,10 +144,17 @@ def _as_published(project: Project, published: EnvironmentRecord) -> Project:
         project,
         deploy=deploy,
         artifacts=published.artifacts,
+        uses=_taken(project, published),
         is_published=True,
         owner=published.policy.owner if published.policy else None,
         pushed_by=published.pushed_by,
     )
+
+
+def _taken(project: Project, published: EnvironmentRecord) -> tuple[UsedEnvironment, ...]:
+    """The parts of a composed environment, each in the version that the push took."""
+    pins = (refs.parse(pin) for pin in published.parts)
+    return tuple(replace(part, environment=pin) for part, pin in zip(project.uses, pins, strict=True))
 
 
 def read_folders(named: Iterable[Path], home: Path) -> Folders:

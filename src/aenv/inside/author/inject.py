@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from ...base.errors import Unsupported
+from .part import Part
 from .sidecar import Sidecar, SyncSidecar
 
 T = TypeVar("T")
@@ -44,6 +45,8 @@ class Context:
     report: Callable[[float, float | None, str | None], None] | None = None
     sidecar: Sidecar | None = None
     """Its sidecar, where it has one."""
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    """The parts of a composed environment, by their names."""
 
     @property
     def second(self) -> Sidecar | None:

@@ -139,6 +139,7 @@ async def _run(options: RuntimeOptions) -> None:
     async with offered(
         registry, modules, context, timeout=timeout, name=options.name, remembered=remembered
     ) as offer:
+        await offer.join_parts()
         if out is not None:
             offer.calls.start(registry.starts)
             await _first(stop.wait(), Stdio(offer.methods, out).serve())

@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
 from ... import __version__
-from ...base import origins
+from ...base import composition, origins
 from ...base.errors import InvalidRequest
 from ...base.limits import MAX_BODY_BYTES
 from ..author.inject import Context
@@ -33,6 +33,8 @@ class ServedEnvironment:
 
     registry: Registry
     surface: Surface
+    own: RegistrySurface
+    """What of the surface is the environment's own registry."""
     calls: Calls
     history: History
     methods: Methods
@@ -42,6 +44,19 @@ class ServedEnvironment:
         """Whose it is, where that was not known before."""
         self.calls.begin(context, timeout)
         self.history.masks = self.calls.masks
+
+    async def join_parts(self) -> None:
+        """Return when the parts of a composed environment are ready: its tools are theirs, too, from then on."""
+        context = self.calls.context
+        if not context.variables.get(composition.VARIABLE):
+            return
+        from .parts import Parts  # an HTTP client, which other environments do not need
+
+        parts = Parts()
+        await parts.join(context.variables, [tool["name"] for tool in self.tools])
+        self.own.parts = parts
+        self.calls.context = replace(context, parts=parts)
+        self.tools[:] = await self.surface.tools()
 
 
 @asynccontextmanager
@@ -65,7 +80,7 @@ async def offered(
         if server is not None:
             surface = await stack.enter_async_context(FastMcpSurface(server, own))
         methods = Methods(surface, history, name, __version__)
-        yield ServedEnvironment(registry, surface, calls, history, methods, await surface.tools())
+        yield ServedEnvironment(registry, surface, own, calls, history, methods, await surface.tools())
 
 
 def app_of(offer: ServedEnvironment, *, loopback_only: bool) -> App:

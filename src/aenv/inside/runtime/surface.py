@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
 from ...base import mcp
@@ -16,6 +16,9 @@ from ...base.errors import AEnvError
 from ..author.content import ToolOutput, UnserialisableResult, as_parts, failure, to_jsonable, to_output
 from ..author.registry import Registry, ResourceDefinition
 from .calls import CallFailed, Calls, Report
+
+if TYPE_CHECKING:
+    from .parts import Parts
 
 
 class Surface(Protocol):
@@ -42,13 +45,18 @@ class RegistrySurface:
     def __init__(self, registry: Registry, calls: Calls) -> None:
         self._registry = registry
         self._calls = calls
+        self.parts: Parts | None = None
+        """Of a composed environment, once they have joined."""
 
     async def tools(self) -> list[dict[str, Any]]:
-        return [tool.descriptor for tool in self._registry.tools.values() if not tool.hidden]
+        own = [tool.descriptor for tool in self._registry.tools.values() if not tool.hidden]
+        return [*own, *self.parts.tools] if self.parts else own
 
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any], report: Report | None = None
     ) -> dict[str, Any]:
+        if self.parts and self.parts.has_tool(name):
+            return await self.parts.call_tool(name, arguments)
         return (await self._output(name, arguments, report)).as_result()
 
     async def _output(self, name: str, arguments: Mapping[str, Any], report: Report | None) -> ToolOutput:

@@ -102,6 +102,7 @@ class PreloadedInstance:
                 self.announce(prepared.ready_line)
                 options, has_time = self.tell()
                 offer.begin(*program.situation(options))
+                await offer.join_parts()
                 offer.calls.after = orphans.begin()
                 data = socket.socket(fileno=options.fd)
                 await listener.listen(data)

@@ -1,0 +1,50 @@
+"""A part of a composed environment, as the code of that environment uses it: in a reward, say.
+
+    @register_reward
+    async def score(context: Context) -> float:
+        told = await context.parts["python"].call_tool("run", {"code": "print(total)"})
+
+Not here: how a part is reached, which is the runtime's matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from ...base.errors import ToolError
+
+Post = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+"""Posts to a path of the part's runtime, and gives the data of the answer."""
+
+
+class Part:
+    """One part. For async functions."""
+
+    def __init__(self, name: str, environment: str, tools: list[dict[str, Any]], post: Post) -> None:
+        self.name = name
+        self.environment = environment
+        self.tools = tools
+        """As MCP describes them, under the part's own names."""
+        self._post = post
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> Any:
+        """What the tool returns: its structured result or its text where it has none. ToolError when it fails."""
+        answer = await self.answer_of(name, arguments or {})
+        text = "\n".join(piece["text"] for piece in answer["content"] if piece.get("type") == "text")
+        if answer["is_error"]:
+            raise ToolError(f"tool {name!r} of the part {self.name!r} failed: {text}", name)
+        return text if answer.get("structured") is None else answer["structured"]
+
+    async def answer_of(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The tool's whole answer, pictures included: `{"content", "is_error", "structured"}`."""
+        answer: dict[str, Any] = await self._post(f"/tools/{name}", arguments)
+        return answer
+
+    async def call_function(self, name: str, arguments: Mapping[str, Any] | None = None) -> Any:
+        """What the function returns."""
+        return await self._post(f"/functions/{name}", arguments or {})
+
+    async def call_reward(self, arguments: Mapping[str, Any] | None = None) -> Any:
+        """The reward that the part itself gives."""
+        return await self._post("/task/reward", arguments or {})
