@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aenv.base.config.deploy import Deploy, ServiceDefaults, SidecarSource
-from aenv.base.config.project import Build, Data, Project, ProjectTest, UsedEnvironment
+from aenv.base.config.project import Build, Data, Grants, Project, ProjectTest, UsedEnvironment
 from aenv.base.config.sections import ALL, ConfigField, ConfigSection
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "config.md"
@@ -22,6 +22,7 @@ SECTIONS: dict[str, type[ConfigSection]] = {
     "testConfig": ProjectTest,
     "data": Data,
     "uses": UsedEnvironment,
+    "grants": Grants,
     "deployConfig": Deploy,
     "deployConfig.service": ServiceDefaults,
     "deployConfig.sidecar": SidecarSource,

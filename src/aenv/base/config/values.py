@@ -115,10 +115,10 @@ def _alias(name: Any) -> refs.Ref:
         raise InvalidRequest(f"bad alias {name!r}; write it as 'name@1.0.0'") from None
 
 
-def _part_environment(name: Any) -> refs.Ref:
+def _environment(name: Any) -> refs.Ref:
     try:
         return refs.parse(name)
-    except InvalidRequest:
+    except (AttributeError, InvalidRequest):
         raise InvalidRequest(f"bad environment {name!r}; write it as 'name', 'name@^1' or 'name@1.0.0'") from None
 
 
@@ -161,9 +161,10 @@ MODULES = ValueKind("list of modules", (list,), _each(_module))
 PACKAGES = ValueKind("list of packages", (list,), _each(_package))
 PATHS = ValueKind("list of paths", (list,), _each(_path))
 ALIASES = ValueKind("list of `name@version`", (list,), _each(_alias))
-ENVIRONMENT = ValueKind("`name@range`", (str,), _part_environment)
+ENVIRONMENT = ValueKind("`name@range`", (str,), _environment)
 PART_NAME = ValueKind("name of a part", (str,), _text(NAME.match, "use letters, digits, '_' and '-'"))
 WORKSPACE = ValueKind("`shared`", (str,), _text("shared".__eq__, "use 'shared', or leave it out"))
+ENVIRONMENTS = ValueKind("list of `name@range`", (list,), _each(_environment))
 DATA_NAME = ValueKind("name", (str,), _text(_DATA_NAME.match, "use lower-case letters, digits and '-'"))
 DATA_VARIABLE = ValueKind("variable", (str,), _text(_DATA_VARIABLE.match, "write it as in 'NAME_DATA_DIR'"))
 FOLDER_VARIABLES = ValueKind("list of variables", (list,), _each(_folder_variable))
