@@ -7,11 +7,13 @@ instance is not trusted: it can name only what it has made, within its grant.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ...base import composition
 from ...base.errors import AEnvError, MethodNotAllowed, NotFound
 from ...base.wire import INSTANCE_HEADER, EnvStatus
 from ...isolation.egress.gateway_route import INSTANCE
@@ -29,6 +31,7 @@ from .tokens import Tokens
 
 _MAX_BODY_BYTES = 1 << 20
 _CONTROL = re.compile(r"/env-instance/([^/]+)/?\Z")
+_PART = re.compile(rf"{composition.PATH}/([^/]+)\Z")
 _DATA = re.compile(r"/instances/([^/]+)(/.*)?\Z")
 _LOOKS = ("GET", "HEAD")
 _INSTANCE = INSTANCE.encode()
@@ -60,6 +63,9 @@ class ChildRoutes:
             if control := _CONTROL.match(scope["path"]):
                 await self._control(parent, control[1], scope, receive, send)
                 return
+            if part := _PART.match(scope["path"]):
+                await self._part(parent, part[1], scope, receive, send)
+                return
             raise NotFound(f"no route {scope['path']!r} for an instance; it can create, use and delete instances")
         except AEnvError as error:
             await envelope.failure(error)(scope, receive, send)
@@ -80,6 +86,27 @@ class ChildRoutes:
         if not client.gone:
             await envelope.success(reply)(scope, receive, send)
 
+    async def _part(self, parent: Supervised, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """The part of this name, once it is ready: asked for by the runtime of a composed environment."""
+        if scope["method"] != "PUT":
+            raise MethodNotAllowed(f"no route '{scope['method']} {scope['path']}'", ("PUT",))
+        with Client(receive) as client, patience.at_most(STORE_PATIENCE):
+            id = self._kinship.part(parent, name)
+            request, caller = await self._kinship.part_request(parent, name)
+            until = self._kinship.until(self._kinship.parent_of(parent))
+            record = await self._creator.create(
+                request,
+                caller,
+                id=id,
+                parent=parent.record.id,
+                part=name,
+                until=0.0 if until == math.inf else until + GRACE,
+            )
+        if not client.gone:
+            await envelope.success({**self._show(record, scope), "environment": record.environment})(
+                scope, receive, send
+            )
+
     async def _create(self, parent: Supervised, id: str, body: bytes) -> Record:
         asked = admission.parse(body)
         if id in self._creator.begun:  # the same request again, perhaps: it needs no more room
@@ -96,8 +123,9 @@ class ChildRoutes:
     async def _forward(self, parent: Supervised, id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """A call of a child, through the same data path as every other, until the grant's time is over."""
         child = self._kinship.child(parent, id)
+        limited = self._kinship.limited_by(parent, child)
         if scope["method"] not in _LOOKS:
-            self._kinship.count_call(parent)
+            self._kinship.count_call(limited)
         token = self._tokens.sign(child.record.id, child.record.account)
         kept = [pair for pair in scope["headers"] if pair[0] not in _DROPPED and not pair[0].startswith(b"sec-")]
         inner = {**scope, "server": _SERVER, "headers": [*kept, (b"authorization", f"Bearer {token}".encode())]}
@@ -109,11 +137,11 @@ class ChildRoutes:
             await send(message)
 
         try:
-            async with asyncio.timeout(self._kinship.left(parent)):
+            async with asyncio.timeout(self._kinship.left(limited)):
                 await self._proxy(inner, receive, answer)
         except TimeoutError:
             if not began:  # else it ends as a broken connection
-                raise self._kinship.over(parent) from None
+                raise self._kinship.over(limited) from None
 
     def _show(self, record: Record, scope: Scope) -> dict[str, Any]:
         """A child as its parent sees it: to be called by the same relay, with the same key."""

@@ -28,7 +28,7 @@ from ..stores.base import Stale
 from . import admission, secret_variables
 from .catalog import Catalog
 from .installed_version import explained
-from .kinship import granted
+from .kinship import composed, granted
 from .ledger import Ledger, check_fits
 from .reclaim import Reclaim
 from .records import Record
@@ -118,11 +118,15 @@ class Admittance:
         )
         here, tenant = means.here, (records[0].owner or "") if caller.account else ""
         admitted = checked, Conditions(here.start_timeout, here.keep_history, tenant, given)
-        if project.grants and not isinstance(means.engine, LeadsToGateway):
-            raise Unsupported(f"instances of the {means.engine.name} engine cannot use environments ('grants')")
+        if (project.grants or project.uses) and not isinstance(means.engine, LeadsToGateway):
+            field = "grants" if project.grants else "uses"
+            raise Unsupported(f"instances of the {means.engine.name} engine cannot use environments ('{field}')")
         for record in records:
             admission.complete(record, request, project, means.here.rules)
-            record.grants = granted(project, record.owner if caller.account else LOCAL.user)
+            owner = record.owner if caller.account else LOCAL.user
+            record.grants, record.parts = granted(project, owner), composed(project, owner)
+            if record.part:  # it ends with the whole, and not before
+                record.idle_timeout = None
             record.secrets = list(given.names)
         means.metrics.took("find", time.perf_counter() - began)
         limits = means.ledger.limits(records[0], caller.max_instances)

@@ -6,23 +6,28 @@ Not here: the requests of instances (`gateway/child_routes.py`).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from ...base import refs
+from ...base import refs, wire
 from ...base.config import Project, is_folder_variable
 from ...base.errors import Forbidden, GrantExceeded, InvalidRequest, NotFound, Unauthenticated
 from ...base.models import CreateInstance, secrets_in
 from ...base.refs import Ref
 from ..serving.accounts import LOCAL, Accounts, Caller, Role
 from . import admission
+from .admission import MAX_TTL
 from .catalog import Catalog
 from .records import Record
 from .supervised import Supervised
 from .supervisor import Supervisor
 
 GRACE = 5.0  # seconds that a child lives longer than it may be called: a call that is cut off learns why
+MOST_BELOW = 64
+"""How many instances a create of a composed environment may bring about."""
+_FOR_LONG = f"{MAX_TTL:.0f}s"  # a part lives as long as the whole
 _OURS = "AENV_"
 _REFUSED = ("datasource", "model", "owner", "mount_points", "init_command")
 """Fields of a create that speak for its owner: what an instance says there is refused."""
@@ -39,9 +44,13 @@ class Kinship:
     def parent(self, id: str) -> Supervised:
         """The instance that asks. NotFound when it has ended, or may use no other environments."""
         instance = self._supervisor.get(id)
-        if instance is None or not instance.is_live or instance.record.grants is None:
+        if instance is None or not instance.is_live or not instance.record.may_have_children:
             raise NotFound(f"instance {id!r} not found: it has ended, or its config.json has no 'grants'")
         return instance
+
+    def limited_by(self, parent: Supervised, child: Supervised) -> Supervised | None:
+        """Whose grant, and whose ancestors', a call of `child` counts for; a part's counts not for its whole."""
+        return self.parent_of(parent) if child.record.part else parent
 
     def child(self, parent: Supervised, id: str) -> Supervised:
         """One that `parent` has made itself. NotFound for every other, whoever made it."""
@@ -50,20 +59,21 @@ class Kinship:
             raise NotFound(f"instance {id!r} not found among those that this instance has made")
         return instance
 
-    def until(self, parent: Supervised) -> float:
-        """When the first of the grants ends that `parent` acts under, in seconds since the epoch."""
-        return min(_end(record) for record in self._line(parent))
+    def until(self, parent: Supervised | None) -> float:
+        """When the first of the grants ends that `parent` acts under, in seconds since the epoch, or infinity."""
+        return min((_end(record) for record in self._line(parent)), default=math.inf)
 
-    def left(self, parent: Supervised) -> float:
-        """For how many seconds it may still use others; 0 or less when its time is over."""
-        return self.until(parent) - time.time()
+    def left(self, parent: Supervised | None) -> float | None:
+        """For how many seconds it may still use others; 0 or less when its time is over, None without limit."""
+        until = self.until(parent)
+        return None if until == math.inf else until - time.time()
 
-    def over(self, parent: Supervised) -> GrantExceeded:
+    def over(self, parent: Supervised | None) -> GrantExceeded:
         """Why it may do no more when its time is over."""
         first = min(self._line(parent), key=_end)
         return exceeded(first, "seconds", "its time is over")
 
-    def count_call(self, parent: Supervised) -> None:
+    def count_call(self, parent: Supervised | None) -> None:
         """One call of a child. GrantExceeded where a grant is used up; then nothing is counted."""
         self._check_time(parent)
         line = list(self._instances(parent))
@@ -82,21 +92,60 @@ class Kinship:
             if len(self._descendants(instance)) >= _allowed(instance.record, "instances"):
                 raise exceeded(instance.record, "instances", "as many live at the moment; end one first")
 
+    # Parts of composed environments
+
+    def part(self, parent: Supervised, name: str) -> str:
+        """The id of its part of this name: one for all requests, unless the instance of that has ended."""
+        id = parent.part_ids.get(name, "")
+        if id in self._supervisor:
+            return id
+        ref = refs.parse(_named(parent.record, name)["env"])
+        self._check_size(parent)
+        id = parent.part_ids[name] = wire.new_instance_id(ref.name)
+        return id
+
+    def _check_size(self, parent: Supervised) -> None:
+        """However deep compositions are nested: all that one create brings about is bounded."""
+        *_, top = self._ancestors(parent)
+        if len(self._descendants(top)) >= MOST_BELOW:
+            raise InvalidRequest(f"'{top.record.environment}' is composed of more than {MOST_BELOW} instances")
+        for instance in self._instances(self.parent_of(parent)):
+            if len(self._descendants(instance)) >= _allowed(instance.record, "instances"):
+                raise exceeded(instance.record, "instances", "as many live at the moment; end one first")
+
+    async def part_request(self, parent: Supervised, name: str) -> tuple[CreateInstance, Caller]:
+        """What is created for the part of this name, and by whom."""
+        record, wanted = parent.record, _named(parent.record, name)
+        caller = await self._caller(record)
+        ref = refs.parse(wanted["env"])
+        project = await self._catalog.find(ref, caller)
+        assert record.parts is not None
+        await self._check_author(record, record.parts["author"], project, ref)
+        asked = CreateInstance(
+            env_name=str(ref), ttl=_FOR_LONG, environment_variables=wanted["variables"], labels=record.labels
+        )
+        return asked.model_copy(update=self._inherited(parent, caller, project)), caller
+
+    # Children that the code of an instance asks for
+
     async def request(self, parent: Supervised, asked: CreateInstance) -> tuple[CreateInstance, Caller]:
         """What is created for `parent`, and by whom: one version, within the grant."""
         record = parent.record
         caller = await self._caller(record)
         _check_fields(asked)
         project, ref = await self._environment(record, admission.ref_of(asked), caller)
+        inherited = self._inherited(parent, caller, project)
+        labels = {**asked.labels, **record.labels}
+        return asked.model_copy(update={"env_name": str(ref), "labels": labels, **inherited}), caller
+
+    def _inherited(self, parent: Supervised, caller: Caller, project: Project) -> dict[str, Any]:
+        """What a child has from its parent, whatever was asked for."""
         own = parent.asked[0] if parent.asked else None
-        changes: dict[str, Any] = {
-            "env_name": str(ref),
-            "owner": record.owner if caller.is_admin else None,
-            "labels": {**asked.labels, **record.labels},
+        return {
+            "owner": parent.record.owner if caller.is_admin else None,
             "model": own.model if own and not project.deploy.isolation else None,
             "self_check": True,
         }
-        return asked.model_copy(update=changes), caller
 
     async def _environment(self, parent: Record, ref: Ref, caller: Caller) -> tuple[Project, Ref]:
         """The project of a child and its one version. GrantExceeded when the grant does not have it."""
@@ -110,15 +159,19 @@ class Kinship:
         version = ref.version or project.version
         if not any(each.pick([version]) for each in named):
             raise exceeded(parent, "environments", f"not '{ref.name}@{version}'")
-        if author := _allowed(parent, "author"):
-            # As that user would find it: an author gets no more by the hands of those who run the environment.
-            await self._catalog.find(Ref(ref.name, version), Caller(author, Role.USER))
-            if project.deploy.environment_variables.secrets:
-                raise Forbidden(
-                    f"environment '{project.ref}' asks for secrets, and '{parent.environment}', which uses it, "
-                    "was pushed by another user"
-                )
+        await self._check_author(parent, _allowed(parent, "author"), project, Ref(ref.name, version))
         return project, Ref(ref.name, version)
+
+    async def _check_author(self, parent: Record, author: str, project: Project, ref: Ref) -> None:
+        """An author gets no more by the hands of those who run the environment than that user could find."""
+        if not author:
+            return
+        await self._catalog.find(ref, Caller(author, Role.USER))
+        if project.deploy.environment_variables.secrets:
+            raise Forbidden(
+                f"environment '{project.ref}' asks for secrets, and '{parent.environment}', which uses it, "
+                "was pushed by another user"
+            )
 
     async def _caller(self, record: Record) -> Caller:
         """As whom its children are made: its owner, and never more than a user."""
@@ -129,23 +182,28 @@ class Kinship:
             raise Unauthenticated("the account that this instance was made with was revoked, or is a viewer's")
         return Caller(record.owner or account.user, Role.USER, account.id, account.max_instances)
 
-    def _check_time(self, parent: Supervised) -> None:
-        if self.left(parent) <= 0:
+    def _check_time(self, parent: Supervised | None) -> None:
+        left = self.left(parent)
+        if left is not None and left <= 0:
             raise self.over(parent)
 
     def _instances(self, instance: Supervised | None) -> Iterator[Supervised]:
-        """It, its parent, and so on; as far as they live."""
-        while instance and instance.record.grants is not None:
-            yield instance
-            instance = self._supervisor.get(instance.record.parent) if instance.record.parent else None
+        """It, its parent, and so on, as far as they live: those that have a grant."""
+        return (one for one in self._ancestors(instance) if one.record.grants is not None)
 
-    def _line(self, instance: Supervised) -> list[Record]:
+    def _ancestors(self, instance: Supervised | None) -> Iterator[Supervised]:
+        while instance:
+            yield instance
+            instance = self.parent_of(instance)
+
+    def _line(self, instance: Supervised | None) -> list[Record]:
         return [each.record for each in self._instances(instance)]
 
     def _descendants(self, instance: Supervised) -> list[Supervised]:
-        return [one for one in self._supervisor.values() if instance in self._instances(self._parent_of(one))]
+        return [one for one in self._supervisor.values() if instance in self._ancestors(self.parent_of(one))]
 
-    def _parent_of(self, instance: Supervised) -> Supervised | None:
+    def parent_of(self, instance: Supervised) -> Supervised | None:
+        """The instance that made it, if that lives."""
         return self._supervisor.get(instance.record.parent) if instance.record.parent else None
 
 
@@ -154,15 +212,44 @@ def granted(project: Project, owner: str | None) -> dict[str, Any] | None:
     grants = project.grants
     if grants is None:
         return None
-    is_own = not project.is_published or (owner is not None and project.owner == owner == project.pushed_by)
     return {
         "environments": [str(ref) for ref in grants.environments],
         "calls": grants.calls,
         "depth": grants.depth,
         "seconds": grants.seconds,
         "instances": grants.instances,
-        "author": "" if is_own else project.pushed_by or project.owner or "-",
+        "author": _author(project, owner),
     }
+
+
+def composed(project: Project, owner: str | None) -> dict[str, Any] | None:
+    """What the record of an instance of `owner` says of its parts; None where its environment has none."""
+    if not project.uses:
+        return None
+    named = {
+        part.name: {
+            "env": str(part.environment),
+            "shared": part.shares_workspace,
+            "variables": dict(part.variables.texts),
+        }
+        for part in project.uses
+    }
+    return {"author": _author(project, owner), "named": named}
+
+
+def _author(project: Project, owner: str | None) -> str:
+    """Who pushed the environment, if that is another user than the owner of the instance; else empty."""
+    is_own = not project.is_published or (owner is not None and project.owner == owner == project.pushed_by)
+    return "" if is_own else project.pushed_by or project.owner or "-"
+
+
+def _named(record: Record, name: str) -> dict[str, Any]:
+    """What its part of this name shall be."""
+    known: dict[str, Any] = record.parts["named"] if record.parts else {}
+    if name not in known:
+        raise NotFound(f"'{record.environment}' has no part {name!r}; it has {', '.join(known) or 'none'}")
+    found: dict[str, Any] = known[name]
+    return found
 
 
 def exceeded(record: Record, field: str, why: str) -> GrantExceeded:

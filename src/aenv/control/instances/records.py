@@ -53,6 +53,10 @@ class Record:
     """The instance that made it, with which it ends; empty where a client made it."""
     until: float = 0.0
     """When it ends at the latest, in seconds since the epoch; 0 where no grant limits it."""
+    part: str = ""
+    """What its parent calls it, where it is a part of a composed environment."""
+    parts: dict[str, Any] | None = None
+    """The parts that it is composed of (`kinship.py`)."""
     grants: dict[str, Any] | None = None
     """Which other environments it may use, and how much (`kinship.py`)."""
     ttl: float = 0.0
@@ -89,6 +93,10 @@ class Record:
     @property
     def is_live(self) -> bool:
         return self.status in (EnvStatus.CREATING, EnvStatus.RUNNING)
+
+    @property
+    def may_have_children(self) -> bool:
+        return self.grants is not None or self.parts is not None
 
     @property
     def expiry(self) -> str:

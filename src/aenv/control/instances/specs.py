@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...base import composition
+from ...base.composition import NamedPart
 from ...base.config import Network, Project
 from ...engines.base import STORAGE_PLACE, InstanceSpec, LazySidecar, ModelEndpoint, ResourceLimits
 from .catalog import PreparedProject
@@ -64,6 +66,7 @@ def instance_spec(
             **checked.variables,
             **conditions.secrets.variables,
             **({"AENV_SERVICE_ID": conditions.service} if conditions.service else {}),
+            **({composition.VARIABLE: _parts(project)} if project.uses else {}),
         },
         arguments=checked.arguments,
         start_timeout=conditions.start_timeout,
@@ -76,7 +79,7 @@ def instance_spec(
         limits=checked.limits,
         network=checked.network,
         model=checked.model,
-        uses_environments=project.grants is not None and not conditions.service,
+        uses_environments=bool(project.grants or project.uses) and not conditions.service,
         image=project.image,
         data=checked.data,
         data_variable=project.data.variable if checked.data and project.data else "",
@@ -86,6 +89,10 @@ def instance_spec(
         tenant=conditions.tenant,
         isolation=deploy.isolation,
     )
+
+
+def _parts(project: Project) -> str:
+    return composition.spell(NamedPart(part.name, bool(part.prefix)) for part in project.uses)
 
 
 def spare_spec(spec: InstanceSpec) -> InstanceSpec:

@@ -47,6 +47,8 @@ class Supervised:
     """How many are under way here."""
     calls_made: int = 0
     """How many calls of its children, and of theirs, have counted for its grant."""
+    part_ids: dict[str, str] = field(default_factory=dict)
+    """The ids of its parts, by their names."""
     seat: Seat | None = None
     """Where data workers find it; what they call is counted there."""
     frozen_at: float | None = None

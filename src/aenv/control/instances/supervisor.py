@@ -301,7 +301,7 @@ class Supervisor(Mapping[str, Supervised]):
 
     async def end_children(self, instance: Supervised) -> None:
         """Return when nothing is left of the instances that it has made."""
-        if instance.record.grants is None:
+        if not instance.record.may_have_children:
             return
         children = [one for one in self.values() if one.record.parent == instance.record.id]
         await asyncio.gather(*(self.end(one, _WITH_PARENT) for one in children))

@@ -34,7 +34,15 @@ class Part:
         text = "\n".join(piece["text"] for piece in answer["content"] if piece.get("type") == "text")
         if answer["is_error"]:
             raise ToolError(f"tool {name!r} of the part {self.name!r} failed: {text}", name)
-        return text if answer.get("structured") is None else answer["structured"]
+        structured = answer.get("structured")
+        if structured is None:
+            return text
+        return structured["result"] if self._is_wrapped(name) else structured
+
+    def _is_wrapped(self, name: str) -> bool:
+        """Whether the result is no object, which MCP wants, and so stands in one."""
+        schemas = (tool.get("outputSchema") or {} for tool in self.tools if tool["name"] == name)
+        return any("x-fastmcp-wrap-result" in schema for schema in schemas)
 
     async def answer_of(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The tool's whole answer, pictures included: `{"content", "is_error", "structured"}`."""

@@ -1,0 +1,222 @@
+"""Environments that are composed of others: one set of tools, one lifetime, parts that can be replaced."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aenv import Environment
+from aenv.base import composition
+from aenv.base.composition import NamedPart
+from aenv.base.config import load_project
+from aenv.base.errors import InvalidRequest
+from tests.gateways import Gateway, leftovers, make_project, running_gateway
+
+ARITHMETIC = """
+from aenv import register_function, register_reward, register_tool
+
+asked = []
+
+
+@register_tool
+def add(a: int, b: int) -> int:
+    "Add two numbers."
+    asked.append((a, b))
+    return a + b
+
+
+@register_tool
+def version() -> str:
+    "Which arithmetic this is."
+    return "VERSION"
+
+
+@register_function
+def count() -> int:
+    return len(asked)
+
+
+@register_reward
+def score() -> float:
+    return 0.25
+"""
+WORDS = """
+import os
+from aenv import Image, register_tool
+
+
+@register_tool
+def shout(text: str) -> str:
+    "Say it in capitals."
+    return text.upper()
+
+
+@register_tool
+def version() -> str:
+    "Which words these are."
+    return os.environ.get("DIALECT", "plain")
+
+
+@register_tool
+def picture() -> Image:
+    "A small picture."
+    return Image(data=b"GIF89a", mime_type="image/gif")
+
+
+@register_tool
+def fail() -> str:
+    "Always fails."
+    raise ValueError("no words")
+"""
+WHOLE = """
+from aenv import Context, register_reward, register_tool
+
+
+@register_tool
+def own() -> str:
+    "Of the composed environment itself."
+    return "mine"
+
+
+@register_reward
+async def judge(context: Context) -> float:
+    total = await context.parts["calc"].call_tool("add", {"a": 2, "b": 3})
+    count = await context.parts["calc"].call_function("count")
+    return total + count + await context.parts["calc"].call_reward()
+"""
+USES = [{"env": "arithmetic@^1", "as": "calc"}, {"env": "words", "environmentVariables": {"DIALECT": "broad"}}]
+
+
+def project(folder: Path, name: str, code: str, version: str = "1.0.0", **fields: Any) -> Path:
+    """A project folder with further fields of config.json."""
+    made = make_project(folder, name, version, code)
+    config = json.loads((made / "config.json").read_text())
+    (made / "config.json").write_text(json.dumps({**config, **fields}))
+    return made
+
+
+class TestNames:
+    def test_a_tool_keeps_its_name_unless_another_has_it(self) -> None:
+        calc, words = NamedPart("calc"), NamedPart("words")
+        names = composition.tool_names(["own", "shout"], {calc: ["add", "version"], words: ["shout", "version"]})
+        assert names == {
+            "add": (calc, "add"),
+            "calc_version": (calc, "version"),
+            "words_shout": (words, "shout"),
+            "words_version": (words, "version"),
+        }
+
+    def test_a_part_with_a_name_of_its_own_has_that_before_all_of_its_tools(self) -> None:
+        web = NamedPart("my-web", is_prefix=True)
+        assert composition.tool_names(["open"], {web: ["open", "close"]}) == {
+            "my_web_open": (web, "open"),
+            "my_web_close": (web, "close"),
+        }
+
+    def test_names_are_read_as_they_are_spelled(self) -> None:
+        parts = (NamedPart("calc", is_prefix=True), NamedPart("words"))
+        assert composition.read(composition.spell(parts)) == parts
+        assert composition.read("") == ()
+
+
+@pytest.mark.parametrize(
+    ("uses", "why"),
+    [
+        (["words"], 'must hold objects, as in [{"env": "browser@^1", "as": "web"}]'),
+        ([{"as": "calc"}], "uses: lacks 'env'"),
+        ([{"env": "a b"}], "uses.env: bad environment 'a b'"),
+        ([{"env": "words", "as": "1 x"}], "uses.as: bad value '1 x'"),
+        ([{"env": "words", "workspace": "mine"}], "uses.workspace: bad value 'mine'; use 'shared'"),
+        ([{"env": "words", "tools": []}], "uses.tools: is not known here"),
+        ([{"env": "words"}, {"env": "words@^1"}], "two parts are called 'words'"),
+        ([{"env": f"words{n}"} for n in range(17)], "has 17 parts"),
+        ([{"env": "words", "environmentVariables": {"KEY": {"secret": "k"}}}], "a part gets no secrets"),
+    ],
+)
+def test_wrong_parts_are_refused_with_the_field(tmp_path: Path, uses: Any, why: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        load_project(project(tmp_path, "whole", WHOLE, uses=uses))
+    assert why in caught.value.message
+    assert caught.value.message.startswith("config.json:")
+
+
+@pytest.fixture(params=["process", "native"])
+async def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Gateway]:
+    folders = [
+        project(tmp_path, "arithmetic", ARITHMETIC.replace("VERSION", "first")),
+        project(tmp_path, "words", WORDS),
+        project(tmp_path, "whole", WHOLE, uses=USES),
+        project(tmp_path, "lost", WHOLE, uses=[{"env": "nowhere@^1"}]),
+        project(tmp_path, "mirror", WHOLE, uses=[{"env": "mirror"}]),
+        project(tmp_path, "nested", WHOLE, uses=[{"env": "whole", "as": "all"}]),
+    ]
+    async with running_gateway(tmp_path / "home", *folders, engine=request.param) as running:
+        yield running
+        assert leftovers(running.home) == []
+
+
+@pytest.mark.slow  # instances are programs
+class TestWhole:
+    async def test_has_the_tools_of_all_parts_and_ends_with_them(self, gateway: Gateway) -> None:
+        async with whole(gateway) as env:
+            names = [tool["name"].removeprefix("whole/") for tool in await env.list_tools()]
+            assert names == ["own", "calc_add", "calc_version", "shout", "version", "picture", "fail"]
+            assert (await env.call_tool("own", {})).text == "mine"
+            assert (await env.call_tool("calc_add", {"a": 20, "b": 22})).text == "42"
+            assert (await env.call_tool("shout", {"text": "hello"})).text == "HELLO"
+            assert (await env.call_tool("version", {})).text == "broad"
+            assert (await env.call_tool("picture", {})).content[0]["mimeType"] == "image/gif"
+            parts = await children(gateway, env)
+            assert sorted(parts.values()) == ["arithmetic", "words"]
+        for id in parts:
+            status, reply = await gateway.ask("GET", f"/env-instance/{id}")
+            assert (status, reply["data"]["status"]) == (200, "Terminated")
+
+    async def test_what_goes_wrong_in_a_part_is_a_result_for_the_agent(self, gateway: Gateway) -> None:
+        async with whole(gateway) as env:
+            failed = await env.call_tool("fail", {})
+            assert (failed.is_error, "no words" in failed.text) == (True, True)
+            wrong = await env.call_tool("calc_add", {"a": "x"})
+            assert (wrong.is_error, "b" in wrong.text) == (True, True)
+            [id] = [id for id, name in (await children(gateway, env)).items() if name == "words"]
+            await gateway.ask("DELETE", f"/env-instance/{id}")
+            gone = await env.call_tool("shout", {"text": "hello"})
+            assert gone.is_error
+            assert "the part 'words' (words@1.0.0) did not answer" in gone.text
+            assert (await env.call_tool("calc_add", {"a": 1, "b": 1})).text == "2"
+
+    async def test_its_own_reward_uses_the_parts(self, gateway: Gateway) -> None:
+        async with whole(gateway) as env:
+            await env.call_tool("calc_add", {"a": 1, "b": 1})
+            assert await env.call_reward({}) == 5 + 2 + 0.25
+
+    async def test_a_composed_environment_can_be_a_part(self, gateway: Gateway) -> None:
+        async with whole(gateway, "nested") as env:
+            assert (await env.call_tool("all_calc_add", {"a": 1, "b": 2})).text == "3"
+
+    @pytest.mark.parametrize(
+        ("name", "why"),
+        [
+            ("lost", "the part 'nowhere' did not start: environment 'nowhere@^1' not found"),
+            ("mirror", "'mirror@1.0.0' is composed of more than 64 instances"),
+        ],
+    )
+    async def test_a_part_that_cannot_be_made_fails_the_whole(self, gateway: Gateway, name: str, why: str) -> None:
+        with pytest.raises(Exception, match="failed to load") as caught:
+            await whole(gateway, name).initialize()
+        assert why in str(caught.value)
+
+
+def whole(gateway: Gateway, name: str = "whole") -> Environment:
+    return Environment(name, aenv_url=f"http://127.0.0.1:{gateway.address.port}")
+
+
+async def children(gateway: Gateway, env: Environment) -> dict[str, str]:
+    """The ids of the instances that `env` is composed of, with the names of their environments."""
+    _, reply = await gateway.ask("GET", "/env-instance/*/list")
+    found = [one for one in reply["data"] if one.get("parent") == env.instance_id]
+    return {one["id"]: one["env"]["name"] for one in found}
