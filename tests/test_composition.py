@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,8 @@ from aenv.base import composition
 from aenv.base.composition import NamedPart
 from aenv.base.config import load_project
 from aenv.base.errors import InvalidRequest
-from tests.gateways import Gateway, leftovers, make_project, running_gateway
+from tests.composed_projects import project, url_of
+from tests.gateways import Gateway, leftovers, running_gateway
 
 ARITHMETIC = """
 from aenv import register_function, register_reward, register_tool
@@ -89,14 +89,6 @@ async def judge(context: Context) -> float:
     return total + count + await context.parts["calc"].call_reward()
 """
 USES = [{"env": "arithmetic@^1", "as": "calc"}, {"env": "words", "environmentVariables": {"DIALECT": "broad"}}]
-
-
-def project(folder: Path, name: str, code: str, version: str = "1.0.0", **fields: Any) -> Path:
-    """A project folder with further fields of config.json."""
-    made = make_project(folder, name, version, code)
-    config = json.loads((made / "config.json").read_text())
-    (made / "config.json").write_text(json.dumps({**config, **fields}))
-    return made
 
 
 class TestNames:
@@ -212,7 +204,7 @@ class TestWhole:
 
 
 def whole(gateway: Gateway, name: str = "whole") -> Environment:
-    return Environment(name, aenv_url=f"http://127.0.0.1:{gateway.address.port}")
+    return Environment(name, aenv_url=url_of(gateway))
 
 
 async def children(gateway: Gateway, env: Environment) -> dict[str, str]:

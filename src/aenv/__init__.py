@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .base.models import EnvInstance
     from .base.wire import EnvStatus
     from .client.chat import Chat, ModelFailed
+    from .client.composed import compose
     from .client.environment import Environment
     from .client.result import ToolResult
     from .client.sync import SyncEnvironment
@@ -41,6 +42,7 @@ _NAMES = {
     "base.models": ("EnvInstance",),
     "base.wire": ("EnvStatus",),
     "client.chat": ("Chat", "ModelFailed"),
+    "client.composed": ("compose",),
     "client.environment": ("Environment",),
     "client.result": ("ToolResult",),
     "client.sync": ("SyncEnvironment",),
@@ -78,6 +80,7 @@ __all__ = [
     "ToolResult",
     "UnrecoverableEnvironmentError",
     "__version__",
+    "compose",
     "get_registry",
     "register_function",
     "register_health",

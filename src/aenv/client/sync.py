@@ -88,8 +88,14 @@ class SyncEnvironment:
         env.call_tool("search_code", {"query": "def main"})
     """
 
-    def __init__(self, env_name: str, *args: Any, **kwargs: Any) -> None:
-        self.environment = Environment(env_name, *args, **kwargs)
+    def __init__(self, env_name: str | Environment, *args: Any, **kwargs: Any) -> None:
+        """Takes an environment that is made already, too, and then nothing else: `SyncEnvironment(compose(…))`."""
+        if not isinstance(env_name, Environment):
+            self.environment = Environment(env_name, *args, **kwargs)
+        elif args or kwargs:
+            raise TypeError("an environment that is made already takes no further arguments")
+        else:
+            self.environment = env_name
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """Drive `work` to its end, on the loop that the environment lives on."""
