@@ -43,7 +43,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     [
         ((), {}, "field 'parts': there is none"),
         (("left",), {"name": "Not A Name"}, "field 'name': bad environment name 'Not A Name'"),
-        (("a b",), {}, "uses.env: bad environment 'a b'"),
+        (("a b",), {}, "uses.0.env: bad environment 'a b'"),
         (({"as": "x"},), {}, "lacks 'env'"),
         (("left", "left@^1"), {}, "two parts are called 'left'; give one of them another name with 'as'"),
         (("left",), {"workspace": "own"}, "bad value 'own'; use 'shared'"),

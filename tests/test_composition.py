@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from aenv.base import composition
 from aenv.base.composition import NamedPart
 from aenv.base.config import load_project
 from aenv.base.errors import InvalidRequest
+from tests.command_line import aenv, environ
 from tests.composed_projects import project, url_of
 from tests.gateways import Gateway, leftovers, running_gateway
 
@@ -118,12 +120,12 @@ class TestNames:
 @pytest.mark.parametrize(
     ("uses", "why"),
     [
-        (["words"], 'must hold objects, as in [{"env": "browser@^1", "as": "web"}]'),
-        ([{"as": "calc"}], "uses: lacks 'env'"),
-        ([{"env": "a b"}], "uses.env: bad environment 'a b'"),
-        ([{"env": "words", "as": "1 x"}], "uses.as: bad value '1 x'"),
-        ([{"env": "words", "workspace": "mine"}], "uses.workspace: bad value 'mine'; use 'shared'"),
-        ([{"env": "words", "tools": []}], "uses.tools: is not known here"),
+        (["words"], 'uses.0: must be an object, as in [{"env": "browser@^1", "as": "web"}]'),
+        ([{"as": "calc"}], "uses.0: lacks 'env'"),
+        ([{"env": "a b"}], "uses.0.env: bad environment 'a b'"),
+        ([{"env": "words", "as": "1 x"}], "uses.0.as: bad value '1 x'"),
+        ([{"env": "words", "workspace": "mine"}], "uses.0.workspace: bad value 'mine'; use 'shared'"),
+        ([{"env": "words", "tools": []}], "uses.0.tools: is not known here"),
         ([{"env": "words"}, {"env": "words@^1"}], "two parts are called 'words'"),
         ([{"env": f"words{n}"} for n in range(17)], "has 17 parts"),
         ([{"env": "words", "environmentVariables": {"KEY": {"secret": "k"}}}], "a part gets no secrets"),
@@ -190,6 +192,10 @@ class TestWhole:
         async with whole(gateway, "nested") as env:
             assert (await env.call_tool("all_calc_add", {"a": 1, "b": 2})).text == "3"
 
+    async def test_a_service_cannot_be_composed(self, gateway: Gateway) -> None:
+        status, reply = await gateway.ask("POST", "/env-service", {"envName": "whole", "replicas": 1})
+        assert (status, "'uses'), and a service cannot be" in reply["message"]) == (501, True), reply
+
     @pytest.mark.parametrize(
         ("name", "why"),
         [
@@ -212,3 +218,20 @@ async def children(gateway: Gateway, env: Environment) -> dict[str, str]:
     _, reply = await gateway.ask("GET", "/env-instance/*/list")
     found = [one for one in reply["data"] if one.get("parent") == env.instance_id]
     return {one["id"]: one["env"]["name"] for one in found}
+
+
+def test_aenv_run_says_that_a_gateway_is_needed(tmp_path: Path) -> None:
+    folder = project(tmp_path, "whole", WHOLE, uses=USES)
+    done = aenv("run", folder, cwd=tmp_path, env=environ(AENV_HOME=str(tmp_path / "home")))
+    assert done.returncode == 1
+    assert "'whole@1.0.0' is composed of other environments ('uses')" in done.stderr
+    assert f"aenv serve {folder}" in done.stderr
+
+
+@pytest.mark.slow
+def test_aenv_test_starts_the_parts_that_are_built_in(tmp_path: Path) -> None:
+    script = f"{sys.executable} -c 'from aenv import SyncEnvironment as E; import os; e = E(\"two\", attach=os.environ[\"AENV_INSTANCE_ID\"]); print(len(e.list_tools()))'"
+    folder = project(tmp_path, "two", WHOLE, uses=[{"env": "gsm-tools"}], testConfig={"script": script})
+    variables = environ(AENV_HOME=str(tmp_path / "home"), AENV_ALLOW_UNISOLATED="1")
+    done = aenv("test", folder, cwd=tmp_path, env=variables)
+    assert (done.returncode, done.stdout) == (0, "4\n"), done.stderr

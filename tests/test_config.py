@@ -13,7 +13,7 @@ import pytest
 from aenv.base.config import Amount, Deploy, Network, Project, SidecarSource, key_lines, load_project, parse_deploy
 from aenv.base.config import values as kinds
 from aenv.base.config.deploy import ServiceDefaults
-from aenv.base.config.project import Build, Data, Grants, ProjectTest
+from aenv.base.config.project import Build, Data, Grants, ProjectTest, UsedEnvironment
 from aenv.base.config.sections import ConfigField, ConfigSection, ConfigText
 from aenv.base.errors import InvalidRequest
 from aenv.cli.commands import get
@@ -25,6 +25,7 @@ SECTIONS: dict[str, type[ConfigSection]] = {
     "buildConfig.": Build,
     "testConfig.": ProjectTest,
     "data.": Data,
+    "uses.0.": UsedEnvironment,
     "grants.": Grants,
     "deployConfig.": Deploy,
     "deployConfig.service.": ServiceDefaults,
@@ -50,6 +51,9 @@ WRONG_VALUES: dict[str, tuple[Any, str]] = {
     kinds.PATHS.words: (["../x"], "name a path below the data"),
     kinds.ALIASES.words: (["kit"], "write it as 'name@1.0.0'"),
     kinds.ENVIRONMENTS.words: (["a b"], "write it as 'name', 'name@^1' or 'name@1.0.0'"),
+    kinds.ENVIRONMENT.words: ("a b", "write it as 'name', 'name@^1' or 'name@1.0.0'"),
+    kinds.PART_NAME.words: ("1 x", "use letters, digits, '_' and '-'"),
+    kinds.WORKSPACE.words: ("mine", "use 'shared', or leave it out"),
     kinds.DATA_NAME.words: ("../x", "use lower-case letters, digits and '-'"),
     kinds.DATA_VARIABLE.words: ("HOME", "write it as in 'NAME_DATA_DIR'"),
     kinds.FOLDER_VARIABLES.words: (["HOME"], "'NAME_DATA_DIR' or 'NAME_GIT_DIR'"),
@@ -72,7 +76,7 @@ def nested(where: str, key: str, value: Any) -> dict[str, Any]:
     fields = {each: section.entries()[each][1].example for each in section.required}
     fields[key] = value
     for name in reversed(where.split(".")[:-1]):
-        fields = {name: fields}
+        fields = [fields] if name == "0" else {name: fields}
     return fields
 
 

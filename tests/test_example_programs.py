@@ -66,6 +66,16 @@ async def test_a_session_at_the_terminal_keeps_its_folder_from_command_to_comman
     assert printed == ["work", "3", "42", "[exit code 3]"]
 
 
+async def test_two_environments_are_one(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path / "home") as gateway:
+        code, said, errors = await ran("composition", AENV_SYSTEM_URL=url_of(gateway))
+    assert code == 0, errors
+    lines = said.splitlines()
+    assert lines[:2] == ["maths-and-terminal/read_problem", "maths-and-terminal/calculate"]
+    assert "maths-and-terminal/terminal_execute_command" in lines
+    assert lines[-2:] == ["terminal: 42", "submit:   taken"]
+
+
 async def test_a_scripted_model_serves_a_customer_and_is_rewarded(gateway: Gateway, shared: Path) -> None:
     variables = {"AENV_SYSTEM_URL": url_of(gateway), "TAU2_DATA_DIR": str(shared / "data")}
     code, said, errors = await ran("tau2_rl", **variables)

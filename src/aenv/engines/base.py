@@ -72,6 +72,8 @@ class InstanceSpec:
     """A folder, or a volume that the engine has made, that outlives the instance; a service's."""
     storage_place: str = STORAGE_PLACE
     """Where the instance sees it, if its engine shows it other files than the host's."""
+    works_in: str = ""
+    """The id of the instance whose workspace it works in, in place of one of its own (`SharesWorkspaces`)."""
     keep_history: bool = True
     """Whether the runtime remembers its last calls, with their arguments."""
     limits: ResourceLimits = field(default_factory=ResourceLimits)
@@ -179,6 +181,13 @@ class LeadsToGateway(Protocol):
     def lead_to(self, connect: Connect) -> None:
         """From now on their relays lead to the gateway that `connect` gives connections to."""
         ...
+
+
+@runtime_checkable
+class SharesWorkspaces(Protocol):
+    """An engine whose instances can work in the workspace of another one (`InstanceSpec.works_in`)."""
+
+    shares_workspaces: Literal[True]
 
 
 @runtime_checkable

@@ -63,15 +63,26 @@ class InstanceFolder:
         """Where the instance listens, once the folder is made."""
         return Path(self.read_state().socket or self.path / "socket")
 
-    def make(self, *, workspace: bool = True) -> None:
-        """Make the folder, for its owner only. FileExistsError when it is there."""
+    @property
+    def works_in(self) -> str:
+        """The id of the instance whose workspace it is: its own, unless it was made to work in another's."""
+        return self.workspace.resolve().parent.name
+
+    def make(self, *, workspace: bool = True, works_in: str = "") -> None:
+        """Make the folder, for its owner only. FileExistsError when it is there.
+
+        With `works_in` its workspace is a link to that of the instance of this id.
+        """
         try:
             self.path.mkdir(mode=0o700)
         except FileNotFoundError:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.path.mkdir(mode=0o700)
         if workspace:
-            self.workspace.mkdir()
+            if works_in:
+                self.workspace.symlink_to(InstanceFolder(self.path.parent.absolute(), works_in).workspace)
+            else:
+                self.workspace.mkdir()
             self.temporary.mkdir()
         self._known = InstanceState()
         if not self.holds_socket:

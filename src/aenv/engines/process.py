@@ -17,7 +17,7 @@ import sys
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..base import settings
 from ..base.addresses import Origin
@@ -48,6 +48,7 @@ class ProcessEngine(WorkspaceFiles):
 
     name = "process"
     isolation: tuple[str, ...] = ()
+    shares_workspaces: Literal[True] = True
     summary = "does not isolate instances, so serve only code that you trust"
 
     def __init__(self, home: Path, python: str = sys.executable) -> None:
@@ -66,7 +67,7 @@ class ProcessEngine(WorkspaceFiles):
         _refuse(spec)
         folder = InstanceFolder(self._root, spec.id)
         try:
-            folder.make()
+            folder.make(works_in=spec.works_in)
         except FileExistsError:
             raise Conflict(f"instance {spec.id!r} exists already") from None
         try:
@@ -145,8 +146,8 @@ class ProcessEngine(WorkspaceFiles):
         return origin
 
     def _workspace(self, id: str) -> Workspace:
-        self._living(id)
-        return Workspace(self._root, id, (id, "workspace"), (id,))
+        folder, _ = self._living(id)
+        return Workspace(self._root, id, (folder.works_in, "workspace"), (id,))
 
     def _folders(self) -> Iterator[InstanceFolder]:
         for path in sorted(self._root.glob("*/")):

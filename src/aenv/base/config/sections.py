@@ -165,7 +165,7 @@ def read_value(told: ConfigField, value: Any, name: str, text: ConfigText) -> An
     if kind.section and isinstance(value, dict):
         return kind.section(raw=value, **read_fields(kind.section, value, text, f"{name}."))
     if kind.section and isinstance(value, list):
-        return tuple(_object(kind.section, one, told, name, text) for one in value)
+        return tuple(_object(kind.section, one, told, f"{name}.{at}", text) for at, one in enumerate(value))
     try:
         return kind.parse(value)
     except InvalidRequest as error:
@@ -175,17 +175,18 @@ def read_value(told: ConfigField, value: Any, name: str, text: ConfigText) -> An
 def _object(section: type[ConfigSection], value: Any, told: ConfigField, name: str, text: ConfigText) -> Any:
     """One of a list of objects."""
     if not isinstance(value, dict):
-        raise text.error(name, f"must hold objects, as in {json.dumps(told.example)}")
+        raise text.error(name, f"must be an object, as in {json.dumps(told.example)}")
     return section(raw=value, **read_fields(section, value, text, f"{name}."))
 
 
 def key_lines(text: str) -> dict[str, int]:
-    """The line of every key of a valid JSON text, by its dotted path: `{"deployConfig.ttl": 4}`.
+    """The line of every key of a valid JSON text, by its dotted path: `{"deployConfig.ttl": 4, "uses.0.env": 9}`.
 
-    Of a key that is given twice it is the last one, which is the one that `json.loads` takes.
+    Objects and lists in a list are numbered. Of a key that is given twice it is the last one, which is the one that `json.loads` takes.
     """
     lines: dict[str, int] = {}
     above: list[str] = []
+    counts: list[int] = []  # of what was in each list so far; -1 for an object
     key, line, position = "", 1, 0
     for token in _TOKEN.finditer(text):
         line += text.count("\n", position, token.start())
@@ -194,9 +195,14 @@ def key_lines(text: str) -> dict[str, int]:
             key = json.loads(token["string"])
             lines[".".join([*above[1:], key])] = line
         elif token[0] in "{[":
-            above.append(key)
+            is_numbered = bool(counts) and counts[-1] >= 0
+            above.append(str(counts[-1]) if is_numbered else key)
+            if is_numbered:
+                counts[-1] += 1
+            counts.append(0 if token[0] == "[" else -1)
         elif token[0] in "}]":
             key = above.pop()
+            counts.pop()
     return lines
 
 

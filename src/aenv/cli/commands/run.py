@@ -109,6 +109,11 @@ def _plan(options: RunOptions, arguments: tuple[str, ...]) -> Plan:
             f"no such file or folder: '{path}'", hint="create an environment with 'aenv init NAME'"
         )
     found = local_project.around(path)
+    if found and found.uses:
+        raise output.Failure(
+            f"'{found.ref}' is composed of other environments ('uses'), and aenv run starts it alone",
+            hint=f"serve it with a gateway, which starts its parts too: aenv serve {found.path}",
+        )
     name = options.name or (found.name if found else "aenv-server")
     level = options.log_level or ("WARNING" if options.quiet else "INFO")
     flags = ["--name", name, "--log-level", level.upper(), *(["--lenient"] if options.lenient else [])]

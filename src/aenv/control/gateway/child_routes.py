@@ -100,6 +100,7 @@ class ChildRoutes:
                 id=id,
                 parent=parent.record.id,
                 part=name,
+                works_in=parent.record.id if self._kinship.shares_workspace(parent, name) else "",
                 until=0.0 if until == math.inf else until + GRACE,
             )
         if not client.gone:

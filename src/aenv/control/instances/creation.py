@@ -18,7 +18,7 @@ from ...base.errors import AEnvError, Conflict, InvalidRequest, StartFailed, Una
 from ...base.limits import shortage, spell_bytes
 from ...base.models import CreateInstance
 from ...base.wire import EnvStatus
-from ...engines.base import Address, Engine, LeadsToGateway, StartsSoon
+from ...engines.base import Address, Engine, LeadsToGateway, SharesWorkspaces, StartsSoon
 from ..serving import doing
 from ..serving.accounts import LOCAL, Caller
 from ..serving.metrics import Metrics
@@ -117,10 +117,16 @@ class Admittance:
             means.secrets, request.environment_variables, project, records[0].owner, caller.account
         )
         here, tenant = means.here, (records[0].owner or "") if caller.account else ""
-        admitted = checked, Conditions(here.start_timeout, here.keep_history, tenant, given)
+        conditions = Conditions(here.start_timeout, here.keep_history, tenant, given, works_in=records[0].works_in)
+        admitted = checked, conditions
         if (project.grants or project.uses) and not isinstance(means.engine, LeadsToGateway):
             field = "grants" if project.grants else "uses"
             raise Unsupported(f"instances of the {means.engine.name} engine cannot use environments ('{field}')")
+        if any(part.shares_workspace for part in project.uses) and not isinstance(means.engine, SharesWorkspaces):
+            raise Unsupported(
+                f"instances of the {means.engine.name} engine cannot share a workspace "
+                f"(field 'uses.workspace' of '{project.ref}'); leave it out, and pass files on by tools"
+            )
         for record in records:
             admission.complete(record, request, project, means.here.rules)
             owner = record.owner if caller.account else LOCAL.user

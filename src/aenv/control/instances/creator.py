@@ -52,18 +52,19 @@ class Creator:
         checks: bool = False,
         parent: str = "",
         part: str = "",
+        works_in: str = "",
         until: float = 0.0,
     ) -> Record:
         """Return the instance once it is ready. Asking again with the same `id` or `key` gives the same one.
 
         Cancelling leaves nothing behind, unless another request waits for the same instance. One that `checks`
         is made for a self-check, and counts for no quota. One with a `parent` ends with that,
-        and at `until`; `part` is what its parent calls it.
+        and at `until`; `part` is what its parent calls it. It works in the workspace of the instance `works_in`.
         """
         for _ in range(_ATTEMPTS):
             # Clients of ours choose the id, and send the token that they get. Published ones send none.
             asked = self._record(request, caller, id, key, demands_token=id is not None, parent=parent)
-            asked.until, asked.part = until, part
+            asked.until, asked.part, asked.works_in = until, part, works_in
             asked.self_check = "own" if checks else ""
             instance = await self._known(asked) or self._begin([asked], request, caller)[0]
             try:

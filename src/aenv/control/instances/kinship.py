@@ -104,6 +104,10 @@ class Kinship:
         id = parent.part_ids[name] = wire.new_instance_id(ref.name)
         return id
 
+    def shares_workspace(self, parent: Supervised, name: str) -> bool:
+        """Whether its part of this name works in its workspace."""
+        return bool(_named(parent.record, name)["shared"])
+
     def _check_size(self, parent: Supervised) -> None:
         """However deep compositions are nested: all that one create brings about is bounded."""
         *_, top = self._ancestors(parent)

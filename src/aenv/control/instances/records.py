@@ -55,6 +55,8 @@ class Record:
     """When it ends at the latest, in seconds since the epoch; 0 where no grant limits it."""
     part: str = ""
     """What its parent calls it, where it is a part of a composed environment."""
+    works_in: str = ""
+    """The id of the instance whose workspace it works in, in place of one of its own."""
     parts: dict[str, Any] | None = None
     """The parts that it is composed of (`kinship.py`)."""
     grants: dict[str, Any] | None = None

@@ -47,6 +47,8 @@ class Conditions:
     """The id of the service that it is a replica of."""
     storage: Path | None = None
     storage_place: str = STORAGE_PLACE
+    works_in: str = ""
+    """The id of the instance whose workspace it works in, in place of one of its own."""
 
 
 def instance_spec(
@@ -75,6 +77,7 @@ def instance_spec(
         requirements=prepared.requirements,
         storage=conditions.storage,
         storage_place=conditions.storage_place,
+        works_in=conditions.works_in,
         keep_history=conditions.keep_history,
         limits=checked.limits,
         network=checked.network,

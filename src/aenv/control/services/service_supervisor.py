@@ -338,6 +338,8 @@ class ServiceSupervisor:
         """The environment, and what a replica of it counts for."""
         admission.check_strings(asked)
         project = await self._catalog.find(admission.ref_of(asked), caller)
+        if project.uses:
+            raise Unsupported(f"'{project.ref}' is composed of other environments ('uses'), and a service cannot be")
         limits = admission.check(asked, project, self._rules).limits
         return project, {
             "cpu_milli": round(1000 * (limits.cpus or 0)),
