@@ -63,13 +63,13 @@ def test_arguments_that_make_no_sense_are_refused() -> None:
 
 def test_it_is_not_for_code_inside_an_instance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AENV_INSTANCE_ID", "whole-1")
-    with pytest.raises(Unsupported, match="name the parts in config.json, in 'uses'"):
+    with pytest.raises(Unsupported, match="name the parts in config\\.json, in 'uses'"):
         compose("left", name="both")
 
 
 def test_a_folder_that_has_parts_itself_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"name": "x", "version": "1.0.0", "uses": [{"env": "left"}]}')
-    with pytest.raises(InvalidRequest, match="field 'project': its config.json has 'uses'"):
+    with pytest.raises(InvalidRequest, match="field 'project': its config\\.json has 'uses'"):
         compose("right", name="both", project=tmp_path)
 
 
@@ -77,7 +77,9 @@ def test_a_folder_that_has_parts_itself_is_refused(tmp_path: Path) -> None:
 class TestComposed:
     async def test_it_has_the_tools_of_all_and_is_pushed_once(self, gateway: Gateway) -> None:
         for _ in range(2):
-            async with compose("left", {"env": "right@~1.0", "as": "r"}, name="both", aenv_url=url_of(gateway)) as env:
+            async with compose(
+                "left", {"env": "right@~1.0", "as": "r"}, name="both", aenv_url=url_of(gateway)
+            ) as env:
                 assert isinstance(env, Environment)
                 assert (await env.call_tool("says", {})).text == "left"
                 assert (await env.call_tool("both/r_says", {})).text == "right"

@@ -230,7 +230,8 @@ def test_aenv_run_says_that_a_gateway_is_needed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_aenv_test_starts_the_parts_that_are_built_in(tmp_path: Path) -> None:
-    script = f"{sys.executable} -c 'from aenv import SyncEnvironment as E; import os; e = E(\"two\", attach=os.environ[\"AENV_INSTANCE_ID\"]); print(len(e.list_tools()))'"
+    asks = 'import os; print(len(E("two", attach=os.environ["AENV_INSTANCE_ID"]).list_tools()))'
+    script = f"{sys.executable} -c 'from aenv import SyncEnvironment as E; {asks}'"
     folder = project(tmp_path, "two", WHOLE, uses=[{"env": "gsm-tools"}], testConfig={"script": script})
     variables = environ(AENV_HOME=str(tmp_path / "home"), AENV_ALLOW_UNISOLATED="1")
     done = aenv("test", folder, cwd=tmp_path, env=variables)

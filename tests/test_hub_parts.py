@@ -116,7 +116,7 @@ async def test_a_private_part_of_another_user_does_not_exist(tmp_path: Path) -> 
         assert (status, "field 'uses': the part 'it'" in reply["message"]) == (404, True)
         await pushed(gateway, source, team["alice"])
         # What alice has composed for the team is no way for bob to her private environment.
-        with pytest.raises(EnvironmentError, match="the part 'it' did not start: environment 'speaker@1.0.0' not found"):
+        with pytest.raises(EnvironmentError, match="the part 'it' did not start: environment 'speaker@"):
             await Environment("whole", aenv_url=url_of(gateway), api_key=key_of(team["bob"])).initialize()
         async with Environment("whole", aenv_url=url_of(gateway), api_key=key_of(team["alice"])) as env:
             assert (await env.call_tool("it_says", {})).text == "speaker"

@@ -75,6 +75,8 @@ async def test_compose_shares_it_between_all_parts(gateway: Gateway) -> None:
 
 async def test_the_native_engine_refuses_it_before_anything_starts(tmp_path: Path) -> None:
     async with running_gateway(tmp_path / "home", *folders(tmp_path), engine="native") as gateway:
-        with pytest.raises(Unsupported, match="native engine cannot share a workspace .*'uses.workspace' of 'whole@"):
+        with pytest.raises(
+            Unsupported, match=r"native engine cannot share a workspace .*'uses.workspace' of 'whole@"
+        ):
             await Environment("whole", aenv_url=url_of(gateway)).initialize()
         assert (await gateway.ask("GET", "/env-instance/*/list"))[1]["data"] in ([], None)

@@ -1,7 +1,7 @@
 """`compose`: one environment of several others, pushed and started with one call.
 
     async with compose("browser@^1", "python@^1", name="web-and-code") as env:
-        await env.call_tool("run_python", {"code": "print(1)"})
+        await env.call_tool("run", {"code": "print(1)"})
 
 The hub gets a small project whose config.json names the parts in `uses`. Its version is made of its content, so
 that the same parts are the same version, and a program that runs again pushes nothing.
@@ -31,7 +31,7 @@ from .environment import Environment
 from .hub import Hub
 from .launch import ReadyInstance
 
-Part = str | Mapping[str, Any]
+PartLike = str | Mapping[str, Any]
 """`"browser@^1"`, or an object of `uses`: `{"env": "browser@^1", "as": "web"}`."""
 
 _README = "README.md"
@@ -61,7 +61,7 @@ class InstanceOptions(TypedDict, total=False):
 
 
 def compose(
-    *parts: Part,
+    *parts: PartLike,
     name: str,
     workspace: Literal["shared"] | None = None,
     project: str | os.PathLike[str] | None = None,
@@ -178,5 +178,7 @@ def _config_of(folder: Path | None) -> Mapping[str, Any]:
             return {}
         project = load_project(folder)
         if project.uses:
-            raise InvalidRequest(f"its {FILE_NAME} has 'uses'; push this folder as it is, or name its parts here alone")
+            raise InvalidRequest(
+                f"its {FILE_NAME} has 'uses'; push this folder as it is, or name its parts here alone"
+            )
         return project.raw

@@ -23,7 +23,9 @@ async def main() -> None:
         print(f"problem:  {len(problem.split())} words")
         told = (await env.call_tool("terminal_execute_command", {"command": SUM})).structured
         print(f"terminal: {told['output'][0].strip()}")
-        print(f"submit:   {'error' if (await env.call_tool('submit_answer', {'answer': 42})).is_error else 'taken'}")
+        print(
+            f"submit:   {'error' if (await env.call_tool('submit_answer', {'answer': 42})).is_error else 'taken'}"
+        )
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ class UsedEnvironment(ConfigSection):
     environment: refs.Ref = entry("env", kinds.ENVIRONMENT, "browser@^1", otherwise="required")
     """The environment, with the versions that may be taken. A push takes the latest of them for good."""
     prefix: str = entry("as", kinds.PART_NAME, "web", default="", otherwise="the environment's name")
-    """What the part is called; then its tools begin with that, as in `web_open`. Without, they keep their names
+    """What the part is called; then its tools begin with that, as in `web_goto`. Without, they keep their names
     where no other tool has them."""
     workspace: str = entry("workspace", kinds.WORKSPACE, "shared", default="", otherwise="one of its own")
     """`shared`: the part works in the same workspace as the composed environment."""

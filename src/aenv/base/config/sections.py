@@ -182,7 +182,8 @@ def _object(section: type[ConfigSection], value: Any, told: ConfigField, name: s
 def key_lines(text: str) -> dict[str, int]:
     """The line of every key of a valid JSON text, by its dotted path: `{"deployConfig.ttl": 4, "uses.0.env": 9}`.
 
-    Objects and lists in a list are numbered. Of a key that is given twice it is the last one, which is the one that `json.loads` takes.
+    Objects and lists in a list are numbered.
+    Of a key that is given twice it is the last one, which is the one that `json.loads` takes.
     """
     lines: dict[str, int] = {}
     above: list[str] = []

@@ -339,7 +339,9 @@ class ServiceSupervisor:
         admission.check_strings(asked)
         project = await self._catalog.find(admission.ref_of(asked), caller)
         if project.uses:
-            raise Unsupported(f"'{project.ref}' is composed of other environments ('uses'), and a service cannot be")
+            raise Unsupported(
+                f"'{project.ref}' is composed of other environments ('uses'), and a service cannot be"
+            )
         limits = admission.check(asked, project, self._rules).limits
         return project, {
             "cpu_milli": round(1000 * (limits.cpus or 0)),

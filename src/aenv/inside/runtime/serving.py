@@ -50,9 +50,9 @@ class ServedEnvironment:
         context = self.calls.context
         if not context.variables.get(composition.VARIABLE):
             return
-        from .parts import Parts  # an HTTP client, which other environments do not need
+        from .joined_parts import JoinedParts  # an HTTP client, which other environments do not need
 
-        parts = Parts()
+        parts = JoinedParts()
         await parts.join(context.variables, [tool["name"] for tool in self.tools])
         self.own.parts = parts
         self.calls.context = replace(context, parts=parts)

@@ -18,7 +18,7 @@ from ..author.registry import Registry, ResourceDefinition
 from .calls import CallFailed, Calls, Report
 
 if TYPE_CHECKING:
-    from .parts import Parts
+    from .joined_parts import JoinedParts
 
 
 class Surface(Protocol):
@@ -45,7 +45,7 @@ class RegistrySurface:
     def __init__(self, registry: Registry, calls: Calls) -> None:
         self._registry = registry
         self._calls = calls
-        self.parts: Parts | None = None
+        self.parts: JoinedParts | None = None
         """Of a composed environment, once they have joined."""
 
     async def tools(self) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from ..author.content import failure
 from ..author.part import Part
 
 
-class Parts(Mapping[str, Part]):
+class JoinedParts(Mapping[str, Part]):
     """The parts by name, and their tools under the names that they have in the whole."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Parts(Mapping[str, Part]):
         named = composition.read(variables.get(composition.VARIABLE, ""))
         if not named:
             return
-        relay = _Relay(self._pool, variables.get("AENV_SYSTEM_URL", ""), variables.get("AENV_API_KEY", ""))
+        relay = _WayToGateway(self._pool, variables.get("AENV_SYSTEM_URL", ""), variables.get("AENV_API_KEY", ""))
         found = await asyncio.gather(*(relay.part(one.name) for one in named))
         self._parts = {part.name: part for part in found}
         described = {
@@ -78,7 +78,7 @@ class Parts(Mapping[str, Part]):
         return len(self._parts)
 
 
-class _Relay:
+class _WayToGateway:
     """What leads to the gateway."""
 
     def __init__(self, pool: Pool, url: str, key: str) -> None:
