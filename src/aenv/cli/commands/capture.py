@@ -7,15 +7,14 @@ from pathlib import Path
 
 import click
 
-from ...base import settings
 from .. import output
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import formats
+from ..parameters import FILE, host_and_port, key_in
 
 
-@click.command(
+@documented(
     "capture",
-    cls=DocumentedCommand,
     examples=(
         "aenv capture --upstream http://localhost:8000/v1",
         "aenv capture --upstream https://api.openai.com/v1 --key-env OPENAI_API_KEY",
@@ -27,18 +26,11 @@ from ..output_formats import formats
 @click.option("--key-env", metavar="NAME", help="The variable that holds the server's key.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     default=Path("capture.jsonl"),
-    show_default=True,
     help="The journal to write; it must be new.",
 )
-@click.option(
-    "--listen",
-    metavar="HOST:PORT",
-    default="127.0.0.1:0",
-    show_default=True,
-    help="Where agents ask; port 0 is free.",
-)
+@click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:0", help="Where agents ask; port 0 is free.")
 @click.option(
     "--parameter",
     "parameters",
@@ -59,12 +51,8 @@ def command(
 
     if out.exists():
         raise output.Failure(f"'{out}' exists; name another file with --out")
-    key = settings.variables().get(key_env) if key_env else None
-    if key_env and not key:
-        raise output.Failure(f"variable {key_env} is not set, and --key-env names it")
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdecimal():
-        raise click.UsageError(f"--listen must be HOST:PORT, and is {listen!r}")
+    key = key_in(key_env, "--key-env") or None
+    where = host_and_port(listen)
 
     def tell(variables: dict[str, str]) -> None:
         if as_json:
@@ -73,6 +61,5 @@ def command(
             output.data("\n".join(f"export {name}={value}" for name, value in variables.items()))
         output.talk(f"\nrecording in {out}; Ctrl-C ends it")
 
-    where = host.strip("[]"), int(port)
     with suppress(KeyboardInterrupt):  # which is how a server ends
         named_capture.run(upstream, key, out, where, named_capture.parsed(parameters), tell)
