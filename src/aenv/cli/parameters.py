@@ -146,10 +146,10 @@ def log_level(default: str | None) -> Decorator:
     )
 
 
-def host_and_port(
-    value: str, ctx: click.Context | None = None, parameter: click.Parameter | None = None
-) -> tuple[str, int]:
-    """Where to listen: "127.0.0.1:9100", "[::1]:0", ":9100"."""
+def host_and_port(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    """Callback of an option that says where to listen: "127.0.0.1:9100", "[::1]:0", ":9100"."""
+    if value is None:
+        return None
     host, _, port = value.rpartition(":")
     if not port.isdecimal() or int(port) > 65535 or (":" in host and not host.startswith("[")):
         raise click.BadParameter(f"must be HOST:PORT, as in 127.0.0.1:9100, got {value!r}", ctx, parameter)

@@ -43,10 +43,6 @@ def _form(told: GatewayOption, default: Any) -> dict[str, Any]:
     return {**_KINDS.get(told.kind, {}), "default": told.default or default}
 
 
-def _host_and_port(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
-    return None if value is None else parameters.host_and_port(value, ctx, parameter)
-
-
 def _origins(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> frozenset[str]:
     try:
         return frozenset(origins.read(value) for value in values)
@@ -86,7 +82,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "cpus": {"type": parameters.CPUS},
     "size": {"type": parameters.SIZE},
     "duration": {"type": parameters.DURATION},
-    "address": {"callback": _host_and_port, "metavar": "HOST:PORT"},
+    "address": {"callback": parameters.host_and_port, "metavar": "HOST:PORT"},
 }
 _REPEATED: dict[str, dict[str, Any]] = {
     "ROUTE=N": {"callback": _numbers, "metavar": "ROUTE=N"},

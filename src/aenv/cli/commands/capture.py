@@ -30,7 +30,13 @@ from ..parameters import FILE, host_and_port, key_in
     default=Path("capture.jsonl"),
     help="The journal to write; it must be new.",
 )
-@click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:0", help="Where agents ask; port 0 is free.")
+@click.option(
+    "--listen",
+    callback=host_and_port,
+    metavar="HOST:PORT",
+    default="127.0.0.1:0",
+    help="Where agents ask; port 0 is free.",
+)
 @click.option(
     "--parameter",
     "parameters",
@@ -40,7 +46,12 @@ from ..parameters import FILE, host_and_port, key_in
 )
 @formats(plain="text", json_help="Print the address and the key as a line of JSON.")
 def command(
-    upstream: str, key_env: str | None, out: Path, listen: str, parameters: tuple[str, ...], as_json: bool
+    upstream: str,
+    key_env: str | None,
+    out: Path,
+    listen: tuple[str, int],
+    parameters: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Record what agents say to a model.
 
@@ -52,7 +63,6 @@ def command(
     if out.exists():
         raise output.Failure(f"'{out}' exists; name another file with --out")
     key = key_in(key_env, "--key-env") or None
-    where = host_and_port(listen)
 
     def tell(variables: dict[str, str]) -> None:
         if as_json:
@@ -62,4 +72,4 @@ def command(
         output.talk(f"\nrecording in {out}; Ctrl-C ends it")
 
     with suppress(KeyboardInterrupt):  # which is how a server ends
-        named_capture.run(upstream, key, out, where, named_capture.parsed(parameters), tell)
+        named_capture.run(upstream, key, out, listen, named_capture.parsed(parameters), tell)
