@@ -30,7 +30,7 @@ BUDGETS = {
     "examples": 2_200,
     "inside": 7_500,
     "isolation": 9_200,
-    "rollouts": 9_000,
+    "rollouts": 10_300,
     "server": 50,
 }
 WITHOUT_BUDGET = {"envs", "examples", "integrations", "web"}
