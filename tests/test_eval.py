@@ -62,7 +62,9 @@ class TestAgents:
         variables = {one.task: one.variables for one in found}
         assert variables["two"] == {"ID": "two", "N": "1", "SUM": "1+1"}
         written = lines(tmp_path / "out.jsonl")
-        assert by_key(one.as_json() for one in run.told) == by_key(written) == by_key(one.as_json() for one in found)
+        assert (
+            by_key(one.as_json() for one in run.told) == by_key(written) == by_key(one.as_json() for one in found)
+        )
         assert outcomes(await run("sums", agents.Nop(), out=tmp_path / "nop")) == {"two": "fail", "six": "fail"}
 
     async def test_calls_at_random_are_the_same_for_the_same_seed(self, run: Run, tmp_path: Path) -> None:

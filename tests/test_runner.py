@@ -69,8 +69,19 @@ class TestResults:
         def plain(env: Any, task: dict[str, Any]) -> None:
             assert threading.current_thread() is not threading.main_thread()
             env.call_tool("submit", {"answer": 2})
+            env.call_function("name_of", {"value": 1})
 
-        assert (await one(served, plain)).reward == 1.0
+        found = await one(served, plain)
+        assert (found.reward, found.steps) == (1.0, 1)
+        assert found.trajectory and [call.name for call in found.trajectory.calls] == ["submit", "name_of"]
+
+    async def test_a_function_that_is_not_async_is_limited_as_others_are(self, served: str) -> None:
+        def floods(env: Any, task: dict[str, Any]) -> None:
+            while True:
+                env.call_tool("look")
+
+        found = await one(served, floods, max_calls=5)
+        assert (found.outcome, found.reason) == (Outcome.AGENT_ERROR, "the agent made more than 5 calls")
 
     async def test_the_folder_of_a_project_is_served_while_the_runner_lives(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

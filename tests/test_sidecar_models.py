@@ -1,4 +1,4 @@
-"""A model for commands in a sidecar: they ask it as code in the main part does, and have neither its key nor a network."""
+"""A model for commands in a sidecar: they ask it as the main part does, without its key and without a network."""
 
 from __future__ import annotations
 

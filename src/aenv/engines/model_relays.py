@@ -1,8 +1,8 @@
 """Relays to models: what lets an instance ask one model, whatever its network is, without having the model's key.
 
-An instance with a network of its own has its relay there, at a fixed port; a sidecar, whose network is another one,
-has a second relay at the same port. An instance that shares the host's network has its relay on the host's loopback,
-at a free port; the token, which only the instance has, keeps others out.
+An instance with a network of its own has its relay there, at a fixed port; a sidecar, whose network is another
+one, has a second relay at the same port. An instance that shares the host's network has its relay on the host's
+loopback, at a free port; the token, which only the instance has, keeps others out.
 """
 
 from __future__ import annotations

@@ -84,9 +84,7 @@ class NativeEngine(InsideAccess):
         self._egress = Egress()
         self._models = ModelRelays(self._relays.listener)
         self._gvisor = Gvisor(self._home, self._cgroups)
-        self._sidecars = Sidecars(
-            self._spares, self._egress, self._models, sidecar_rootfs, lazy_sidecar_rootfs
-        )
+        self._sidecars = Sidecars(self._spares, self._egress, self._models, sidecar_rootfs, lazy_sidecar_rootfs)
         self._made: dict[str, NativeInstance] = {}
         self._creating: set[str] = set()
         self._stamps = Stamps()

@@ -123,9 +123,7 @@ class Relays:
         raise OSError(errno.EIO, f"no listener on port {port} of an instance: {failure}")
 
 
-async def reopen(
-    relays: Relays, egress: Egress, name: str, folder: InstanceFolder, leader: proc.Process
-) -> None:
+async def reopen(relays: Relays, egress: Egress, name: str, folder: InstanceFolder, leader: proc.Process) -> None:
     """Let an instance, or a sidecar, that another engine object has made out again, to where it may go.
 
     `name` is what it is called in the egress.
