@@ -30,7 +30,7 @@ BUDGETS = {
     "examples": 1_900,
     "inside": 7_500,
     "isolation": 9_200,
-    "rollouts": 9_000,
+    "rollouts": 10_300,
     "server": 10,
 }
 WITHOUT_BUDGET = {"envs", "integrations", "web"}

@@ -19,6 +19,7 @@ from ..parameters import FILE
         "aenv eval gsm-tools --agent oracle",
         "aenv eval ./my-env --agent llm --model gpt-4o --concurrency 16",
         "aenv eval my-env --agent my_agents:careful --repeat 4",
+        "aenv eval my-env --agent codex --model gpt-5 --base-url http://model:8000/v1",
         "aenv eval show results.jsonl",
     ),
 )
@@ -27,7 +28,8 @@ from ..parameters import FILE
     "--agent",
     required=True,
     metavar="AGENT",
-    help="Agent that plays: oracle, nop, random, llm, or module:function.",
+    help="Agent that plays: oracle, nop, random, llm, claude-code, codex, openhands, mini-swe-agent, smolagents, "
+    "or module:function.",
 )
 @task_selection.options
 @task_selection.without_self_check
@@ -40,9 +42,20 @@ from ..parameters import FILE
     type=parameters.Number(1),
     help="Maximum number of tool calls in an episode.  [default: the limit of the task]",
 )
-@click.option("--model", metavar="NAME", help="Name of the model that the llm agent uses.")
+@click.option("--model", metavar="NAME", help="Name of the model that the agent uses.")
 @parameters.MODEL_URL
 @parameters.MODEL_KEY
+@click.option(
+    "--capture",
+    is_flag=True,
+    help="Record what an agent of your own says to the model at --base-url: it asks at env.model.url.",
+)
+@click.option(
+    "--parameter",
+    metavar="NAME=JSON",
+    multiple=True,
+    help="Added to captured chat completions that do not set it, as in logprobs=true (repeatable).",
+)
 @click.option("--max-tokens", type=parameters.Number(1), help="Maximum number of tokens in a reply.")
 @click.option("--temperature", type=float, metavar="T", help="Sampling temperature of the model.")
 @click.option("--price-in", type=float, metavar="PRICE", help="Price of a million input tokens.")
@@ -71,7 +84,8 @@ def command(as_json: bool, **given: Any) -> int:
     selection = task_selection.selected(**given)
     agent = roster.agent(given["agent"], settings.variables(), **given)
     path = roster.default_file(settings.home(), selection.name, agent)
-    options = evaluation.options_of(agent, path, **given)
+    capture = roster.capture(given["agent"], settings.variables(), **given)
+    options = evaluation.options_of(agent, path, capture, **given)
     tell = output.line if as_json else None
     try:
         results, took = evaluation.evaluated(selection.opened, selection.wanted, agent, options, tell)
