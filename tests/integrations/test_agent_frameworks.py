@@ -43,6 +43,7 @@ class Framework:
 NATIVE = [
     Framework("openai_agents", shows_pictures=False, blocks=True),
     Framework("camel", picture="data:image/png;base64,", blocks=True),
+    Framework("langchain", changes_schemas=True, blocks=True),
 ]
 BY_NAME = {framework.name: framework for framework in NATIVE}
 ANNA = Call("nested", {"person": calls.ANNA})
