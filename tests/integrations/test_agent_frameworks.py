@@ -44,6 +44,15 @@ NATIVE = [
     Framework("openai_agents", shows_pictures=False, blocks=True),
     Framework("camel", picture="data:image/png;base64,", blocks=True),
     Framework("langchain", changes_schemas=True, blocks=True),
+    Framework(
+        "smolagents",
+        changes_schemas=True,
+        picture="PngImageFile",
+        shows_pictures=False,
+        ends=Call("final_answer", {"answer": "All done."}),
+        blocks=True,
+        cancel="interrupt",
+    ),
 ]
 BY_NAME = {framework.name: framework for framework in NATIVE}
 ANNA = Call("nested", {"person": calls.ANNA})
