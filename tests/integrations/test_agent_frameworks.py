@@ -53,6 +53,7 @@ NATIVE = [
         blocks=True,
         cancel="interrupt",
     ),
+    Framework("pydantic_ai", changes_schemas=True, blocks=True),
 ]
 BY_NAME = {framework.name: framework for framework in NATIVE}
 ANNA = Call("nested", {"person": calls.ANNA})
