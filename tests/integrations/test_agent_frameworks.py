@@ -54,6 +54,7 @@ NATIVE = [
         cancel="interrupt",
     ),
     Framework("pydantic_ai", changes_schemas=True, blocks=True),
+    Framework("google_adk"),
 ]
 BY_NAME = {framework.name: framework for framework in NATIVE}
 ANNA = Call("nested", {"person": calls.ANNA})
