@@ -55,6 +55,7 @@ NATIVE = [
     ),
     Framework("pydantic_ai", changes_schemas=True, blocks=True),
     Framework("google_adk"),
+    Framework("inspect_ai", changes_schemas=True),
 ]
 BY_NAME = {framework.name: framework for framework in NATIVE}
 ANNA = Call("nested", {"person": calls.ANNA})
