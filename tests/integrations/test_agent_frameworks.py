@@ -56,6 +56,7 @@ NATIVE = [
     Framework("pydantic_ai", changes_schemas=True, blocks=True),
     Framework("google_adk"),
     Framework("inspect_ai", changes_schemas=True),
+    Framework("autogen", picture="[image/png, 70 bytes]", shows_pictures=False),
 ]
 BY_NAME = {framework.name: framework for framework in NATIVE}
 ANNA = Call("nested", {"person": calls.ANNA})
