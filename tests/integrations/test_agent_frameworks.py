@@ -75,6 +75,15 @@ def _fields(fields: dict[str, str]) -> str:
 
 # Frameworks that are used over MCP alone, and what a model says there to do the same.
 OVER_MCP: dict[str, list[Turn]] = {
+    "crewai": [ANNA, Call("fail"), "All done."],
+    "dspy": [
+        _react("nested", ANNA.arguments),
+        _react("fail", {}),
+        _react("finish", {}),
+        _fields({"reasoning": "It is done.", "answer": "All done."}),
+    ],
+    "agno": [ANNA, Call("fail"), "All done."],
+    "strands": [ANNA, Call("fail"), "All done."],
 }
 each_native = pytest.mark.parametrize("name", BY_NAME)
 
