@@ -241,6 +241,15 @@ class Environment:
         return self._instance.id if self._instance else None
 
     @property
+    def mcp_url(self) -> str:
+        """The instance as an MCP server, for any client of MCP. EnvironmentError where no URL reaches it."""
+        if not self._launched:
+            raise EnvironmentError(
+                f"{self.env_name!r} has no instance yet; await initialize() first", self.env_name
+            )
+        return self._launched.mcp_url
+
+    @property
     def _instance(self) -> Instance | None:
         return self._launched.instance if self._launched else None
 

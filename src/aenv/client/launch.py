@@ -92,6 +92,16 @@ class ReadyInstance:
     headers: tuple[tuple[str, str], ...] = ()
     owned: bool = False
 
+    @property
+    def mcp_url(self) -> str:
+        """Where MCP clients of others reach it. EnvironmentError where that is a unix socket."""
+        if self.session.origin.socket:
+            raise EnvironmentError(
+                f"instance {self.instance.id!r} is on your own platform, which listens on a unix socket; for an"
+                " MCP client of others run 'aenv serve', and set AENV_SYSTEM_URL to its address"
+            )
+        return f"{self.session.origin}{self.session.base}/mcp"
+
     async def release(self) -> None:
         """Delete the instance if it is ours, and let go of the connections. Failures are logged."""
         if self.session.near:
