@@ -16,7 +16,7 @@ from typing import Any, Literal
 logger = logging.getLogger("aenv.base.settings")
 
 KNOWN = {
-    "AENV_SYSTEM_URL": "address of a gateway; chooses remote mode",
+    "AENV_SYSTEM_URL": "address of a gateway; chooses remote mode. Set inside an instance that has a grant",
     "AENV_API_KEY": "token for the gateway's control port",
     "AENV_HOME": "folder for everything aenv keeps (default ~/.aenv)",
     "AENV_STORE": "where a server keeps records: redis://… (default SQLite)",
@@ -49,6 +49,8 @@ class ClientSettings:
     hub_url: str | None = None
     home: Path = Path("~/.aenv")
     allow_unisolated: bool = False
+    instance_id: str | None = None
+    """Set for a program inside an instance."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +205,7 @@ def client_settings(environ: Mapping[str, str] | None = None) -> ClientSettings:
         hub_url=env.get(HUB_VARIABLE) or None,
         home=home(env),
         allow_unisolated=env.get("AENV_ALLOW_UNISOLATED") == "1",
+        instance_id=env.get("AENV_INSTANCE_ID") or None,
     )
 
 

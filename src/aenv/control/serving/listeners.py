@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 
 import uvicorn
@@ -100,6 +100,52 @@ async def serving(
     `keep_alive`: seconds after which a connection without requests is closed.
     """
     loop = asyncio.get_running_loop()
+    config = _config(app, keep_alive)
+    state = ServerState()
+    servers = [
+        await (loop.create_unix_server if listener.family == socket.AF_UNIX else loop.create_server)(
+            lambda: _ServerConnection(config, state, {}, loop),
+            sock=listener,
+            backlog=_BACKLOG,  # asyncio listens again, for 100: a burst would wait for TCP to try once more
+        )
+        for listener in sockets
+    ]
+    try:
+        yield
+    finally:
+        for server in servers:
+            server.close()
+        await _finish(state)
+
+
+Connect = Callable[[], Awaitable[socket.socket]]
+
+
+@contextlib.asynccontextmanager
+async def answering(app: ASGIApp) -> AsyncIterator[Connect]:
+    """Answer requests with `app` on connections that have no address: each call gives the client's end of one."""
+    loop = asyncio.get_running_loop()
+    config, state = _config(app, _KEEP_ALIVE), ServerState()
+
+    async def connect() -> socket.socket:
+        ours, theirs = socket.socketpair()
+        try:
+            ours.setblocking(False)
+            theirs.setblocking(False)
+            await loop.connect_accepted_socket(lambda: _ServerConnection(config, state, {}, loop), theirs)
+        except BaseException:
+            ours.close()
+            theirs.close()
+            raise
+        return ours
+
+    try:
+        yield connect
+    finally:
+        await _finish(state)
+
+
+def _config(app: ASGIApp, keep_alive: int) -> uvicorn.Config:
     config = uvicorn.Config(
         _reporting(app),
         http=_ServerConnection,
@@ -115,27 +161,18 @@ async def serving(
         timeout_keep_alive=keep_alive,
     )
     config.load()
-    state = ServerState()
-    servers = [
-        await (loop.create_unix_server if listener.family == socket.AF_UNIX else loop.create_server)(
-            lambda: _ServerConnection(config, state, {}, loop),
-            sock=listener,
-            backlog=_BACKLOG,  # asyncio listens again, for 100: a burst would wait for TCP to try once more
-        )
-        for listener in sockets
-    ]
-    try:
-        yield
-    finally:
-        for server in servers:
-            server.close()
-        for connection in list(state.connections):
-            connection.shutdown()
-        if state.tasks:
-            _, late = await asyncio.wait(state.tasks, timeout=_STOP_GRACE)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+    return config
+
+
+async def _finish(state: ServerState) -> None:
+    """Let what is being answered take a moment more, then end it."""
+    for connection in list(state.connections):
+        connection.shutdown()
+    if state.tasks:
+        _, late = await asyncio.wait(state.tasks, timeout=_STOP_GRACE)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
 
 
 def _reporting(app: ASGIApp) -> ASGIApp:

@@ -248,7 +248,8 @@ def _look(folder: InstanceFolder, leader: proc.Process, port: int) -> Origin | P
     except OSError:  # it has ended
         return None
     state = folder.read_state()
-    if (state.egress is not None and port == EGRESS_PORT) or (state.model and port == state.model.port):
+    own = [relay.port for relay in (state.model, state.gateway) if relay]
+    if (state.egress is not None and port == EGRESS_PORT) or port in own:
         return None  # the engine's own
     # Beside the instance's own socket: in its folder, or elsewhere where the path of that is too long.
     return folder.socket.parent if ports.answers(port, leader.pid) else None
