@@ -449,7 +449,7 @@ class _Stager:
             self.is_wanted = False
 
     def wait_for_all(self) -> None:
-        """End what is no instance, and return when the last instance has ended."""
+        """End what is not an instance, and return when the last instance has ended."""
         self._control.close()
         if hasattr(self, "_zygote"):
             self._zygote.socket.close()

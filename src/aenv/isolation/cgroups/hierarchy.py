@@ -158,7 +158,7 @@ class Cgroups:
         return made
 
     def sweep(self) -> int:
-        """Remove what processes that are no more had made ahead; returns how many."""
+        """Remove what processes that have ended had made ahead; returns how many."""
         spares = [name for name in self._listed() if name.startswith("spare.")]
         dead = [name for name in spares if not owners.runs(name.split(".")[1])]
         for name in dead:
