@@ -9,12 +9,18 @@ import click
 
 from .. import output
 from ..help_pages import CommandGroup
+from .eval_show import check_picture
 
 if TYPE_CHECKING:
     from ...rollouts.trajectory import Trajectory
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _FORMATS = ("journal", "chat", "sft", "preferences", "atif", "parquet")
+_EMPTY = {
+    "sft": "no conversation has that reward, see --min-reward",
+    "preferences": "no task has two attempts whose rewards differ, see --repeat of aenv eval",
+}
+"""Why a file may have no row."""
 _TASK = click.option("--task", default="", metavar="ID", help="Only the rollouts of this task.")
 _ROLLOUT = click.option("--rollout", default="", metavar="ID", help="Only this rollout.")
 
@@ -52,13 +58,14 @@ def show(file: Path, task: str, rollout: str, whole: bool) -> None:
 
 @command.command("stats", examples=("aenv trajectories stats run.jsonl --out rewards.svg",))
 @click.argument("file", type=_FILE)
-@click.option("--out", type=_FILE, metavar="PICTURE.svg", help="Draw a chart of the rewards into this file.")
+@click.option(
+    "--out", type=_FILE, metavar="PICTURE", help="Draw a chart of the rewards into this file, SVG or PNG."
+)
 def stats(file: Path, out: Path | None) -> None:
     """Print how many rollouts ended how, and which tools they called."""
     from ...rollouts import overview, pictures, transcripts
 
-    if out and out.suffix.lower() != ".svg":
-        raise output.Failure(f"{str(out)!r}: charts are SVG files; use a name that ends with .svg", exit_code=2)
+    check_picture(out)
     found = _found(file)
     output.table(("Measure", "Value"), transcripts.numbers(found))
     uses = transcripts.tool_uses(found)
@@ -68,7 +75,7 @@ def stats(file: Path, out: Path | None) -> None:
     results = [one.result for one in found if one.result]
     if out and results:
         title = f"{overview.heading(results) or file.name}: rewards by task"
-        out.write_text(pictures.svg(title, overview.rows(results)), encoding="utf-8")
+        pictures.write(out, title, overview.rows(results))
         output.talk(f"chart: {out}")
 
 
@@ -99,7 +106,8 @@ def export(file: Path, kind: str, out: Path, task: str, min_reward: float | None
     from ...rollouts.exports import exchange
 
     count = exchange.save(out, _found(file, task), kind, min_reward=min_reward, force=force)  # type: ignore[arg-type]
-    output.talk(f"{count} rows: {out}")
+    why = f"; {_EMPTY[kind]}" if not count and kind in _EMPTY else ""
+    output.talk(f"{count} rows: {out}{why}")
 
 
 @command.command("diff", examples=("aenv trajectories diff before.jsonl after.jsonl",))
