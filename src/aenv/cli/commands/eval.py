@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,8 +10,7 @@ from ...base import settings
 from .. import connection, output, parameters, task_selection
 from ..help_pages import documented
 from ..output_formats import formats
-
-_FILE = click.Path(path_type=Path, dir_okay=False)
+from ..parameters import FILE
 
 
 @documented(
@@ -45,18 +43,8 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     help="Maximum number of tool calls in an episode.  [default: the limit of the task]",
 )
 @click.option("--model", metavar="NAME", help="Name of the model that the agent uses.")
-@click.option(
-    "--base-url",
-    envvar="OPENAI_BASE_URL",
-    metavar="URL",
-    help="Address of the model's server.  [default: $OPENAI_BASE_URL]",
-)
-@click.option(
-    "--api-key-env",
-    default="OPENAI_API_KEY",
-    metavar="NAME",
-    help="Variable that holds the key for the model's server.",
-)
+@parameters.MODEL_URL
+@parameters.MODEL_KEY
 @click.option(
     "--capture",
     is_flag=True,
@@ -73,14 +61,13 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--price-in", type=float, metavar="PRICE", help="Price of a million input tokens.")
 @click.option("--price-out", type=float, metavar="PRICE", help="Price of a million output tokens.")
 @click.option(
-    "--out", type=_FILE, metavar="FILE", help="File for the results.  [default: a new one in $AENV_HOME/evals]"
+    "--out", type=FILE, metavar="FILE", help="File for the results.  [default: a new one in $AENV_HOME/evals]"
 )
-@click.option("--resume", type=_FILE, metavar="FILE", help="Continue the evaluation whose results are in FILE.")
+@click.option("--resume", type=FILE, metavar="FILE", help="Continue the evaluation whose results are in FILE.")
 @click.option(
     "--retries",
     type=parameters.Number(0),
     default=2,
-    show_default=True,
     help="Fresh instances for an episode whose infrastructure fails.",
 )
 @formats(plain="text", json_help="Print each result as a line of JSON.")

@@ -8,16 +8,12 @@ import click
 
 from .. import output
 from ..help_pages import documented
-
-_PICTURES = (".svg", ".png")
-_FILE = click.Path(path_type=Path, dir_okay=False)
+from ..parameters import FILE, PICTURE
 
 
 @documented("show", examples=("aenv eval show results.jsonl", "aenv eval show results.jsonl --out chart.svg"))
-@click.argument("file", type=_FILE)
-@click.option(
-    "--out", type=_FILE, metavar="PICTURE", help="Draw a chart of the rewards into this file, SVG or PNG."
-)
+@click.argument("file", type=FILE)
+@PICTURE
 def command(file: Path, out: Path | None) -> None:
     """Show the results of an evaluation, for each task and in total.
 
@@ -25,7 +21,6 @@ def command(file: Path, out: Path | None) -> None:
     """
     from ...rollouts import journal, overview, pictures, summaries
 
-    check_picture(out)
     found = journal.results(file)
     rows, heading = overview.rows(found), overview.heading(found) or file.name
     output.talk(heading)
@@ -34,13 +29,3 @@ def command(file: Path, out: Path | None) -> None:
     if out:
         pictures.write(out, f"{heading}: rewards by task", rows)
         output.talk(f"chart: {out}")
-
-
-def check_picture(out: Path | None) -> None:
-    """Fail for a chart of a format that is not drawn."""
-    if out and out.suffix.lower() not in _PICTURES:
-        raise output.Failure(
-            f"{str(out)!r}: charts are SVG or PNG files; use a name that ends with .svg or .png",
-            hint=f"--out {out.with_suffix('.svg')}",
-            exit_code=2,
-        )

@@ -9,12 +9,11 @@ import click
 
 from .. import output
 from ..help_pages import CommandGroup
-from .eval_show import check_picture
+from ..parameters import FILE, PICTURE
 
 if TYPE_CHECKING:
     from ...rollouts.trajectory import Trajectory
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _FORMATS = ("journal", "chat", "sft", "preferences", "atif", "parquet")
 _EMPTY = {
     "sft": "no conversation has that reward, see --min-reward",
@@ -41,7 +40,7 @@ def command() -> None:
 
 
 @command.command("show", examples=("aenv trajectories show run.jsonl --task two",))
-@click.argument("file", type=_FILE)
+@click.argument("file", type=FILE)
 @_TASK
 @_ROLLOUT
 @click.option("--whole", is_flag=True, help="Print long texts whole.")
@@ -57,15 +56,12 @@ def show(file: Path, task: str, rollout: str, whole: bool) -> None:
 
 
 @command.command("stats", examples=("aenv trajectories stats run.jsonl --out rewards.svg",))
-@click.argument("file", type=_FILE)
-@click.option(
-    "--out", type=_FILE, metavar="PICTURE", help="Draw a chart of the rewards into this file, SVG or PNG."
-)
+@click.argument("file", type=FILE)
+@PICTURE
 def stats(file: Path, out: Path | None) -> None:
     """Print how many rollouts ended how, and which tools they called."""
     from ...rollouts import overview, pictures, transcripts
 
-    check_picture(out)
     found = _found(file)
     output.table(("Measure", "Value"), transcripts.numbers(found))
     uses = transcripts.tool_uses(found)
@@ -86,9 +82,9 @@ def stats(file: Path, out: Path | None) -> None:
         "aenv trajectories export run.jsonl --format preferences --out pairs.jsonl",
     ),
 )
-@click.argument("file", type=_FILE)
+@click.argument("file", type=FILE)
 @click.option("--format", "kind", type=click.Choice(_FORMATS), required=True, help="Format of the new file.")
-@click.option("--out", type=_FILE, required=True, metavar="FILE", help="File to write.")
+@click.option("--out", type=FILE, required=True, metavar="FILE", help="File to write.")
 @_TASK
 @click.option(
     "--min-reward",
@@ -111,8 +107,8 @@ def export(file: Path, kind: str, out: Path, task: str, min_reward: float | None
 
 
 @command.command("diff", examples=("aenv trajectories diff before.jsonl after.jsonl",))
-@click.argument("file", type=_FILE)
-@click.argument("other", type=_FILE)
+@click.argument("file", type=FILE)
+@click.argument("other", type=FILE)
 @_TASK
 def diff(file: Path, other: Path, task: str) -> int:
     """Compare the rollouts of two files, by task and attempt.
