@@ -104,9 +104,9 @@ MODEL_KEY = click.option(
 
 
 def _drawing(ctx: click.Context, parameter: click.Parameter, file: Path | None) -> Path | None:
-    if file and file.suffix.lower() != ".svg":
+    if file and file.suffix.lower() not in (".svg", ".png"):
         raise output.Failure(
-            f"{str(file)!r}: charts are SVG files; use a name that ends with .svg",
+            f"{str(file)!r}: charts are SVG or PNG files; use a name that ends with .svg or .png",
             hint=f"--out {file.with_suffix('.svg')}",
             exit_code=2,
         )
@@ -117,8 +117,8 @@ PICTURE = click.option(
     "--out",
     type=FILE,
     callback=_drawing,
-    metavar="PICTURE.svg",
-    help="Draw a chart of the rewards into this file.",
+    metavar="PICTURE",
+    help="Draw a chart of the rewards into this file, SVG or PNG.",
 )
 YES = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 

@@ -27,5 +27,5 @@ def command(file: Path, out: Path | None) -> None:
     output.table(overview.HEADERS, [row.cells for row in rows])
     output.data(f"\n{summaries.table(found, output.width())}")
     if out:
-        out.write_text(pictures.svg(f"{heading}: rewards by task", rows), encoding="utf-8")
+        pictures.write(out, f"{heading}: rewards by task", rows)
         output.talk(f"chart: {out}")

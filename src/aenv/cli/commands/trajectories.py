@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from ...rollouts.trajectory import Trajectory
 
 _FORMATS = ("journal", "chat", "sft", "preferences", "atif", "parquet")
+_EMPTY = {
+    "sft": "no conversation has that reward, see --min-reward",
+    "preferences": "no task has two attempts whose rewards differ, see --repeat of aenv eval",
+}
+"""Why a file may have no row."""
 _TASK = click.option("--task", default="", metavar="ID", help="Only the rollouts of this task.")
 _ROLLOUT = click.option("--rollout", default="", metavar="ID", help="Only this rollout.")
 
@@ -66,7 +71,7 @@ def stats(file: Path, out: Path | None) -> None:
     results = [one.result for one in found if one.result]
     if out and results:
         title = f"{overview.heading(results) or file.name}: rewards by task"
-        out.write_text(pictures.svg(title, overview.rows(results)), encoding="utf-8")
+        pictures.write(out, title, overview.rows(results))
         output.talk(f"chart: {out}")
 
 
@@ -97,7 +102,8 @@ def export(file: Path, kind: str, out: Path, task: str, min_reward: float | None
     from ...rollouts.exports import exchange
 
     count = exchange.save(out, _found(file, task), kind, min_reward=min_reward, force=force)  # type: ignore[arg-type]
-    output.talk(f"{count} rows: {out}")
+    why = f"; {_EMPTY[kind]}" if not count and kind in _EMPTY else ""
+    output.talk(f"{count} rows: {out}{why}")
 
 
 @command.command("diff", examples=("aenv trajectories diff before.jsonl after.jsonl",))
