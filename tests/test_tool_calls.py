@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -41,6 +42,12 @@ class TestAnswers:
             {"a": 1},
         )
         assert (answer.pictures[0].url, answer.pictures[0].content) == ("data:image/png;base64,aGk=", b"hi")
+
+    @pytest.mark.parametrize(
+        "part", [{**IMAGE, "data": "?"}, {"type": "image", "data": "aGk="}, {"type": "image"}]
+    )
+    def test_an_image_that_cannot_be_read_is_a_text(self, part: dict[str, str]) -> None:
+        assert answer_of(ToolResult([part])) == Answer(json.dumps(part))
 
     def test_a_failure_stays_one(self) -> None:
         assert answer_of(ToolResult([{"type": "text", "text": "no"}], is_error=True)) == Answer(

@@ -96,13 +96,25 @@ class InstanceTool:
 
 def answer_of(result: ToolResult) -> Answer:
     """Text and pictures apart; parts of other kinds (audio, files) are JSON in the text."""
-    pictures = tuple(Picture(part["data"], part["mimeType"]) for part in result.content if _is_image(part))
-    texts = [
-        part["text"] if part.get("type") == "text" else json.dumps(part, ensure_ascii=False)
-        for part in result.content
-        if not _is_image(part)
-    ]
-    return Answer("\n".join(texts), pictures, result.structured, result.is_error)
+    texts, pictures = [], []
+    for part in result.content:
+        if picture := _picture(part):
+            pictures.append(picture)
+        else:
+            texts.append(part["text"] if part.get("type") == "text" else json.dumps(part, ensure_ascii=False))
+    return Answer("\n".join(texts), tuple(pictures), result.structured, result.is_error)
+
+
+def _picture(part: Mapping[str, Any]) -> Picture | None:
+    """The image that a part is. None for one whose data cannot be read: an instance may say anything."""
+    match part:
+        case {"type": "image", "data": str(data), "mimeType": str(mime_type)}:
+            try:
+                base64.b64decode(data, validate=True)
+            except ValueError:
+                return None
+            return Picture(data, mime_type)
+    return None
 
 
 def resolved(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,10 +163,6 @@ class ToolsOf(Generic[T]):
             self._make(InstanceTool(said["name"], said["description"], said["parameters"], env, loop))
             for said in (tool["function"] for tool in await env.openai_tools())
         ]
-
-
-def _is_image(part: Mapping[str, Any]) -> bool:
-    return part.get("type") == "image"
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
