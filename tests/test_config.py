@@ -13,7 +13,7 @@ import pytest
 from aenv.base.config import Amount, Deploy, Network, Project, SidecarSource, key_lines, load_project, parse_deploy
 from aenv.base.config import values as kinds
 from aenv.base.config.deploy import ServiceDefaults
-from aenv.base.config.project import Build, Data, ProjectTest
+from aenv.base.config.project import Build, Data, Grants, ProjectTest
 from aenv.base.config.sections import ConfigField, ConfigSection, ConfigText
 from aenv.base.errors import InvalidRequest
 from aenv.cli.commands import get
@@ -25,6 +25,7 @@ SECTIONS: dict[str, type[ConfigSection]] = {
     "buildConfig.": Build,
     "testConfig.": ProjectTest,
     "data.": Data,
+    "grants.": Grants,
     "deployConfig.": Deploy,
     "deployConfig.service.": ServiceDefaults,
     "deployConfig.sidecar.": SidecarSource,
@@ -48,6 +49,7 @@ WRONG_VALUES: dict[str, tuple[Any, str]] = {
     kinds.PACKAGES.words: ([""], "name a package, as in 'pytest'"),
     kinds.PATHS.words: (["../x"], "name a path below the data"),
     kinds.ALIASES.words: (["kit"], "write it as 'name@1.0.0'"),
+    kinds.ENVIRONMENTS.words: (["a b"], "write it as 'name', 'name@^1' or 'name@1.0.0'"),
     kinds.DATA_NAME.words: ("../x", "use lower-case letters, digits and '-'"),
     kinds.DATA_VARIABLE.words: ("HOME", "write it as in 'NAME_DATA_DIR'"),
     kinds.FOLDER_VARIABLES.words: (["HOME"], "'NAME_DATA_DIR' or 'NAME_GIT_DIR'"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aenv.base.config.deploy import Deploy, ServiceDefaults, SidecarSource
-from aenv.base.config.project import Build, Data, Project, ProjectTest
+from aenv.base.config.project import Build, Data, Grants, Project, ProjectTest
 from aenv.base.config.sections import ALL, ConfigField, ConfigSection
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "config.md"
@@ -21,6 +21,7 @@ SECTIONS: dict[str, type[ConfigSection]] = {
     "buildConfig": Build,
     "testConfig": ProjectTest,
     "data": Data,
+    "grants": Grants,
     "deployConfig": Deploy,
     "deployConfig.service": ServiceDefaults,
     "deployConfig.sidecar": SidecarSource,

@@ -1,6 +1,7 @@
 """Frameworks of others, each in a virtual environment of its own that every checkout of this user shares.
 
 What is in one: `requirements/NAME.txt`, and `requirements/NAME.alone.txt` for packages without their dependencies.
+Programs of npm packages have folders of their own: `requirements/NAME.npm.txt`.
 They are made by `scripts/test --integrations`; other runs use those that are there, and make the light ones.
 """
 
@@ -13,6 +14,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,10 +35,10 @@ class NotInstalled(Exception):
     """The packages of a framework cannot be installed; most likely no index has them."""
 
 
-def folder(name: str) -> Path:
-    """Where the virtual environment of a framework is, or will be."""
+def folder(name: str, files: Sequence[Path] = ()) -> Path:
+    """Where the virtual environment of a framework is, or will be. `files` say what is in it."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    text = "\n".join([*OURS, *(file.read_text() for file in _files(name)), sys.version, sys.base_prefix])
+    text = "\n".join([*OURS, *(file.read_text() for file in files or _files(name)), sys.version, sys.base_prefix])
     return cache / "aenv" / "integrations" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
@@ -57,9 +60,7 @@ def python_of(name: str, config: pytest.Config) -> Path:
 def make(name: str) -> Path:
     """The virtual environment of a framework, made now if it is not there. Safe to call from many processes."""
     made = folder(name)
-    made.parent.mkdir(parents=True, exist_ok=True)
-    with made.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file is closed
+    with _locked(made):
         if not (made / "complete").exists():
             try:
                 _fill(name, made)
@@ -98,6 +99,37 @@ def _run(*command: str) -> None:
 def _files(name: str) -> list[Path]:
     alone = REQUIREMENTS / f"{name}.alone.txt"
     return [REQUIREMENTS / f"{name}.txt", *([alone] if alone.exists() else [])]
+
+
+def node_programs(name: str, config: pytest.Config) -> Path:
+    """The folder with the programs of `requirements/NAME.npm.txt`; skips as `python_of` does."""
+    listed = REQUIREMENTS / f"{name}.npm.txt"
+    made = folder(name, [listed])
+    programs = made / "node_modules" / ".bin"
+    if not (made / "complete").exists():
+        if not config.getoption(MAKE):
+            pytest.skip(f"program {name!r} is not installed; run ./scripts/test --integrations")
+        with _locked(made):
+            if not (made / "complete").exists():
+                packages = listed.read_text().split()
+                command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", made, *packages]
+                try:
+                    done = subprocess.run(command, capture_output=True, text=True)
+                except OSError as error:
+                    pytest.skip(f"program {name!r} cannot be installed: {error}")
+                if done.returncode or not (programs / name).exists():
+                    pytest.skip(f"program {name!r} cannot be installed: {done.stderr.strip()[-200:]}")
+                (made / "complete").touch()
+    return programs
+
+
+@contextmanager
+def _locked(made: Path) -> Iterator[None]:
+    """Alone among the processes that make this."""
+    made.parent.mkdir(parents=True, exist_ok=True)
+    with made.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file is closed
+        yield
 
 
 async def run(python: Path, program: Path | str, *arguments: str, cwd: Path, **variables: str) -> str:

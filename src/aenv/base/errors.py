@@ -9,6 +9,7 @@
     │   ├── InvalidRequest                  400  invalid_request
     │   ├── Unauthenticated                 401  unauthenticated
     │   ├── Forbidden                       403  forbidden
+    │   │   └── GrantExceeded               403  grant_exceeded
     │   ├── NotFound                        404  not_found
     │   ├── MethodNotAllowed                405  method_not_allowed
     │   ├── Conflict                        409  conflict
@@ -110,6 +111,10 @@ class Unauthenticated(EnvironmentError, status=401, code="unauthenticated"):
 
 class Forbidden(EnvironmentError, status=403, code="forbidden"):
     """Known, but not allowed."""
+
+
+class GrantExceeded(Forbidden, code="grant_exceeded"):
+    """An instance asked for more than its grant allows; the message names the field of the grant and its value."""
 
 
 class NotFound(EnvironmentError, status=404, code="not_found"):

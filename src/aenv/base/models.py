@@ -205,6 +205,8 @@ class EnvInstance(BaseModel):
     ttl: str = ""
     owner: str | None = None
     labels: dict[str, str] | None = None
+    parent: str | None = None
+    """The instance that made it, and with which it ends."""
     expires_at: str | None = None
     reason: str | None = None
     engine: str | None = None

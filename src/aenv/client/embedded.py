@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from .. import __version__
 from ..base.addresses import Origin
-from ..base.errors import ConnectFailed, EnvironmentError, Unavailable
+from ..base.errors import ConnectFailed, EnvironmentError, GrantExceeded, Unavailable
 from ..base.settings import ClientSettings
 from .api import Api
 
@@ -48,6 +48,11 @@ async def platform(settings: ClientSettings, timeout: float, *, instances: bool 
 
     Refused for `instances` that would not be isolated; its hub is there for everyone.
     """
+    if settings.instance_id:
+        raise GrantExceeded(
+            f"instance {settings.instance_id!r} may use no other environments: its config.json has no 'grants'; "
+            'add, for example, "grants": {"environments": ["name@^1"]}'
+        )
     from ..isolation.sandbox import probe  # what it imports is for this moment alone
 
     path = await _socket(settings.home / "run", timeout)

@@ -285,7 +285,7 @@ class Environment:
     async def exec(
         self, command: str | Sequence[str], timeout: float | None = None, stdin: str | bytes = b""
     ) -> Finished:
-        """Run a command beside the environment: a text in a shell, a list as it is. Its exit code is no error."""
+        """Run a command beside the environment: a text in a shell, a list as it is. Any exit code is a result."""
         return await (await self._remote("exec")).exec(command, timeout=timeout, stdin=stdin)
 
     async def exec_stream(

@@ -63,7 +63,7 @@ class Instance:
 
     @classmethod
     def read(cls, data: Any) -> Instance:
-        """From a reply's `data`. EnvironmentError when that is no instance."""
+        """From a reply's `data`. EnvironmentError when that is not an instance."""
         if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in ("id", "status")):
             raise EnvironmentError(f"the gateway's reply describes no instance: {str(data)[:200]!r}")
         env = data.get("env")

@@ -64,7 +64,9 @@ def _blocking(
 
     @functools.wraps(method)
     def blocking(self: SyncEnvironment, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.run(method(self.environment, *args, **kwargs))
+        # By its name: the environment may be of a class that does more in this method.
+        own: Callable[P, Coroutine[Any, Any, T]] = getattr(self.environment, method.__name__)
+        return self.run(own(*args, **kwargs))
 
     return blocking
 
@@ -76,7 +78,8 @@ def _iterating(
 
     @functools.wraps(method)
     def iterating(self: SyncEnvironment, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        yield from _each(method(self.environment, *args, **kwargs), self.run)
+        own: Callable[P, AsyncIterator[T]] = getattr(self.environment, method.__name__)
+        yield from _each(own(*args, **kwargs), self.run)
 
     return iterating
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from ..artifacts.pythons.runtimes import Python
 from ..base.addresses import Origin
 from ..base.config import Network, Project
+from ..isolation.egress import Connect
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ class InstanceSpec:
     network: Network = field(default_factory=Network)
     model: ModelEndpoint | None = None
     """What it may ask besides, whatever its network is."""
+    uses_environments: bool = False
+    """Whether it reaches its gateway, for instances of other environments, whatever its network is."""
     image: str = ""
     """The image whose files it shall see, where the engine has it."""
     data: Path | None = None
@@ -167,6 +170,15 @@ def summary(engine: Engine) -> str:
     if isinstance(engine, Describes):
         return engine.summary
     return ", ".join(engine.isolation) or "does not isolate instances"
+
+
+@runtime_checkable
+class LeadsToGateway(Protocol):
+    """An engine whose instances can use other environments, by a relay to the gateway."""
+
+    def lead_to(self, connect: Connect) -> None:
+        """From now on their relays lead to the gateway that `connect` gives connections to."""
+        ...
 
 
 @runtime_checkable

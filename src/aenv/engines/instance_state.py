@@ -54,6 +54,14 @@ class RelayedModel:
 
 
 @dataclass(frozen=True)
+class RelayedGateway:
+    """The relay by which an instance uses other environments, and where in it that listens."""
+
+    token: str = field(repr=False)
+    port: int
+
+
+@dataclass(frozen=True)
 class InstanceState:
     """What is known of an instance; None is what is not known, or does not apply."""
 
@@ -74,6 +82,7 @@ class InstanceState:
     egress: tuple[str, ...] | None = None
     """The hosts that it may reach through the egress proxy."""
     model: RelayedModel | None = None
+    gateway: RelayedGateway | None = None
     open_files: int | None = None
     host_network: bool | None = None
     isolation: str | None = None

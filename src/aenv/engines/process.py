@@ -29,8 +29,8 @@ from .base import Address, CommandOutput, InstanceSpec
 from .commands import Command, Commands
 from .descriptors import readable
 from .folder import InstanceFolder, bind
+from .gateway_relays import InstanceRelays
 from .instance_state import InstanceState
-from .model_relays import ModelRelays
 from .workspace import Workspace, WorkspaceFiles
 
 logger = logging.getLogger("aenv.engines.process")
@@ -54,7 +54,8 @@ class ProcessEngine(WorkspaceFiles):
         super().__init__(home.expanduser().absolute() / "run" / "instances")
         self._python = python
         self._commands = Commands()
-        self._models = ModelRelays()
+        self._instance_relays = InstanceRelays()
+        self.lead_to = self._instance_relays.lead_to
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
 
@@ -69,8 +70,8 @@ class ProcessEngine(WorkspaceFiles):
         except FileExistsError:
             raise Conflict(f"instance {spec.id!r} exists already") from None
         try:
-            if spec.model:
-                spec = await self._models.opened(spec)
+            if spec.model or spec.uses_environments:
+                spec = await self._instance_relays.opened(spec)
             # Nothing is awaited from here until the child runs, so that destroying this id finds all of it.
             if spec.id in self._ending or not folder.exists():
                 raise StartFailed(f"the instance of {spec.environment!r} was destroyed while it started")
@@ -222,7 +223,7 @@ class ProcessEngine(WorkspaceFiles):
 
     async def _clear(self, id: str, grace: float) -> None:
         folder = InstanceFolder(self._root, id)
-        await self._models.stop(id)
+        await self._instance_relays.stop(id)
         child = self._children.get(id)
         if not child and not folder.exists():
             return

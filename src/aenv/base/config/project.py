@@ -56,9 +56,31 @@ class Data(ConfigSection):
     """Variables that name further folders, which the environment reads where they are set."""
 
 
+@dataclass(frozen=True)
+class Grants(ConfigSection):
+    """Which [other environments](agents.md#grants) an instance may use, and how much."""
+
+    required = ("environments",)
+    refuses_unknown = True
+
+    environments: tuple[refs.Ref, ...] = entry(
+        "environments", kinds.ENVIRONMENTS, ["search@^1"], default=(), otherwise="required"
+    )
+    """The environments, each with the versions that may be used."""
+    calls: int = entry("calls", kinds.NUMBER, 100, default=100)
+    """How many calls its children may get, those of their children included."""
+    depth: int = entry("depth", kinds.NUMBER, 3, default=3)
+    """How many levels of children there may be below it."""
+    seconds: int = entry("seconds", kinds.NUMBER, 600, default=600)
+    """For how long from its start it may use them; its children live no longer."""
+    instances: int = entry("instances", kinds.NUMBER, 16, default=16)
+    """How many instances may live below it at the same time."""
+
+
 _BUILD = ValueKind("object", (dict,), section=Build)
 _TEST = ValueKind("object", (dict,), section=ProjectTest)
 _DATA = ValueKind("object", (dict,), section=Data)
+_GRANTS = ValueKind("object", (dict,), section=Grants)
 _DEPLOY = ValueKind("object", (dict,))  # read by `parse_deploy`
 
 
@@ -95,6 +117,8 @@ class Project(ConfigSection):
     """What its instances may use and reach."""
     data: Data | None = entry("data", _DATA, {"name": "tau2", "variable": "TAU2_DATA_DIR"}, otherwise="none")
     """The data that it needs."""
+    grants: Grants | None = entry("grants", _GRANTS, {"environments": ["search@^1"]}, otherwise="none")
+    """The other environments that its instances may use."""
     dependencies: dict[str, Any] | None = entry("dependencies", kinds.OBJECT, {"environments": ["base@^1"]})
     """Environments that it is made for, shown by a hub."""
     eval_only: bool = entry("evalOnly", kinds.FLAG, True, default=False)

@@ -114,6 +114,13 @@ def _alias(name: Any) -> refs.Ref:
         raise InvalidRequest(f"bad alias {name!r}; write it as 'name@1.0.0'") from None
 
 
+def _environment(name: Any) -> refs.Ref:
+    try:
+        return refs.parse(name)
+    except (AttributeError, InvalidRequest):
+        raise InvalidRequest(f"bad environment {name!r}; write it as 'name', 'name@^1' or 'name@1.0.0'") from None
+
+
 def _text(is_right: Callable[[str], object], fix: str) -> Callable[[Any], str]:
     """A parser of texts that are like that; `fix` says what to write."""
 
@@ -153,6 +160,7 @@ MODULES = ValueKind("list of modules", (list,), _each(_module))
 PACKAGES = ValueKind("list of packages", (list,), _each(_package))
 PATHS = ValueKind("list of paths", (list,), _each(_path))
 ALIASES = ValueKind("list of `name@version`", (list,), _each(_alias))
+ENVIRONMENTS = ValueKind("list of `name@range`", (list,), _each(_environment))
 DATA_NAME = ValueKind("name", (str,), _text(_DATA_NAME.match, "use lower-case letters, digits and '-'"))
 DATA_VARIABLE = ValueKind("variable", (str,), _text(_DATA_VARIABLE.match, "write it as in 'NAME_DATA_DIR'"))
 FOLDER_VARIABLES = ValueKind("list of variables", (list,), _each(_folder_variable))

@@ -23,7 +23,7 @@ from ...base.errors import InvalidRequest, Unavailable
 from ...base.http1 import Pool
 from ...base.settings import GatewaySettings
 from ...base.supervision import Tasks
-from ...engines.base import Engine
+from ...engines.base import Engine, LeadsToGateway
 from ..board.account_marks import AccountMarks
 from ..board.seats import Seats
 from ..board.shared_memory import Board
@@ -37,6 +37,7 @@ from ..instances.creation import CreationMeans
 from ..instances.creator import Creator
 from ..instances.freezing import Freezing
 from ..instances.instance_access import InstanceAccess
+from ..instances.kinship import Kinship
 from ..instances.leases import Leases
 from ..instances.ledger import Ledger, Quotas
 from ..instances.model_access import ModelRules
@@ -52,6 +53,7 @@ from ..services.service_supervisor import ServiceSupervisor
 from ..serving import envelope, memory, pages
 from ..serving.account_routes import AccountRoutes
 from ..serving.accounts import Accounts, Role
+from ..serving.listeners import answering
 from ..serving.metrics import Metrics
 from ..serving.named_secrets import Secrets
 from ..serving.queue import Queue
@@ -60,6 +62,7 @@ from ..serving.routes import Front, Route, RouteCall
 from ..serving.secret_routes import SecretRoutes
 from ..stores.base import SharedStore
 from ..stores.opening import open_store
+from .child_routes import ChildRoutes
 from .data_request import DataRules
 from .home import Home
 from .inside_routes import InsideRoutes
@@ -341,6 +344,9 @@ async def parts(
         )
         check_ready = partial(_check_ready, supervisor, base)
         proxy = Proxy(instances, services, base.accounts, tokens, pool, metrics, data_rules, checks, check_ready)
+        kinship = Kinship(supervisor, catalog, base.accounts)
+        children = ChildRoutes(kinship, creator, instances, tokens, proxy)
+        await exits.enter_async_context(_children_of(engine, children))
         yield Parts(
             shared=base,
             engine=engine,
@@ -366,6 +372,15 @@ async def parts(
             check_ready=check_ready,
             settings=settings,
         )
+
+
+@contextlib.asynccontextmanager
+async def _children_of(engine: Engine, routes: ChildRoutes) -> AsyncIterator[None]:
+    """Inside, instances reach these routes, where the engine can lead them there."""
+    async with answering(routes) as connect:
+        if isinstance(engine, LeadsToGateway):
+            engine.lead_to(connect)
+        yield
 
 
 def _this_gateway(settings: GatewaySettings, home: Home) -> ThisGateway:

@@ -14,13 +14,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...base import logs, mcp
-from ...base.errors import AEnvError, Conflict, InvalidRequest, StartFailed, Unavailable
+from ...base.errors import AEnvError, Conflict, InvalidRequest, StartFailed, Unavailable, Unsupported
 from ...base.limits import shortage, spell_bytes
 from ...base.models import CreateInstance
 from ...base.wire import EnvStatus
-from ...engines.base import Address, Engine, StartsSoon
+from ...engines.base import Address, Engine, LeadsToGateway, StartsSoon
 from ..serving import doing
-from ..serving.accounts import Caller
+from ..serving.accounts import LOCAL, Caller
 from ..serving.metrics import Metrics
 from ..serving.named_secrets import Secrets
 from ..serving.queue import Queue
@@ -28,6 +28,7 @@ from ..stores.base import Stale
 from . import admission, secret_variables
 from .catalog import Catalog
 from .installed_version import explained
+from .kinship import granted
 from .ledger import Ledger, check_fits
 from .reclaim import Reclaim
 from .records import Record
@@ -117,8 +118,11 @@ class Admittance:
         )
         here, tenant = means.here, (records[0].owner or "") if caller.account else ""
         admitted = checked, Conditions(here.start_timeout, here.keep_history, tenant, given)
+        if project.grants and not isinstance(means.engine, LeadsToGateway):
+            raise Unsupported(f"instances of the {means.engine.name} engine cannot use environments ('grants')")
         for record in records:
             admission.complete(record, request, project, means.here.rules)
+            record.grants = granted(project, record.owner if caller.account else LOCAL.user)
             record.secrets = list(given.names)
         means.metrics.took("find", time.perf_counter() - began)
         limits = means.ledger.limits(records[0], caller.max_instances)
@@ -288,6 +292,7 @@ class Creation:
 
     async def _clear(self) -> None:
         """Destroy what was made, and tell the store what has become of it."""
+        await self._means.supervisor.end_children(self._instance)
         if self._runs:
             await self._means.supervisor.destroy_quietly(self._instance.record.id)
         await self._means.transitions.settle(self._instance)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from ...base import wire
@@ -33,6 +33,11 @@ class Creator:
         self._ledger = means.ledger
 
     @property
+    def begun(self) -> Mapping[str, Supervised]:
+        """The instances that this gateway makes, or has made and looks after."""
+        return self._supervisor
+
+    @property
     def is_crowded(self) -> bool:
         """Whether many instances begin or end now."""
         return self._means.transitions.is_crowded
@@ -45,15 +50,18 @@ class Creator:
         id: str | None = None,
         key: str | None = None,
         checks: bool = False,
+        parent: str = "",
+        until: float = 0.0,
     ) -> Record:
         """Return the instance once it is ready. Asking again with the same `id` or `key` gives the same one.
 
         Cancelling leaves nothing behind, unless another request waits for the same instance. One that `checks`
-        is made for a self-check, and counts for no quota.
+        is made for a self-check, and counts for no quota. One with a `parent` ends with that, and at `until`.
         """
         for _ in range(_ATTEMPTS):
             # Clients of ours choose the id, and send the token that they get. Published ones send none.
-            asked = self._record(request, caller, id, key, demands_token=id is not None)
+            asked = self._record(request, caller, id, key, demands_token=id is not None, parent=parent)
+            asked.until = until
             asked.self_check = "own" if checks else ""
             instance = await self._known(asked) or self._begin([asked], request, caller)[0]
             try:
@@ -114,13 +122,15 @@ class Creator:
         key: str | None = None,
         *,
         demands_token: bool,
+        parent: str = "",
     ) -> Record:
         owner = admission.owner_of(request, caller)
         return Record(
             id=id or wire.new_instance_id(admission.ref_of(request).name),
             node=self._means.here.node,
             gateway=self._means.here.name,
-            fingerprint=fingerprint(request, owner),
+            fingerprint=fingerprint(request, owner, parent),
+            parent=parent,
             owner=owner,
             account=caller.account,
             demands_token=demands_token and caller.account is not None,
@@ -146,6 +156,8 @@ class Creator:
     def _begin(self, records: Sequence[Record], request: CreateInstance, caller: Caller) -> list[Supervised]:
         if self._supervisor.refusal:
             raise Unavailable(self._supervisor.refusal)
+        if not self._supervisor.has_parent(records[0]):
+            raise Conflict(f"instance {records[0].parent!r} has ended, and makes no more children")
         instances = [Supervised(record, asked=(request, caller)) for record in records]
         doing.listen(partial(_tell, instances))
         admittance = Admittance(instances, request, caller, self._means)

@@ -237,9 +237,9 @@ def check_fits(records: Iterable[Record], limits: Mapping[str, int]) -> None:
             )
 
 
-def fingerprint(request: CreateInstance, owner: str | None) -> str:
+def fingerprint(request: CreateInstance, owner: str | None, parent: str = "") -> str:
     """Tells whether two requests ask for the same, without keeping what they say."""
-    text = f"{owner or ''}\0{request.model_dump_json(exclude={'wait'})}"
+    text = f"{owner or ''}\0{request.model_dump_json(exclude={'wait'})}{parent and chr(0) + parent}"
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -49,6 +49,12 @@ class Record:
     labels: dict[str, str] = field(default_factory=dict)
     self_check: Literal["", "needed", "skipped", "own"] = ""
     """Whether its rewards wait for the self-check of its task; "own" are the instances that make one."""
+    parent: str = ""
+    """The instance that made it, with which it ends; empty where a client made it."""
+    until: float = 0.0
+    """When it ends at the latest, in seconds since the epoch; 0 where no grant limits it."""
+    grants: dict[str, Any] | None = None
+    """Which other environments it may use, and how much (`kinship.py`)."""
     ttl: float = 0.0
     idle_timeout: float | None = None
     cpu_milli: int = 0
@@ -87,6 +93,8 @@ class Record:
     @property
     def expiry(self) -> str:
         """Why it ends when its time has come."""
+        if self.until and self.until < self.created_at + self.ttl:
+            return "the time that the grant of its parent gives was over"
         return f"its time to live of {self.ttl:g} s was over"
 
     @property
@@ -115,14 +123,18 @@ class Record:
         )
         running.become(EnvStatus.RUNNING)
         running.created_at = running.updated_at
-        running.expires_at = running.created_at + running.ttl
+        running._expire_after(running.ttl)
         return running
 
     def renew(self, ttl: float) -> None:
         """Its time to live is `ttl` seconds from now."""
         self.ttl = ttl
-        self.expires_at = time.time() + ttl
+        self._expire_after(ttl)
         self.note("renewed", quantities.spell_seconds(ttl))
+
+    def _expire_after(self, ttl: float) -> None:
+        at = time.time() + ttl
+        self.expires_at = min(at, self.until) if self.until else at
 
     def dump(self) -> dict[str, Any]:
         """As the store keeps it, to be written at once: the parts are the record's own."""
@@ -162,6 +174,7 @@ def describe(record: Record, *, host: str, frozen: bool) -> EnvInstance:
         ttl=quantities.spell_seconds(record.ttl),
         owner=record.owner,
         labels=record.labels or None,
+        parent=record.parent or None,
         reason=record.reason,
         expires_at=timestamp(record.expires_at) if running else None,
         frozen=frozen if running else None,

@@ -76,6 +76,7 @@ def instance_spec(
         limits=checked.limits,
         network=checked.network,
         model=checked.model,
+        uses_environments=project.grants is not None and not conditions.service,
         image=project.image,
         data=checked.data,
         data_variable=project.data.variable if checked.data and project.data else "",
@@ -89,4 +90,4 @@ def instance_spec(
 
 def spare_spec(spec: InstanceSpec) -> InstanceSpec:
     """The spec of spare instances that `spec` can be filled in for: without what differs between instances."""
-    return replace(spec, id=_SPARE_ID, environment_variables={}, arguments=(), model=None)
+    return replace(spec, id=_SPARE_ID, environment_variables={}, arguments=(), model=None, uses_environments=False)

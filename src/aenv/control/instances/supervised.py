@@ -45,6 +45,8 @@ class Supervised:
     """On the sweeper's clock: when it was last called here, or the last call ended."""
     calls: int = 0
     """How many are under way here."""
+    calls_made: int = 0
+    """How many calls of its children, and of theirs, have counted for its grant."""
     seat: Seat | None = None
     """Where data workers find it; what they call is counted there."""
     frozen_at: float | None = None

@@ -32,6 +32,8 @@ from .transitions import Transitions
 
 logger = logging.getLogger("aenv.control.instances.supervisor")
 
+_WITH_PARENT = "the instance that made it has ended"
+
 
 class Supervisor(Mapping[str, Supervised]):
     """The supervised instances by id. Leaving the `async with` ends them all, unless they were released."""
@@ -283,12 +285,32 @@ class Supervisor(Mapping[str, Supervised]):
         record = instance.record
         logs.instance_id.set(record.id)
         with self._transitions.under_way():
-            async with instance.frost:
-                await self.destroy_quietly(record.id)
+            await asyncio.gather(self._end_quietly(instance), self.end_children(instance))
             await self._transitions.settle(instance)
         self._metrics.did("delete", record.name)
         self.gone(instance)
         logger.info("instance ended: %s", record.reason)
+
+    async def _end_quietly(self, instance: Supervised) -> None:
+        async with instance.frost:
+            await self.destroy_quietly(instance.record.id)
+
+    def has_parent(self, record: Record) -> bool:
+        """Whether the instance that made it lives here; as it must, unless a client made it."""
+        return not record.parent or ((parent := self.get(record.parent)) is not None and parent.is_live)
+
+    async def end_children(self, instance: Supervised) -> None:
+        """Return when nothing is left of the instances that it has made."""
+        if instance.record.grants is None:
+            return
+        children = [one for one in self.values() if one.record.parent == instance.record.id]
+        await asyncio.gather(*(self.end(one, _WITH_PARENT) for one in children))
+
+    def end_orphans(self) -> None:
+        """End those whose parent has ended while no gateway looked after them."""
+        for instance in list(self.values()):
+            if instance.is_live and not self.has_parent(instance.record):
+                self.start(instance, self.end(instance, _WITH_PARENT))
 
     async def destroy_quietly(self, id: str) -> None:
         """Have the engine destroy it. Errors are logged: what is left is reaped when a gateway starts."""

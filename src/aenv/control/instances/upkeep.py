@@ -72,6 +72,7 @@ class Upkeep:
             [record for record in living if record.id not in self._supervisor],
             lambda record: self._take_over(record, running.get(record.id)),
         )
+        self._supervisor.end_orphans()
         present = [*running, *(await self._engine.leftovers() if isinstance(self._engine, Leftovers) else ())]
         strays = [id for id in present if id not in known and id not in others]
         outcomes = await asyncio.gather(*(self._engine.destroy(id) for id in strays), return_exceptions=True)
@@ -178,6 +179,7 @@ class Upkeep:
         orphans = [record for record in records if record.gateway in ended]
         running = await self._engine.running() if orphans else {}
         await _each(orphans, lambda record: self._take_over(record, running.get(record.id)))
+        self._supervisor.end_orphans()
 
     async def _is_missing(self, gateway: str) -> bool:
         return await is_free(self._coordination, f"gateway {gateway}", self._gateway)

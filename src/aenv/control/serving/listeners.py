@@ -11,9 +11,8 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -101,6 +100,52 @@ async def serving(
     `keep_alive`: seconds after which a connection without requests is closed.
     """
     loop = asyncio.get_running_loop()
+    config = _config(app, keep_alive)
+    state = ServerState()
+    servers = [
+        await (loop.create_unix_server if listener.family == socket.AF_UNIX else loop.create_server)(
+            lambda: _ServerConnection(config, state, {}, loop),
+            sock=listener,
+            backlog=_BACKLOG,  # asyncio listens again, for 100: a burst would wait for TCP to try once more
+        )
+        for listener in sockets
+    ]
+    try:
+        yield
+    finally:
+        for server in servers:
+            server.close()
+        await _finish(state)
+
+
+Connect = Callable[[], Awaitable[socket.socket]]
+
+
+@contextlib.asynccontextmanager
+async def answering(app: ASGIApp) -> AsyncIterator[Connect]:
+    """Answer requests with `app` on connections that have no address: each call gives the client's end of one."""
+    loop = asyncio.get_running_loop()
+    config, state = _config(app, _KEEP_ALIVE), ServerState()
+
+    async def connect() -> socket.socket:
+        ours, theirs = socket.socketpair()
+        try:
+            ours.setblocking(False)
+            theirs.setblocking(False)
+            await loop.connect_accepted_socket(lambda: _ServerConnection(config, state, {}, loop), theirs)
+        except BaseException:
+            ours.close()
+            theirs.close()
+            raise
+        return ours
+
+    try:
+        yield connect
+    finally:
+        await _finish(state)
+
+
+def _config(app: ASGIApp, keep_alive: int) -> uvicorn.Config:
     config = uvicorn.Config(
         _reporting(app),
         http=_ServerConnection,
@@ -116,27 +161,18 @@ async def serving(
         timeout_keep_alive=keep_alive,
     )
     config.load()
-    state = ServerState()
-    servers = [
-        await (loop.create_unix_server if listener.family == socket.AF_UNIX else loop.create_server)(
-            lambda: _ServerConnection(config, state, {}, loop),
-            sock=listener,
-            backlog=_BACKLOG,  # asyncio listens again, for 100: a burst would wait for TCP to try once more
-        )
-        for listener in sockets
-    ]
-    try:
-        yield
-    finally:
-        for server in servers:
-            server.close()
-        for connection in list(state.connections):
-            connection.shutdown()
-        if state.tasks:
-            _, late = await asyncio.wait(state.tasks, timeout=_STOP_GRACE)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+    return config
+
+
+async def _finish(state: ServerState) -> None:
+    """Let what is being answered take a moment more, then end it."""
+    for connection in list(state.connections):
+        connection.shutdown()
+    if state.tasks:
+        _, late = await asyncio.wait(state.tasks, timeout=_STOP_GRACE)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
 
 
 def _reporting(app: ASGIApp) -> ASGIApp:
@@ -150,19 +186,22 @@ def _reporting(app: ASGIApp) -> ASGIApp:
     return reporting
 
 
-class _Joining(asyncio.Transport):
+class _Joining:
     """A connection that sends the head of a reply together with its body, where that comes at once.
 
     uvicorn writes them one after the other: the client would be woken twice.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
         self._transport = transport
         self._loop = loop
         self._head = b""
+        # All else is the connection's own.
+        self.abort, self.is_closing = transport.abort, transport.is_closing
+        self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
+        self.get_extra_info = transport.get_extra_info
 
-    def write(self, data: bytes) -> None:  # type: ignore[override]
+    def write(self, data: bytes) -> None:
         if self._head:
             data, self._head = self._head + data, b""
         elif data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n"):
@@ -179,21 +218,6 @@ class _Joining(asyncio.Transport):
     def close(self) -> None:
         self._flush()
         self._transport.close()
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._transport.get_extra_info(name, default)
-
-    def pause_reading(self) -> None:
-        self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._transport.resume_reading()
 
 
 class _ServerConnection(HttpToolsProtocol):
@@ -221,7 +245,7 @@ class _ServerConnection(HttpToolsProtocol):
         return user
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(_Joining(transport, self.loop))
+        super().connection_made(_Joining(transport, self.loop))  # type: ignore[arg-type]
         self.timeout_keep_alive_task = self.loop.call_later(_HEAD_TIMEOUT, self.timeout_keep_alive_handler)
 
     def data_received(self, data: bytes) -> None:

@@ -34,7 +34,6 @@ from ..base import DATA_PLACE, Address, InstanceSpec, LazySidecar, ResourceUsage
 from ..descriptors import readable
 from ..folder import InstanceFolder
 from ..instance_state import InstanceState
-from ..model_relays import ModelRelays
 from . import guarantees, gvisor, sidecars
 from .gvisor import Gvisor
 from .inside_access import InsideAccess
@@ -82,9 +81,10 @@ class NativeEngine(InsideAccess):
         self._folders = InstanceFolders(self._root)
         self._spares = Spares(self._zygotes, self._cgroups, self._folders.refill)
         self._egress = Egress()
-        self._models = ModelRelays(self._relays.listener)
         self._gvisor = Gvisor(self._home, self._cgroups)
-        self._sidecars = Sidecars(self._spares, self._egress, sidecar_rootfs, lazy_sidecar_rootfs)
+        self._sidecars = Sidecars(
+            self._spares, self._egress, self._instance_relays.models, sidecar_rootfs, lazy_sidecar_rootfs
+        )
         self._made: dict[str, NativeInstance] = {}
         self._creating: set[str] = set()
         self._stamps = Stamps()
@@ -104,7 +104,7 @@ class NativeEngine(InsideAccess):
         await self._spares.close()
         await self._zygotes.close()
         await self._egress.__aexit__(*exc)
-        await self._models.close()
+        await self._instance_relays.close()
         await asyncio.to_thread(self._cgroups.close)
         await asyncio.to_thread(self._folders.close)
 
@@ -170,7 +170,9 @@ class NativeEngine(InsideAccess):
             )
         )
         instance.fork.keep()
-        spec = await self._models.opened(spec, folder, None if recipe.kind.host_network else folder.leader())
+        spec = await self._instance_relays.opened(
+            spec, folder, None if recipe.kind.host_network else folder.leader()
+        )
         # While others wait for theirs, there is no time for what the first call does as well.
         assignment = _assignment(spec, root, rehearse=rehearse)
         await instance.assign(listener, assignment)
@@ -277,7 +279,7 @@ class NativeEngine(InsideAccess):
     async def _clear(self, id: str) -> None:
         folder = InstanceFolder(self._root, id)
         await self._egress.stop(id)
-        await self._models.stop(id)
+        await self._instance_relays.stop(id)
         await self._sidecars.end(id)
         instance = self._made.get(id)
         if instance:
@@ -319,12 +321,12 @@ class NativeEngine(InsideAccess):
             found[folder.id] = Address(
                 origin, leader.pid, state.tools, state.root or "", state.not_enforced or (), own
             )
-            if folder.id not in self._made and state.egress:
-                adopted.append((folder, leader, folder.id))
+            if folder.id not in self._made and (state.egress or state.model or state.gateway):
+                adopted.append((folder.id, folder, leader))
                 if sidecar := sidecars.of(folder):
-                    adopted.append((folder, sidecar, sidecars.key(folder.id)))
+                    adopted.append((sidecars.key(folder.id), folder, sidecar))
         await asyncio.gather(*(reopen(self._relays, self._egress, *one) for one in adopted))
-        await self._models.reopen(folder for folder in self._all_folders() if folder.id not in self._made)
+        await self._instance_relays.reopen(adopted)
         return found
 
     async def leftovers(self) -> Ids:

@@ -115,6 +115,8 @@ class Gvisor:
             raise Unsupported("isolation by gVisor needs a gateway that runs as root")
         if spec.network.kind == "egress":
             raise Unsupported("gVisor has no egress to some hosts only; set network to 'none' or 'full'")
+        if spec.uses_environments:
+            raise Unsupported("an instance in gVisor uses no environments; leave out 'grants' or 'isolation'")
         if spec.model:
             raise Unsupported("an instance in gVisor has no relay to a model; leave out 'model' or 'isolation'")
         if spec.sidecar:

@@ -19,6 +19,7 @@ from .. import logfile, proc
 from ..base import CommandOutput
 from ..commands import Command, Commands
 from ..folder import InstanceFolder
+from ..gateway_relays import InstanceRelays
 from ..workspace import Workspace, WorkspaceFiles
 from . import gvisor, sidecars
 from .gvisor import Gvisor
@@ -37,6 +38,8 @@ class InsideAccess(WorkspaceFiles):
         super().__init__(root)
         self._group_of = group_of
         self._relays = Relays()
+        self._instance_relays = InstanceRelays(self._relays.listener)
+        self.lead_to = self._instance_relays.lead_to
         self._commands = Commands()
 
     def logs(self, id: str, *, follow: bool = False) -> AsyncIterator[bytes]:

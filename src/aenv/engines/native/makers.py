@@ -130,7 +130,10 @@ class ManyCoreEngine(NativeEngine):
     async def _maker_for(self, spec: InstanceSpec) -> _MakerProcess | None:
         """Whose turn it is; None for what is made here."""
         # What needs more than its folder to be looked after stays with this process: proxies, sidecars, relays.
-        is_plain = not (spec.sidecar or spec.storage or spec.model) and spec.network.kind != "egress"
+        is_plain = (
+            not (spec.sidecar or spec.storage or spec.model or spec.uses_environments)
+            and spec.network.kind != "egress"
+        )
         if not is_plain or spec.isolation == gvisor.NAME or self._missing or not self._most:
             return None
         if self._under_way <= self._crowd or any(self.warm().values()):

@@ -123,16 +123,13 @@ class Relays:
         raise OSError(errno.EIO, f"no listener on port {port} of an instance: {failure}")
 
 
-async def reopen(
-    relays: Relays, egress: Egress, folder: InstanceFolder, leader: proc.Process, name: str = ""
-) -> None:
-    """Let an instance that another engine object has made out again, to where it may go.
+async def reopen(relays: Relays, egress: Egress, name: str, folder: InstanceFolder, leader: proc.Process) -> None:
+    """Let an instance, or a sidecar, that another engine object has made out again, to where it may go.
 
-    `name` is what it is called in the egress, if not by its id.
+    `name` is what it is called in the egress.
 
     Does nothing for one that has its way out, or shall have none. When it fails, the instance stays without.
     """
-    name = name or folder.id
     hosts = folder.read_state().egress
     if hosts is None or egress.serves(name):
         return
@@ -251,7 +248,8 @@ def _look(folder: InstanceFolder, leader: proc.Process, port: int) -> Origin | P
     except OSError:  # it has ended
         return None
     state = folder.read_state()
-    if (state.egress is not None and port == EGRESS_PORT) or (state.model and port == state.model.port):
+    own = [relay.port for relay in (state.model, state.gateway) if relay]
+    if (state.egress is not None and port == EGRESS_PORT) or port in own:
         return None  # the engine's own
     # Beside the instance's own socket: in its folder, or elsewhere where the path of that is too long.
     return folder.socket.parent if ports.answers(port, leader.pid) else None

@@ -1,8 +1,11 @@
 """The way out for instances whose network policy is a list of hosts; it knows no engine."""
 
 from .destinations import EgressPolicy
+from .gateway_route import PORT as GATEWAY_PORT
+from .gateway_route import Connect, GatewayRoute
 from .model_route import PORT as MODEL_PORT
 from .model_route import ModelRoute
 from .server import PORT, VARIABLES, Egress
 
-__all__ = ["MODEL_PORT", "PORT", "VARIABLES", "Egress", "EgressPolicy", "ModelRoute"]
+__all__ = ["GATEWAY_PORT", "MODEL_PORT", "PORT", "VARIABLES", "Connect", "Egress", "EgressPolicy", "GatewayRoute"]
+__all__ += ["ModelRoute"]

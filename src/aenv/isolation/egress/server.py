@@ -1,8 +1,9 @@
 """Egress: the way out for an instance whose network policy is a list of hosts.
 
-An HTTP proxy, CONNECT included; or a relay to one model (`model_route.py`). It listens inside the instance's
-network namespace and connects from the host's: the instance has no route out, only this. A name is looked up once,
-and the connection goes to the address that was judged: a name that changes its mind gains nothing.
+An HTTP proxy, CONNECT included; or a relay: to one model (`model_route.py`), or to the gateway
+(`gateway_route.py`). It listens inside the instance's network namespace and connects from the host's: the instance
+has no route out, only this. A name is looked up once, and the connection goes to the address that was judged: a
+name that changes its mind gains nothing.
 
 Not here: which destinations a policy opens (`destinations.py`), and the bytes of a connection (`exchanges.py`).
 docs/adr/0027 says why it is our own.
@@ -22,9 +23,11 @@ from dataclasses import dataclass
 
 from ...base import logs
 from ...base.errors import Conflict, Forbidden, InvalidRequest
+from ...base.sockets import readable
 from ...base.supervision import Tasks
 from .destinations import Address, Destination, EgressPolicy, is_own, unmapped
 from .exchanges import ProxyRequest, ProxyTunnel, Refusal, parse_request, read_head, refuse
+from .gateway_route import GatewayRoute
 from .lookups import Lookups
 from .model_route import ModelRoute
 
@@ -40,6 +43,7 @@ VARIABLES: Mapping[str, str] = {
 """What tells programs in the instance of the proxy."""
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+WayOut = EgressPolicy | ModelRoute | GatewayRoute
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ class Egress:
         if tasks:
             await asyncio.wait(tasks)
 
-    def serve(self, id: str, listener: socket.socket, policy: EgressPolicy | ModelRoute) -> None:
+    def serve(self, id: str, listener: socket.socket, policy: WayOut) -> None:
         """Let an instance out by `listener`, which listens inside, and which no other process holds from now on.
 
         A process that holds a copy can make it block, and the gateway with it.
@@ -115,7 +119,7 @@ class _Instance:
         self,
         id: str,
         listener: socket.socket,
-        policy: EgressPolicy | ModelRoute,
+        policy: WayOut,
         resolve: Resolve,
         bounds: Bounds,
         share: Callable[[], int],
@@ -143,7 +147,7 @@ class _Instance:
                     while self._open >= self._share():
                         self.room.clear()
                         await self.room.wait()
-                    await _readable(self._listener.fileno())
+                    await readable(self._listener.fileno())
                     await self._accept()
         except OSError as error:
             logger.warning("egress ended: %s", error)
@@ -190,11 +194,13 @@ class _Instance:
                 head, early = await read_head(client, b"", self._bounds.head_bytes)
         except TimeoutError:
             raise Refusal(408, f"no request came within {self._bounds.head_timeout:g} s") from None
-        if isinstance(self._policy, ModelRoute):
+        if not isinstance(self._policy, EgressPolicy):
             return self._policy.request(head), early
         return parse_request(head), early
 
     async def _connect(self, to: Destination) -> socket.socket:
+        if isinstance(self._policy, GatewayRoute):
+            return await self._policy.connect()
         try:
             addresses = await self._addresses(to)
         except Forbidden as error:
@@ -230,7 +236,7 @@ class _Instance:
             found = [unmapped(ipaddress.ip_address(text)) for text in await self._looked_up(to.host, to)]
         else:
             found = [to.host]
-        if isinstance(policy, ModelRoute):
+        if not isinstance(policy, EgressPolicy):
             return found[:_TRIES]  # the one server that the operator has named, wherever it is
         allowed: list[Address] = []
         refused: Forbidden | None = None
@@ -265,16 +271,6 @@ class _Instance:
             return await self._resolve(host, port)
         except OSError as error:
             return error
-
-
-async def _readable(descriptor: int) -> None:
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(descriptor, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(descriptor)
 
 
 _BUFFER = 64 << 10
