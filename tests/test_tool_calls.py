@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from aenv import Environment, EnvironmentError, SyncEnvironment, ToolError, ToolResult
-from aenv.integrations.tool_calls import Answer, InstanceTool, Picture, ToolsOf, answer_of, resolved
+from aenv.integrations.tool_calls import InstanceTool, Picture, ToolAnswer, ToolsOf, answer_of, resolved
 from tests.gateways import Gateway, make_project, running_gateway
 
 tools = ToolsOf(lambda tool: tool)
@@ -35,15 +36,21 @@ class TestAnswers:
     def test_texts_images_and_other_parts_are_told_apart(self) -> None:
         audio = {"type": "audio", "data": "é", "mimeType": "audio/wav"}
         answer = answer_of(ToolResult([{"type": "text", "text": "one"}, IMAGE, audio], structured={"a": 1}))
-        assert answer == Answer(
+        assert answer == ToolAnswer(
             'one\n{"type": "audio", "data": "é", "mimeType": "audio/wav"}',
             (Picture("aGk=", "image/png"),),
             {"a": 1},
         )
         assert (answer.pictures[0].url, answer.pictures[0].content) == ("data:image/png;base64,aGk=", b"hi")
 
+    @pytest.mark.parametrize(
+        "part", [{**IMAGE, "data": "?"}, {"type": "image", "data": "aGk="}, {"type": "image"}]
+    )
+    def test_an_image_that_cannot_be_read_is_a_text(self, part: dict[str, str]) -> None:
+        assert answer_of(ToolResult([part])) == ToolAnswer(json.dumps(part))
+
     def test_a_failure_stays_one(self) -> None:
-        assert answer_of(ToolResult([{"type": "text", "text": "no"}], is_error=True)) == Answer(
+        assert answer_of(ToolResult([{"type": "text", "text": "no"}], is_error=True)) == ToolAnswer(
             "no", is_error=True
         )
 
@@ -81,10 +88,10 @@ class TestCalls:
     async def test_a_tool_is_called_from_another_loop_and_from_a_thread(self, url: str) -> None:
         async with Environment("echo@1.0.0", aenv_url=url) as env:
             echo = await echo_of(env)
-            assert await echo.call({"text": "here"}) == Answer("here")
+            assert await echo.call({"text": "here"}) == ToolAnswer("here")
             elsewhere = await asyncio.to_thread(lambda: asyncio.run(echo.call({"text": "there"})))
-            assert elsewhere == Answer("there")
-            assert await asyncio.to_thread(echo.call_blocking, {"text": "below"}) == Answer("below")
+            assert elsewhere == ToolAnswer("there")
+            assert await asyncio.to_thread(echo.call_blocking, {"text": "below"}) == ToolAnswer("below")
 
     async def test_a_call_that_would_wait_for_itself_says_what_to_do(self, url: str) -> None:
         async with Environment("echo@1.0.0", aenv_url=url) as env:
@@ -95,12 +102,12 @@ class TestCalls:
                 echo.call_blocking({"text": "x"})
 
     async def test_the_tools_of_a_blocking_environment_are_a_list_at_once(self, url: str) -> None:
-        def use() -> Answer:
+        def use() -> ToolAnswer:
             with SyncEnvironment("echo@1.0.0", aenv_url=url) as env:
                 echo = next(tool for tool in tools(env) if tool.name == "echo")
                 return echo.call_blocking('{"text": "x"}')
 
-        assert await asyncio.to_thread(use) == Answer("x")
+        assert await asyncio.to_thread(use) == ToolAnswer("x")
 
     @pytest.mark.parametrize(
         ("arguments", "said"),

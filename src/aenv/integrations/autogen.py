@@ -16,7 +16,7 @@ from autogen_core import CancellationToken
 from autogen_core.tools import BaseTool, ToolSchema
 from pydantic import BaseModel, ConfigDict
 
-from .tool_calls import Answer, InstanceTool, ToolsOf
+from .tool_calls import InstanceTool, ToolAnswer, ToolsOf
 
 
 class ToolArguments(BaseModel):
@@ -25,11 +25,11 @@ class ToolArguments(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-class AutogenTool(BaseTool[ToolArguments, Answer]):
+class AutogenTool(BaseTool[ToolArguments, ToolAnswer]):
     """A tool of an instance."""
 
     def __init__(self, tool: InstanceTool) -> None:
-        super().__init__(ToolArguments, Answer, tool.name, tool.description)
+        super().__init__(ToolArguments, ToolAnswer, tool.name, tool.description)
         self._tool = tool
 
     @property
@@ -37,7 +37,7 @@ class AutogenTool(BaseTool[ToolArguments, Answer]):
         """The tool's own schema, with its references."""
         return ToolSchema(name=self.name, description=self.description, parameters=self._tool.schema, strict=False)
 
-    async def run(self, args: ToolArguments, cancellation_token: CancellationToken) -> Answer:
+    async def run(self, args: ToolArguments, cancellation_token: CancellationToken) -> ToolAnswer:
         """The answer; RuntimeError where the tool fails, which AutoGen tells the model."""
         answer = await self._tool.call(args.model_extra)
         if answer.is_error:
@@ -52,4 +52,4 @@ class AutogenTool(BaseTool[ToolArguments, Answer]):
 
 tools = ToolsOf(AutogenTool)
 """`await tools(env)`, or `tools(env)` of a SyncEnvironment. A tool that fails is a result with `is_error`.
-`run_json` gives an `Answer` with its images; AutoGen's own loop makes texts of results."""
+`run_json` gives a `ToolAnswer` with its images; AutoGen's own loop makes texts of results."""

@@ -14,7 +14,7 @@ from typing import Any
 from inspect_ai.model import ContentImage, ContentText
 from inspect_ai.tool import Tool, ToolDef, ToolError, ToolParams
 
-from .tool_calls import Answer, InstanceTool, ToolsOf, resolved
+from .tool_calls import InstanceTool, ToolAnswer, ToolsOf, resolved
 
 
 def _tool(tool: InstanceTool) -> Tool:
@@ -39,7 +39,7 @@ def _with_enums(value: Any) -> Any:
     return {**known, "enum": [value["const"]]} if "const" in value else known
 
 
-def _result(answer: Answer) -> Any:
+def _result(answer: ToolAnswer) -> Any:
     if answer.is_error:
         raise ToolError(answer.text)
     if not answer.pictures:

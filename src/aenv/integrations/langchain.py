@@ -14,7 +14,7 @@ from typing import Any
 
 from langchain_core.tools import BaseTool, ToolException
 
-from .tool_calls import Answer, InstanceTool, ToolsOf
+from .tool_calls import InstanceTool, ToolAnswer, ToolsOf
 
 
 class LangChainTool(BaseTool):
@@ -30,7 +30,7 @@ class LangChainTool(BaseTool):
         return _content_and_artifact(self.instance_tool.call_blocking(arguments))
 
 
-def _content_and_artifact(answer: Answer) -> tuple[Any, Any]:
+def _content_and_artifact(answer: ToolAnswer) -> tuple[Any, Any]:
     if answer.is_error:
         raise ToolException(answer.text)
     if not answer.pictures:

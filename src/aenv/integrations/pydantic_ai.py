@@ -15,7 +15,7 @@ from typing import Any
 from pydantic_ai import BinaryContent, Tool
 from pydantic_ai.exceptions import ToolFailed
 
-from .tool_calls import Answer, InstanceTool, ToolsOf
+from .tool_calls import InstanceTool, ToolAnswer, ToolsOf
 
 
 def _tool(tool: InstanceTool) -> Tool[Any]:
@@ -25,7 +25,7 @@ def _tool(tool: InstanceTool) -> Tool[Any]:
     return Tool.from_schema(call, tool.name, tool.description, tool.schema)
 
 
-def _returned(answer: Answer) -> Any:
+def _returned(answer: ToolAnswer) -> Any:
     if answer.is_error:
         # Not ModelRetry: that counts against the agent's retries, and an agent may fail as often as it likes.
         raise ToolFailed(answer.text)

@@ -19,7 +19,7 @@ from typing import Any
 import PIL.Image
 from smolagents import Tool
 
-from .tool_calls import Answer, InstanceTool, ToolsOf, resolved
+from .tool_calls import InstanceTool, ToolAnswer, ToolsOf, resolved
 
 _TYPES = ("string", "boolean", "integer", "number", "array", "object", "null")
 
@@ -70,7 +70,7 @@ def _types(described: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(found)) or list(_TYPES)
 
 
-def _output(answer: Answer) -> Any:
+def _output(answer: ToolAnswer) -> Any:
     if answer.is_error:
         raise RuntimeError(answer.text)
     if not answer.pictures:

@@ -5,7 +5,7 @@ An adapter is `tools = ToolsOf(make)`, where `make` turns one `InstanceTool` int
     made = await tools(env)   # of an Environment
     made = tools(env)         # of a SyncEnvironment
 
-A tool that fails is an `Answer` with `is_error`, for the model to read. Calls that the platform has lost raise.
+A tool that fails is a `ToolAnswer` with `is_error`, for the model to read. Calls that the platform has lost raise.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ToolAnswer:
     """What a tool said: a text for the model, its pictures, and structured data where the tool has such."""
 
     text: str
@@ -63,14 +63,14 @@ class InstanceTool:
     loop: asyncio.AbstractEventLoop
     """Where the environment's connections live."""
 
-    async def call(self, arguments: Mapping[str, Any] | str | None) -> Answer:
+    async def call(self, arguments: Mapping[str, Any] | str | None) -> ToolAnswer:
         """Call the tool from any event loop. A cancelled caller stops the tool."""
         work = self._answer(arguments)
         if asyncio.get_running_loop() is self.loop:
             return await work
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
-    def call_blocking(self, arguments: Mapping[str, Any] | str | None) -> Answer:
+    def call_blocking(self, arguments: Mapping[str, Any] | str | None) -> ToolAnswer:
         """The same for a caller without async, in another thread than the environment's loop."""
         if _running_loop() is self.loop:
             raise RuntimeError(
@@ -84,25 +84,37 @@ class InstanceTool:
             called.cancel()  # an interrupted caller stops the tool
             raise
 
-    async def _answer(self, arguments: Mapping[str, Any] | str | None) -> Answer:
+    async def _answer(self, arguments: Mapping[str, Any] | str | None) -> ToolAnswer:
         try:
             given = json.loads(arguments or "{}") if isinstance(arguments, str) else dict(arguments or {})
         except ValueError as error:
-            return Answer(f"the arguments of {self.name!r} are not JSON: {error}", is_error=True)
+            return ToolAnswer(f"the arguments of {self.name!r} are not JSON: {error}", is_error=True)
         if not isinstance(given, dict):
-            return Answer(f"the arguments of {self.name!r} are not a JSON object", is_error=True)
+            return ToolAnswer(f"the arguments of {self.name!r} are not a JSON object", is_error=True)
         return answer_of(await self.env.call_tool(self.name, given))
 
 
-def answer_of(result: ToolResult) -> Answer:
+def answer_of(result: ToolResult) -> ToolAnswer:
     """Text and pictures apart; parts of other kinds (audio, files) are JSON in the text."""
-    pictures = tuple(Picture(part["data"], part["mimeType"]) for part in result.content if _is_image(part))
-    texts = [
-        part["text"] if part.get("type") == "text" else json.dumps(part, ensure_ascii=False)
-        for part in result.content
-        if not _is_image(part)
-    ]
-    return Answer("\n".join(texts), pictures, result.structured, result.is_error)
+    texts, pictures = [], []
+    for part in result.content:
+        if picture := _picture(part):
+            pictures.append(picture)
+        else:
+            texts.append(part["text"] if part.get("type") == "text" else json.dumps(part, ensure_ascii=False))
+    return ToolAnswer("\n".join(texts), tuple(pictures), result.structured, result.is_error)
+
+
+def _picture(part: Mapping[str, Any]) -> Picture | None:
+    """The image that a part is. None for one whose data cannot be read: an instance may say anything."""
+    match part:
+        case {"type": "image", "data": str(data), "mimeType": str(mime_type)}:
+            try:
+                base64.b64decode(data, validate=True)
+            except ValueError:
+                return None
+            return Picture(data, mime_type)
+    return None
 
 
 def resolved(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,10 +163,6 @@ class ToolsOf(Generic[T]):
             self._make(InstanceTool(said["name"], said["description"], said["parameters"], env, loop))
             for said in (tool["function"] for tool in await env.openai_tools())
         ]
-
-
-def _is_image(part: Mapping[str, Any]) -> bool:
-    return part.get("type") == "image"
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
