@@ -1,0 +1,1 @@
+"""Agents that use agents: three programs, each with one command, offline, with a model that is a script."""
