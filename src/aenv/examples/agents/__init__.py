@@ -1,6 +1,7 @@
 """One agent in each framework, on the same task: `python -m aenv.examples.agents.langchain`.
 
 The model is the one at OPENAI_BASE_URL; without it, a script that solves this task, so that each runs offline.
+Beside them, agents that use agents: `hierarchical`, `debate` and `adversarial`, with a model that is a script.
 """
 
 from __future__ import annotations
