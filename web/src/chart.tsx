@@ -16,6 +16,7 @@ interface ChartProps {
   series: Series[];
   /** Whether x are seconds since 1970. */
   time?: boolean;
+  /** Bars, for parts of the range from 0 to 1. */
   bars?: boolean;
   height?: number;
   say?: (value: number) => string;
@@ -69,9 +70,9 @@ function options(props: ChartProps, width: number): uPlot.Options {
     height: props.height ?? 160,
     legend: { show: false },
     cursor: { show: false },
-    scales: { x: { time: props.time ?? false }, y: { range: (_, __, top) => [0, (top || 1) * 1.1] } },
+    scales: { x: { time: props.time ?? false, ...(props.bars ? { range: [0, 1] } : {}) }, y: { range: (_, __, top) => [0, (top || 1) * 1.1] } },
     axes: [
-      { ...axis, grid: { show: false }, space: 70, ...(props.time ? { values: (_, marks) => clock(marks) } : {}) },
+      { ...axis, grid: { show: false }, space: 70, size: 30, ...(props.time ? { values: (_, marks) => clock(marks) } : {}) },
       { ...axis, size: 56, values: say ? (_, marks) => marks.map((mark) => say(mark)) : undefined },
     ],
     series: [

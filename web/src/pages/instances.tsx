@@ -77,8 +77,8 @@ export function InstancesPage({ place, caller }: { place: Place; caller: Caller 
     const left = (row: InstanceRow) => (row.expires_at ? (Date.parse(row.expires_at) - now) / 1000 : -1);
     const last = (values: number[] | undefined) => values?.at(-1);
     const shown: Column<InstanceRow>[] = [
-      { title: "Id", width: "minmax(11rem, 2fr)", by: (row) => row.id, cell: (row) => <a href={link("instances", row.id)}>{shortId(row.id)}</a> },
-      { title: "Environment", width: "minmax(9rem, 1.5fr)", by: (row) => row.env, cell: (row) => row.env, wide: true },
+      { title: "Id", width: "minmax(11rem, 1.5fr)", by: (row) => row.id, cell: (row) => <a href={link("instances", row.id)}>{shortId(row.id)}</a> },
+      { title: "Environment", width: "minmax(9.5rem, 1.5fr)", by: (row) => row.env, cell: (row) => row.env, wide: true },
       { title: "Status", width: "6.5rem", by: (row) => row.status, cell: (row) => <Status status={row.status} frozen={live.frozen.has(row.id)} /> },
       { title: "Owner", width: "minmax(5rem, 1fr)", by: (row) => row.owner ?? "", cell: (row) => row.owner ?? "", wide: true },
       { title: "Age", width: "6rem", by: (row) => -Date.parse(row.created_at), cell: (row) => duration((now - Date.parse(row.created_at)) / 1000), wide: true },
@@ -98,7 +98,8 @@ export function InstancesPage({ place, caller }: { place: Place; caller: Caller 
         wide: true,
       },
     ];
-    return who.role === "admin" ? shown : shown.filter((one) => one.title !== "Owner");
+    const hasOwners = who.role === "admin" && rows.some((row) => row.owner);
+    return hasOwners ? shown : shown.filter((one) => one.title !== "Owner");
   }
 }
 
