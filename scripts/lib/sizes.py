@@ -18,22 +18,22 @@ FUNCTION_LINES = 80
 # Lines of each folder of src/aenv; "" are the modules beside them. Built-in environments and what is written for
 # one framework each have none.
 BUDGETS = {
-    "": 200,
-    "artifacts": 2_600,
-    "attacks": 3_400,
+    "": 160,
+    "artifacts": 2_550,
+    "attacks": 3_050,
     "base": 3_700,
-    "cli": 7_000,
+    "cli": 6_800,
     "client": 4_000,
     "control": 17_200,
-    "core": 200,
+    "core": 140,
     "engines": 5_900,
-    "examples": 2_200,
+    "examples": 1_900,
     "inside": 7_500,
     "isolation": 9_200,
-    "rollouts": 9_000,
-    "server": 50,
+    "rollouts": 10_300,
+    "server": 10,
 }
-WITHOUT_BUDGET = {"envs", "examples", "integrations", "web"}
+WITHOUT_BUDGET = {"envs", "integrations", "web"}
 
 CHECKED = ("src", "tests", "benchmarks", "conformance", "scripts")
 _HERE = "scripts/lib/sizes.py"

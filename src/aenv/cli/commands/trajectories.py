@@ -9,11 +9,11 @@ import click
 
 from .. import output
 from ..help_pages import CommandGroup
+from ..parameters import FILE, PICTURE
 
 if TYPE_CHECKING:
     from ...rollouts.trajectory import Trajectory
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _FORMATS = ("journal", "chat", "sft", "preferences", "atif", "parquet")
 _TASK = click.option("--task", default="", metavar="ID", help="Only the rollouts of this task.")
 _ROLLOUT = click.option("--rollout", default="", metavar="ID", help="Only this rollout.")
@@ -35,7 +35,7 @@ def command() -> None:
 
 
 @command.command("show", examples=("aenv trajectories show run.jsonl --task two",))
-@click.argument("file", type=_FILE)
+@click.argument("file", type=FILE)
 @_TASK
 @_ROLLOUT
 @click.option("--whole", is_flag=True, help="Print long texts whole.")
@@ -51,14 +51,12 @@ def show(file: Path, task: str, rollout: str, whole: bool) -> None:
 
 
 @command.command("stats", examples=("aenv trajectories stats run.jsonl --out rewards.svg",))
-@click.argument("file", type=_FILE)
-@click.option("--out", type=_FILE, metavar="PICTURE.svg", help="Draw a chart of the rewards into this file.")
+@click.argument("file", type=FILE)
+@PICTURE
 def stats(file: Path, out: Path | None) -> None:
     """Print how many rollouts ended how, and which tools they called."""
     from ...rollouts import overview, pictures, transcripts
 
-    if out and out.suffix.lower() != ".svg":
-        raise output.Failure(f"{str(out)!r}: charts are SVG files; use a name that ends with .svg", exit_code=2)
     found = _found(file)
     output.table(("Measure", "Value"), transcripts.numbers(found))
     uses = transcripts.tool_uses(found)
@@ -79,9 +77,9 @@ def stats(file: Path, out: Path | None) -> None:
         "aenv trajectories export run.jsonl --format preferences --out pairs.jsonl",
     ),
 )
-@click.argument("file", type=_FILE)
+@click.argument("file", type=FILE)
 @click.option("--format", "kind", type=click.Choice(_FORMATS), required=True, help="Format of the new file.")
-@click.option("--out", type=_FILE, required=True, metavar="FILE", help="File to write.")
+@click.option("--out", type=FILE, required=True, metavar="FILE", help="File to write.")
 @_TASK
 @click.option(
     "--min-reward",
@@ -103,8 +101,8 @@ def export(file: Path, kind: str, out: Path, task: str, min_reward: float | None
 
 
 @command.command("diff", examples=("aenv trajectories diff before.jsonl after.jsonl",))
-@click.argument("file", type=_FILE)
-@click.argument("other", type=_FILE)
+@click.argument("file", type=FILE)
+@click.argument("other", type=FILE)
 @_TASK
 def diff(file: Path, other: Path, task: str) -> int:
     """Compare the rollouts of two files, by task and attempt.
