@@ -38,6 +38,7 @@ from ..instances.creator import Creator
 from ..instances.freezing import Freezing
 from ..instances.instance_access import InstanceAccess
 from ..instances.kinship import Kinship
+from ..instances.instance_changes import InstanceChanges
 from ..instances.leases import Leases
 from ..instances.ledger import Ledger, Quotas
 from ..instances.model_access import ModelRules
@@ -54,6 +55,7 @@ from ..serving import envelope, memory, pages
 from ..serving.account_routes import AccountRoutes
 from ..serving.accounts import Accounts, Role
 from ..serving.listeners import answering
+from ..serving.centre import Centre
 from ..serving.metrics import Metrics
 from ..serving.named_secrets import Secrets
 from ..serving.queue import Queue
@@ -68,6 +70,7 @@ from .home import Home
 from .inside_routes import InsideRoutes
 from .instance_routes import InstanceRoutes
 from .lease_routes import LeaseRoutes
+from .live_routes import LiveRoutes
 from .proxy import Proxy
 from .rootfs_routes import RootfsRoutes
 from .self_checks import SelfChecks
@@ -105,6 +108,7 @@ class Shared:
         return [
             *self.hub.routes(),
             *AccountRoutes(self.accounts).routes(),
+            *Centre().routes(),
             Route(
                 "GET",
                 "/health",
@@ -187,6 +191,7 @@ class Parts:
     supervisor: Supervisor
     instances: InstanceAccess
     leases: Leases
+    live: LiveRoutes
     creator: Creator
     services: ServiceSupervisor
     upkeep: Upkeep
@@ -208,6 +213,7 @@ class Parts:
         return [
             *InstanceRoutes(self.instances, self.creator, self.tokens, self.pool, data_port=data_port).routes(),
             *LeaseRoutes(self.leases).routes(),
+            *self.live.routes(),
             *InsideRoutes(
                 self.instances,
                 self.tokens,
@@ -286,6 +292,7 @@ class Parts:
         """End what runs, unless the settings keep it for the next gateway."""
         keep = self.settings.keep_instances
         self.leases.close()
+        self.live.close()
         await self.warmth.close()
         await asyncio.gather(self.supervisor.close(keep=keep), self.services.close(keep=keep))
         await self.upkeep.resign()
@@ -303,8 +310,10 @@ async def parts(
     """The parts, wired; nothing runs yet. `engine` and `clock` are for who composes a gateway of their own."""
     folder = settings.home.expanduser()
     here = _this_gateway(settings, home)
-    ledger, sweeper, tokens = Ledger(base.store, _quotas(settings)), Sweeper(clock), Tokens()
-    transitions, metrics = Transitions(ledger), base.metrics
+    quotas = _quotas(settings)
+    ledger, sweeper, tokens = Ledger(base.store, quotas), Sweeper(clock), Tokens()
+    changes, metrics = InstanceChanges(), base.metrics
+    transitions = Transitions(ledger, changes)
     seats = Seats(base.board, demand_tokens=settings.require_data_token)
     catalog = Catalog(base.folders, base.hub, base.checkouts, folder, base.built_in)
     data_rules = DataRules(
@@ -325,7 +334,7 @@ async def parts(
             node=home.node,
             home=folder,
             start_timeout=settings.start_timeout,
-            quotas=_quotas(settings),
+            quotas=quotas,
             rules=here.rules,
         ) as services,
         contextlib.AsyncExitStack() as exits,
@@ -355,6 +364,7 @@ async def parts(
             supervisor=supervisor,
             instances=instances,
             leases=Leases(instances, base.accounts, metrics, settings.max_body_bytes),
+            live=LiveRoutes(instances, changes, base.accounts, base.store, queue, quotas),
             creator=creator,
             services=services,
             upkeep=Upkeep(
