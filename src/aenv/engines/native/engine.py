@@ -82,7 +82,9 @@ class NativeEngine(InsideAccess):
         self._spares = Spares(self._zygotes, self._cgroups, self._folders.refill)
         self._egress = Egress()
         self._gvisor = Gvisor(self._home, self._cgroups)
-        self._sidecars = Sidecars(self._spares, self._egress, sidecar_rootfs, lazy_sidecar_rootfs)
+        self._sidecars = Sidecars(
+            self._spares, self._egress, self._instance_relays.models, sidecar_rootfs, lazy_sidecar_rootfs
+        )
         self._made: dict[str, NativeInstance] = {}
         self._creating: set[str] = set()
         self._stamps = Stamps()
@@ -319,12 +321,12 @@ class NativeEngine(InsideAccess):
             found[folder.id] = Address(
                 origin, leader.pid, state.tools, state.root or "", state.not_enforced or (), own
             )
-            if folder.id not in self._made and state.egress:
-                adopted.append((folder, leader, folder.id))
+            if folder.id not in self._made and (state.egress or state.model or state.gateway):
+                adopted.append((folder.id, folder, leader))
                 if sidecar := sidecars.of(folder):
-                    adopted.append((folder, sidecar, sidecars.key(folder.id)))
+                    adopted.append((sidecars.key(folder.id), folder, sidecar))
         await asyncio.gather(*(reopen(self._relays, self._egress, *one) for one in adopted))
-        await self._instance_relays.reopen(folder for folder in self._all_folders() if folder.id not in self._made)
+        await self._instance_relays.reopen(adopted)
         return found
 
     async def leftovers(self) -> Ids:

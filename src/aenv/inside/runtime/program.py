@@ -141,7 +141,9 @@ async def _run(options: RuntimeOptions) -> None:
     ) as offer:
         if out is not None:
             offer.calls.start(registry.starts)
-            await _first(stop.wait(), Stdio(offer.methods, out).serve())
+            from ...base.supervision import first_of  # for desktop clients alone
+
+            await first_of(stop.wait(), Stdio(offer.methods, out).serve())
             return
         data = _listening_socket(options)
         control = None
@@ -169,17 +171,6 @@ def situation(options: RuntimeOptions) -> tuple[Context, float | None]:
         sidecar=sidecar_client.reached_at(known.sidecar) if known.sidecar else None,
     )
     return context, options.call_timeout or known.call_timeout
-
-
-async def _first(*waits: Any) -> None:
-    """Return when the first of them ends; the others are cancelled."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _stop_on_signals(lifeline: int | None) -> asyncio.Event:
