@@ -6,7 +6,7 @@ import asyncio
 import json
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextforeman
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ async def _played(name: str, message: str, model_url: str, engine: str) -> str:
     raise AssertionError("a stream ends with its result")
 
 
-@asynccontextforeman
+@asynccontextmanager
 async def scripted_model(script: Script) -> AsyncIterator[str]:
     """The URL of a server of chat completions that answers as `script` says."""
 
