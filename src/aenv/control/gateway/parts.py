@@ -37,8 +37,8 @@ from ..instances.creation import CreationMeans
 from ..instances.creator import Creator
 from ..instances.freezing import Freezing
 from ..instances.instance_access import InstanceAccess
-from ..instances.kinship import Kinship
 from ..instances.instance_changes import InstanceChanges
+from ..instances.kinship import Kinship
 from ..instances.leases import Leases
 from ..instances.ledger import Ledger, Quotas
 from ..instances.model_access import ModelRules
@@ -54,8 +54,8 @@ from ..services.service_supervisor import ServiceSupervisor
 from ..serving import envelope, memory, pages
 from ..serving.account_routes import AccountRoutes
 from ..serving.accounts import Accounts, Role
-from ..serving.listeners import answering
 from ..serving.centre import Centre
+from ..serving.listeners import answering
 from ..serving.metrics import Metrics
 from ..serving.named_secrets import Secrets
 from ..serving.queue import Queue
@@ -309,16 +309,14 @@ async def parts(
 ) -> AsyncIterator[Parts]:
     """The parts, wired; nothing runs yet. `engine` and `clock` are for who composes a gateway of their own."""
     folder = settings.home.expanduser()
-    here = _this_gateway(settings, home)
-    quotas = _quotas(settings)
+    here, quotas = _this_gateway(settings, home), _quotas(settings)
     ledger, sweeper, tokens = Ledger(base.store, quotas), Sweeper(clock), Tokens()
     changes, metrics = InstanceChanges(), base.metrics
     transitions = Transitions(ledger, changes)
     seats = Seats(base.board, demand_tokens=settings.require_data_token)
     catalog = Catalog(base.folders, base.hub, base.checkouts, folder, base.built_in)
-    data_rules = DataRules(
-        settings.max_body_bytes, origins.is_loopback(settings.host), allowed=settings.allow_origins
-    )
+    local = origins.is_loopback(settings.host)
+    data_rules = DataRules(settings.max_body_bytes, local, allowed=settings.allow_origins)
     async with (
         contextlib.nullcontext(engine) if engine else _engine(settings) as engine,
         Pool() as pool,
@@ -353,8 +351,7 @@ async def parts(
         )
         check_ready = partial(_check_ready, supervisor, base)
         proxy = Proxy(instances, services, base.accounts, tokens, pool, metrics, data_rules, checks, check_ready)
-        kinship = Kinship(supervisor, catalog, base.accounts)
-        children = ChildRoutes(kinship, creator, instances, tokens, proxy)
+        children = ChildRoutes(Kinship(supervisor, catalog, base.accounts), creator, instances, tokens, proxy)
         await exits.enter_async_context(_children_of(engine, children))
         yield Parts(
             shared=base,
