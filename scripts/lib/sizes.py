@@ -26,7 +26,7 @@ BUDGETS = {
     "client": 4_000,
     "control": 17_200,
     "core": 200,
-    "engines": 5_900,
+    "engines": 8_000,
     "examples": 2_200,
     "inside": 7_500,
     "isolation": 9_200,
