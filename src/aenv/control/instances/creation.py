@@ -116,7 +116,8 @@ class Admittance:
             means.secrets, request.environment_variables, project, records[0].owner, caller.account
         )
         here, tenant = means.here, (records[0].owner or "") if caller.account else ""
-        admitted = checked, Conditions(here.start_timeout, here.keep_history, tenant, given)
+        ttl = admission.ttl_of(request, project)
+        admitted = checked, Conditions(here.start_timeout, here.keep_history, tenant, given, ttl=ttl)
         for record in records:
             admission.complete(record, request, project, means.here.rules)
             record.secrets = list(given.names)
