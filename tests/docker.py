@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +20,12 @@ USER, PASSWORD = "ada", "sesame"
 _BCRYPT = "$2b$04$SkzfLero/0V.VJVyABS1kevCpzc15vPXj9toK7vOlIa7e1Mciz.22"  # of the password
 
 
+ROOT = Path(__file__).resolve().parent.parent
+BASE_IMAGE = "aenv-base:tests"
+
+
 @contextmanager
-def engine(folder: Path) -> Iterator[str]:
+def engine(folder: Path, driver: str = "vfs") -> Iterator[str]:
     """A running dockerd without network; the value of DOCKER_HOST for it."""
     if os.geteuid() != 0:
         pytest.skip("a Docker engine needs root")
@@ -28,10 +33,16 @@ def engine(folder: Path) -> Iterator[str]:
     require("docker", "docker.io")
     host = f"unix://{folder}/docker.sock"
     command = [program, "--host", host, "--data-root", folder / "data", "--exec-root", folder / "exec"]
-    command += ["--pidfile", folder / "pid", "--storage-driver", "vfs"]
+    command += ["--pidfile", folder / "pid", "--storage-driver", driver]
     command += ["--bridge", "none", "--iptables=false", "--ip6tables=false"]
     with _started(command, "API listen on"):
         yield host
+
+
+def add_base_image(host: str) -> None:
+    """Make a base image of this machine's files."""
+    command = [sys.executable, ROOT / "deploy" / "base-image", "--host", "--tag", BASE_IMAGE]
+    subprocess.run(command, check=True, env={**os.environ, "DOCKER_HOST": host})
 
 
 @contextmanager
