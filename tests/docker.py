@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -39,10 +40,27 @@ def engine(folder: Path, driver: str = "vfs") -> Iterator[str]:
         yield host
 
 
-def add_base_image(host: str) -> None:
-    """Make a base image of this machine's files."""
-    command = [sys.executable, ROOT / "deploy" / "base-image", "--host", "--tag", BASE_IMAGE]
-    subprocess.run(command, check=True, env={**os.environ, "DOCKER_HOST": host})
+@contextmanager
+def engine_with_base_image() -> Iterator[str]:
+    """The same with a base image of this machine's files; in a short folder, because of its socket."""
+    with TemporaryDirectory(prefix="aenv-dockerd-") as folder, engine(Path(folder), "overlay2") as host:
+        command = [sys.executable, ROOT / "deploy" / "base-image", "--host", "--tag", BASE_IMAGE]
+        subprocess.run(command, check=True, env={**os.environ, "DOCKER_HOST": host}, stdout=subprocess.DEVNULL)
+        yield host
+
+
+def ask(host: str, *arguments: str, stdin: str = "") -> str:
+    """What the docker command prints."""
+    command = ["docker", "--host", host, *arguments]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def leftovers(host: str) -> list[str]:
+    """Containers in any state, and volumes."""
+    containers = ask(host, "container", "ls", "--all", "--format", "container {{.Names}}").splitlines()
+    return containers + ask(host, "volume", "ls", "--format", "volume {{.Name}}").splitlines()
 
 
 @contextmanager

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import subprocess
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +40,32 @@ def dial(host: str) -> list[str]:
     except OSError as error:
         return [str(error)]
 """
+HAS_SIDECAR = """
+import socket, threading
+from aenv import Sidecar, register_tool
+
+@register_tool
+async def inside(command: str, sidecar: Sidecar) -> list[str]:
+    "What a command prints in the sidecar."
+    return (await sidecar.exec(command)).stdout.splitlines()
+
+@register_tool
+async def sees_main_server(sidecar: Sidecar) -> list[str]:
+    "Ask a server of the main part from the sidecar."
+    server = socket.create_server(("127.0.0.1", 0))
+    def answer():
+        client, _ = server.accept()
+        client.sendall(b"reached")
+        client.close()
+    threading.Thread(target=answer, daemon=True).start()
+    command = f"exec 3<>/dev/tcp/127.0.0.1/{server.getsockname()[1]}; cat <&3"
+    return [(await sidecar.exec(["/usr/bin/bash", "-c", command])).stdout]
+
+@register_tool
+def own(path: str) -> list[str]:
+    "Lines of a file."
+    return open(path).read().splitlines()
+"""
 READS = """
 import os
 from aenv import register_tool
@@ -61,12 +86,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.cluster]  # each makes containers
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[str]:
-    """The engine of this module's tests, with the base image; in a short folder, because of its socket."""
-    with (
-        tempfile.TemporaryDirectory(prefix="aenv-dockerd-") as folder,
-        docker.engine(Path(folder), "overlay2") as host,
-    ):
-        docker.add_base_image(host)
+    with docker.engine_with_base_image() as host:
         yield host
 
 
@@ -93,21 +113,13 @@ def leftovers(home: Path, host: str) -> Leftovers:
     """Containers in any state, volumes, and folders of instances."""
 
     def find() -> list[str]:
-        found = [f"{what} {line}" for what in ("container", "volume") for line in listed(host, what)]
-        return found + [str(path) for path in (home / "run" / "instances").glob("*")]
+        return docker.leftovers(host) + [str(path) for path in (home / "run" / "instances").glob("*")]
 
     return find
 
 
-def listed(host: str, what: str) -> list[str]:
-    every = ["--all"] if what == "container" else []
-    words = ["docker", "--host", host, what, "ls", "--quiet", *every]
-    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
-
-
 def inspected(host: str, container: str) -> dict[str, Any]:
-    words = ["docker", "--host", host, "inspect", container]
-    found: list[dict[str, Any]] = json.loads(subprocess.run(words, check=True, capture_output=True).stdout)
+    found: list[dict[str, Any]] = json.loads(docker.ask(host, "inspect", container))
     return found[0]
 
 
@@ -212,6 +224,34 @@ class TestDockerEngine(EngineConformance, CapabilityConformance):
     ) -> None:
         with pytest.raises(StartFailed, match=r"cannot be started: .*gpu"):
             await engine.create(projects.spec(limits=ResourceLimits(gpus=1)))
+        assert leftovers() == []
+
+    async def test_a_sidecar_runs_commands_in_an_image_without_python_and_shares_a_folder_and_the_network(
+        self, engine: DockerEngine, make_engine: MakeEngine, projects: Projects, pool: Pool, host: str
+    ) -> None:
+        other = f"FROM {docker.BASE_IMAGE}\nRUN rm -r /usr/local && echo marked > /etc/mark\n"
+        docker.ask(host, "build", "--network", "none", "--tag", "other:1", "-", stdin=other)
+        spec = projects.spec(HAS_SIDECAR, sidecar="other:1", environment_variables={"SECRET": "for the main part"})
+        address = await engine.create(spec)
+        assert await call(pool, address, "inside", command="cat /etc/mark; id -u; ls /usr/local") == ["marked", "0"]
+        assert await call(pool, address, "inside", command="env | grep -c SECRET; exit 3") == ["0"]
+        await call(pool, address, "inside", command="echo shared > /shared/it; chmod 644 /shared/it")
+        assert await call(pool, address, "own", path="/shared/it") == ["shared"]
+        assert await call(pool, address, "sees_main_server") == ["reached"]
+        again = make_engine()
+        assert await again.running() == {spec.id: address}
+        await again.freeze(spec.id)
+        await again.thaw(spec.id)
+        waiting = asyncio.create_task(again.ended(spec.id))
+        docker.ask(host, "kill", f"aenv-{spec.id}.sidecar")
+        assert await waiting == "its sidecar ended"
+        assert await again.running() == {}
+
+    async def test_a_sidecar_whose_image_does_not_exist_leaves_nothing(
+        self, engine: DockerEngine, projects: Projects, leftovers: Leftovers
+    ) -> None:
+        with pytest.raises(NotFound, match=r"the image '127.0.0.1:9/no/sidecar:1' was not found"):
+            await engine.create(projects.spec(sidecar="127.0.0.1:9/no/sidecar:1"))
         assert leftovers() == []
 
 

@@ -13,36 +13,43 @@ import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...base.addresses import Origin
 from ...base.config import Project
-from ...base.errors import Conflict, InvalidRequest, NotFound, StartFailed, Unsupported
+from ...base.errors import Conflict, InvalidRequest, StartFailed, Unsupported
 from ...base.supervision import to_the_end
 from ...isolation.sandbox import protocol
 from ..base import (
-    MAX_ENTRIES,
     Address,
-    CommandOutput,
     FileEntry,
     InstanceSpec,
     LazySidecar,
-    ResourceUsage,
 )
 from ..containers import container_plan
 from ..containers.container_labels import INSTANCE, PART
-from ..containers.container_plan import BASE_IMAGE, RUN, SOCKET, USER, WAYS_OUT, WORKSPACE, Mount
+from ..containers.container_plan import (
+    BASE_IMAGE,
+    RUN,
+    SHARED,
+    SIDECAR_RUN,
+    SOCKET,
+    USER,
+    WAYS_OUT,
+    WORKSPACE,
+    Mount,
+)
 from ..containers.ready_log import ReadyLog
 from ..folder import SOCKET_FOLDER, InstanceFolder, is_short_enough
-from ..instance_state import InstanceState
-from ..workspace import Workspace, acting_as
-from .container_config import EngineFacts, main_container
+from ..instance_state import InstanceState, SidecarProcess
+from .container_access import FILES, ContainerAccess, container_name
+from .container_config import EngineFacts, main_container, sidecar_container
 from .container_images import ContainerImages
-from .container_programs import LONGEST, ContainerCommands, PortRelays
-from .docker_api import DockerApi, DockerRefused, frames
+from .container_programs import LONGEST
+from .container_sidecars import RuntimeTrees, image_of_sidecar, make_folders, sidecar_plan
+from .docker_api import DockerApi, DockerRefused
 from .ways_out import WaysOut
 
 logger = logging.getLogger("aenv.engines.docker")
@@ -51,14 +58,13 @@ HOME = "aenv.home"
 """The label that tells containers of one home from those of others."""
 _TAIL_BYTES = 4096
 _OUT = "out"
-_FILES = "files"  # with the workspace, and with files on their way there
 
 Entries = list[FileEntry]  # the class below has a method `list`
 Ids = list[str]
 Containers = list[dict[str, Any]]
 
 
-class DockerEngine:
+class DockerEngine(ContainerAccess):
     """Makes instances as containers. `host` is as in DOCKER_HOST; `network` that of instances with a full one."""
 
     name = "docker"
@@ -73,18 +79,16 @@ class DockerEngine:
     summary = ", ".join(isolation)
 
     def __init__(self, home: Path, host: str, *, base_image: str = "", network: str = "bridge") -> None:
-        self._root = home.expanduser().absolute() / "run" / "instances"
+        # Root gives its files to the user inside; any other user can only be that user.
+        owner = USER if os.geteuid() == 0 else os.geteuid()
+        super().__init__(home.expanduser().absolute() / "run" / "instances", DockerApi(host), owner)
         self._key = hashlib.sha256(os.fsencode(home.expanduser().absolute())).hexdigest()[:16]
-        self._api = DockerApi(host)
         self._base_image, self._network = base_image or BASE_IMAGE, network
         self._images = ContainerImages(self._api)
-        self._commands = ContainerCommands(self._api)
-        self._relays = PortRelays(self._api)
+        self._trees = RuntimeTrees(self._api, home.expanduser().absolute() / "docker" / "runtimes")
         self._ways_out = WaysOut()
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._facts: EngineFacts | None = None
-        # Root gives its files to the user inside; any other user can only be that user.
-        self._owner = USER if os.geteuid() == 0 else os.geteuid()
 
     async def __aenter__(self) -> DockerEngine:
         """Unavailable, with what to do, when no engine of containers answers."""
@@ -110,11 +114,7 @@ class DockerEngine:
         facts = await self._known()
         _refuse(spec, facts)
         folder = InstanceFolder(self._root, spec.id)
-        if not spec.image and isinstance(spec.sidecar, str):
-            base = container_plan.image_of(spec, self._base_image)
-            await self._images.must_have(base)
-        elif spec.image:
-            await self._images.pulled(spec.image)
+        await self._have_images(spec)
         try:
             folder.make(workspace=False)
         except FileExistsError:
@@ -152,7 +152,14 @@ class DockerEngine:
             if spec.id in self._ending or not folder.exists():
                 raise StartFailed(f"{what} was destroyed while it started") from None
             raise StartFailed(f"{what} cannot be started: {error.message}") from None
-        said = await self._until_ready(spec, folder, container, what)
+        ready = asyncio.ensure_future(self._until_ready(spec, folder, container, what))
+        try:
+            if spec.sidecar:
+                await self._start_sidecar(spec, folder, facts)
+            said = await ready
+        finally:
+            ready.cancel()
+            await asyncio.wait({ready})
         state = (await self._api.call("GET", f"/containers/{container}/json"))["State"]
         not_enforced = _not_enforced(spec)
         if spec.id in self._ending or not folder.exists():
@@ -168,6 +175,32 @@ class DockerEngine:
             )
         )
         return self._address(folder, pid)
+
+    async def _have_images(self, spec: InstanceSpec) -> None:
+        base = container_plan.image_of(replace(spec, image=""), self._base_image)
+        if not spec.image or spec.sidecar:
+            await self._images.must_have(base)
+        for image in {spec.image, image_of_sidecar(spec.sidecar, base) if spec.sidecar else ""} - {"", base}:
+            await self._images.pulled(image)
+
+    async def _start_sidecar(self, spec: InstanceSpec, folder: InstanceFolder, facts: EngineFacts) -> None:
+        """Start it in the network of the main container; return when it serves."""
+        what = f"the sidecar of {spec.environment!r}"
+        base = container_plan.image_of(replace(spec, image=""), self._base_image)
+        tree = await self._trees.of(base)
+        image = image_of_sidecar(spec.sidecar, base)
+        plan = sidecar_plan(spec, image, tree, folder.path / "sidecar", folder.path / "shared")
+        made = sidecar_container(
+            replace(plan, labels={**plan.labels, HOME: self._key}), container_name(spec.id), facts
+        )
+        container = container_name(spec.id, "sidecar")
+        try:
+            await self._api.call("POST", "/containers/create", made, name=container)
+            await self._api.call("POST", f"/containers/{container}/start")
+        except DockerRefused as error:
+            raise StartFailed(f"{what} cannot be started: {error.message}") from None
+        await self._until_ready(spec, folder, container, what)
+        folder.write_state(InstanceState(sidecar=SidecarProcess(0, None)))
 
     async def _until_ready(
         self, spec: InstanceSpec, folder: InstanceFolder, container: str, what: str
@@ -210,10 +243,12 @@ class DockerEngine:
         folder = InstanceFolder(self._root, id)
         await self._relays.stop(id)
         await self._ways_out.stop(id)
+        await self._remove(container_name(id, "sidecar"))
         await self._remove(container_name(id))
         if folder.exists():
             await asyncio.to_thread(folder.remove)
-            await self._remove(container_name(id))  # one whose create was on its way
+            for part in ("sidecar", ""):  # one whose create was on its way
+                await self._remove(container_name(id, part))
 
     async def _remove(self, container: str) -> None:
         try:
@@ -230,12 +265,15 @@ class DockerEngine:
     async def running(self) -> dict[str, Address]:
         """The instances that live and are ready, also those of other engine objects on this home."""
         found = {}
-        for container in await self._containers(status=["running", "paused"]):
+        living = await self._containers(status=["running", "paused"])
+        parts = {(container["Labels"].get(INSTANCE, ""), container["Labels"].get(PART)) for container in living}
+        for id in sorted(id for id, part in parts if part == "main"):
             with contextlib.suppress(InvalidRequest):
-                folder = InstanceFolder(self._root, container["Labels"].get(INSTANCE, ""))
+                folder = InstanceFolder(self._root, id)
                 state = folder.read_state()
-                if state.tools is not None and state.pid is not None:
-                    found[folder.id] = self._address(folder, state.pid)
+                is_whole = state.sidecar is None or (id, "sidecar") in parts
+                if state.tools is not None and state.pid is not None and is_whole:
+                    found[id] = self._address(folder, state.pid)
                     self._ways_out.reopen(folder, folder.path / _OUT)
         return found
 
@@ -250,7 +288,9 @@ class DockerEngine:
         """Return, with the reason, when the instance has ended by itself (or has been destroyed)."""
         container = container_name(id)
         try:
-            code = (await self._api.call("POST", f"/containers/{container}/wait"))["StatusCode"]
+            code = await self._exit_code(id)
+            if code is None:
+                return "its sidecar ended"
             state = (await self._api.call("GET", f"/containers/{container}/json"))["State"]
         except DockerRefused:
             return "its container was removed"
@@ -262,102 +302,22 @@ class DockerEngine:
             else f"its process exited with code {code}"
         )
 
-    async def used(self, ids: Sequence[str]) -> Mapping[str, ResourceUsage]:
-        found = await asyncio.gather(*(self._used(id) for id in ids))
-        return {id: usage for id, usage in zip(ids, found, strict=True) if usage}
-
-    async def _used(self, id: str) -> ResourceUsage | None:
+    async def _exit_code(self, id: str) -> int | None:
+        """Wait until one part has ended; None when it is the sidecar."""
+        parts = {"": container_name(id)}
+        if self._has_sidecar(id):
+            parts["sidecar"] = container_name(id, "sidecar")
+        waits = {
+            part: asyncio.ensure_future(self._api.call("POST", f"/containers/{container}/wait"))
+            for part, container in parts.items()
+        }
         try:
-            told = await self._api.call(
-                "GET", f"/containers/{container_name(id)}/stats", **{"stream": "false", "one-shot": "true"}
-            )
-        except DockerRefused:
-            return None
-        cpu = told.get("cpu_stats", {}).get("cpu_usage", {}).get("total_usage", 0)
-        memory = told.get("memory_stats", {}).get("usage", 0)
-        processes = told.get("pids_stats", {}).get("current", 0)
-        return ResourceUsage(cpu / 1e9, memory, processes) if processes else None
-
-    # What living instances can do besides
-
-    async def logs(self, id: str, *, follow: bool = False) -> AsyncIterator[bytes]:
-        self._folder(id)
-        log, container = ReadyLog(), container_name(id)
-        try:
-            output = self._output_to_its_end(container) if follow else self._output(container)
-            async with contextlib.aclosing(output):
-                async for piece in output:
-                    if shown := log.feed(piece):
-                        yield shown
-        except DockerRefused:
-            raise NotFound(f"instance {id!r} not found") from None
-        if rest := log.rest():
-            yield rest
-
-    async def exec(
-        self, id: str, command: Sequence[str], *, stdin: bytes = b"", timeout: float | None = None
-    ) -> AsyncIterator[CommandOutput]:
-        """Run a command in the workspace, with the instance's variables, as confined as the instance is."""
-        self._folder(id)
-        running = self._commands.run(id, container_name(id), command, stdin, timeout)
-        async with contextlib.aclosing(running) as outputs:
-            async for output in outputs:
-                yield output
-
-    async def port(self, id: str, port: int) -> Origin:
-        """Where a port of the instance can be reached: through a relay that runs in its container."""
-        folder = self._folder(id)
-        try:
-            return await self._relays.origin(id, container_name(id), port, folder.socket.parent)
-        except NotFound as error:
-            raise (error if error.message.startswith("port") else NotFound(f"instance {id!r} not found")) from None
-
-    async def freeze(self, id: str) -> None:
-        self._folder(id)
-        try:
-            await self._api.call("POST", f"/containers/{container_name(id)}/pause")
-        except DockerRefused as error:
-            if "already paused" not in error.message:
-                raise NotFound(f"instance {id!r} not found: {error.message}") from None
-
-    async def thaw(self, id: str) -> None:
-        with contextlib.suppress(DockerRefused):  # it is not paused, or gone, which its next call will say
-            await self._api.call("POST", f"/containers/{container_name(id)}/unpause")
-
-    async def put(self, id: str, path: str, content: AsyncIterable[bytes]) -> int:
-        async with self._workspace(id) as workspace:
-            return await workspace.put(path, content)
-
-    async def read(self, id: str, path: str) -> AsyncIterator[bytes]:
-        async with self._workspace(id) as workspace:
-            async for piece in workspace.read(path):
-                yield piece
-
-    async def list(self, id: str, path: str = "", *, after: str = "", limit: int = MAX_ENTRIES) -> Entries:
-        async with self._workspace(id) as workspace:
-            return await workspace.entries(path, after=after, limit=limit)
-
-    async def remove(self, id: str, path: str) -> None:
-        async with self._workspace(id) as workspace:
-            await workspace.remove(path)
-
-    @contextlib.asynccontextmanager
-    async def _workspace(self, id: str) -> AsyncIterator[Workspace]:
-        """The files of an instance that lives, reached as the user who runs in it."""
-        folder = self._folder(id)
-        try:
-            state = (await self._api.call("GET", f"/containers/{container_name(id)}/json"))["State"]
-            # Opened before we act as that user, who may not enter the folders above.
-            opened = os.open(folder.path / _FILES, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        except (DockerRefused, OSError):
-            raise NotFound(f"instance {id!r} not found") from None
-        try:
-            if not state["Running"]:
-                raise NotFound(f"instance {id!r} not found")
-            root = f"/proc/self/fd/{opened}/."
-            yield Workspace(root, id, ("workspace",), ("aside",), acting=lambda: acting_as(self._owner))
+            await asyncio.wait(waits.values(), return_when=asyncio.FIRST_COMPLETED)
+            return int(waits[""].result()["StatusCode"]) if waits[""].done() else None
         finally:
-            os.close(opened)
+            for task in waits.values():
+                task.cancel()
+            await asyncio.gather(*waits.values(), return_exceptions=True)
 
     # Parts
 
@@ -371,33 +331,9 @@ class DockerEngine:
         return self._facts
 
     async def _containers(self, **filters: Ids) -> Containers:
-        wanted = {"label": [f"{HOME}={self._key}", f"{PART}=main"], **filters}
+        wanted = {"label": [f"{HOME}={self._key}"], **filters}
         found: Containers = await self._api.call("GET", "/containers/json", all=1, filters=wanted)
         return found
-
-    async def _output_to_its_end(self, container: str) -> AsyncGenerator[bytes, None]:
-        """Docker stops following when the container ends, sometimes before its last bytes: they are read then."""
-        seen = 0
-        async with contextlib.aclosing(self._output(container, follow=True)) as output:
-            async for piece in output:
-                seen += len(piece)
-                yield piece
-        with contextlib.suppress(DockerRefused):  # it is gone with its log
-            async with contextlib.aclosing(self._output(container)) as output:
-                async for piece in output:
-                    if rest := piece[seen:]:
-                        yield rest
-                    seen = max(0, seen - len(piece))
-
-    async def _output(self, container: str, *, follow: bool = False) -> AsyncGenerator[bytes, None]:
-        response = await self._api.response(
-            "GET", f"/containers/{container}/logs", follow=int(follow), stdout=1, stderr=1
-        )
-        try:
-            async for _, piece in frames(aiter(response)):
-                yield piece
-        finally:
-            response.close()
 
     async def _printed(self, id: str) -> str:
         """What a container has printed last, for an error."""
@@ -406,13 +342,6 @@ class DockerEngine:
             async for piece in self._output(container_name(id)):
                 printed = (printed + log.feed(piece))[-_TAIL_BYTES:]
         return _tail(printed)
-
-    def _folder(self, id: str) -> InstanceFolder:
-        with contextlib.suppress(InvalidRequest):
-            folder = InstanceFolder(self._root, id)
-            if folder.exists():
-                return folder
-        raise NotFound(f"instance {id!r} not found")
 
     def _address(self, folder: InstanceFolder, pid: int) -> Address:
         state = folder.read_state()
@@ -426,7 +355,7 @@ class DockerEngine:
         if not is_short_enough(str(run / LONGEST)):
             run = folder.socket.parent if not folder.holds_socket else Path(tempfile.mkdtemp(prefix=SOCKET_FOLDER))
         folder.write_state(InstanceState(socket=str(run / "socket")))
-        files = folder.path / _FILES
+        files = folder.path / FILES
         for own in (files, files / "workspace", files / "aside", run):
             own.mkdir(mode=0o700, exist_ok=own == run)
             self._give(own)
@@ -445,15 +374,16 @@ class DockerEngine:
                 os.chown(name, self._owner, self._owner, dir_fd=descriptor, follow_symlinks=False)
 
 
-def container_name(id: str) -> str:
-    return f"aenv-{id}"
-
-
 def replace_mounts(spec: InstanceSpec, folder: InstanceFolder, base_image: str) -> container_plan.ContainerPlan:
     """The plan of the main container, with the folders of the instance itself."""
     plan = container_plan.plan(spec, base_image=base_image, socket=SOCKET)
+    if spec.sidecar:
+        run, shared = make_folders(folder.path)
+        plan = replace(
+            plan, mounts=(Mount(run, SIDECAR_RUN), Mount(shared, SHARED, is_writable=True), *plan.mounts)
+        )
     own = (
-        Mount(folder.path / _FILES / "workspace", WORKSPACE, is_writable=True),
+        Mount(folder.path / FILES / "workspace", WORKSPACE, is_writable=True),
         Mount(folder.socket.parent, RUN, is_writable=True),
         Mount(folder.path / _OUT, WAYS_OUT),
     )
@@ -465,8 +395,8 @@ def _refuse(spec: InstanceSpec, facts: EngineFacts) -> None:
         raise Unsupported(
             f"isolation {spec.isolation!r} is not available here: the Docker engine has no runtime 'runsc'"
         )
-    if isinstance(spec.sidecar, LazySidecar):
-        raise Unsupported("the docker engine makes a sidecar of an image alone; name one as 'datasource'")
+    if isinstance(spec.sidecar, LazySidecar) and (spec.sidecar.dockerfile or spec.sidecar.requirements):
+        raise Unsupported("the docker engine builds no sidecar; build its image, and name it as 'datasource'")
 
 
 def _not_enforced(spec: InstanceSpec) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ def listen(path: str) -> socket.socket:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         listener.bind(path)
+        os.chmod(path, 0o666)  # which users reach it is decided by the folder that it lies in
     except OSError as error:
         listener.close()
         raise InvalidRequest(f"cannot listen on {path!r}: {error.strerror}") from error
