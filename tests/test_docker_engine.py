@@ -233,7 +233,10 @@ class TestDockerEngine(EngineConformance, CapabilityConformance):
         docker.ask(host, "build", "--network", "none", "--tag", "other:1", "-", stdin=other)
         spec = projects.spec(HAS_SIDECAR, sidecar="other:1", environment_variables={"SECRET": "for the main part"})
         address = await engine.create(spec)
-        assert await call(pool, address, "inside", command="cat /etc/mark; id -u; ls /usr/local") == ["marked", "0"]
+        assert await call(pool, address, "inside", command="cat /etc/mark; id -u; ls /usr/local") == [
+            "marked",
+            "0",
+        ]
         assert await call(pool, address, "inside", command="env | grep -c SECRET; exit 3") == ["0"]
         await call(pool, address, "inside", command="echo shared > /shared/it; chmod 644 /shared/it")
         assert await call(pool, address, "own", path="/shared/it") == ["shared"]
