@@ -83,6 +83,8 @@ class GatewaySettings:
     projects: tuple[Path, ...] = ()
     home: Path = Path("~/.aenv")
     engine: str = "native"
+    engine_url: str = ""
+    """The server of the engine `http`."""
     docker_host: str = "unix:///var/run/docker.sock"
     """The socket of the engine that makes containers, as in DOCKER_HOST."""
     docker_network: str = "bridge"

@@ -64,10 +64,11 @@ def _folders(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
 @parameters.METRICS_ADDRESS
 @click.option(
     "--engine",
-    type=click.Choice(["native", "process", "docker"]),
+    type=click.Choice(["native", "process", "docker", "http"]),
     default="native",
     help="Engine that makes instances. The process engine does not isolate them.",
 )
+@click.option("--engine-url", default="", help="Server of the http engine.")
 @click.option(
     "--docker-host",
     envvar="DOCKER_HOST",
