@@ -1,7 +1,7 @@
 """The HTTP API of a Docker or podman engine, over its unix socket.
 
-Only the requests that instances need, on the client that the gateway has anyway; docs/adr/0037 has the
-measurement.
+Only the requests that instances need, on the client that the gateway has anyway; docs/adr/0040 has the
+reasons.
 """
 
 from __future__ import annotations
