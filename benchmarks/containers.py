@@ -35,7 +35,14 @@ def rows() -> list[Row]:
         by_hand, ours = asyncio.run(_measured(host, Path(folder)))
     return [
         Row("docker run until the first answer", "ms", None, by_hand, "–", True),
-        Row("docker engine, create until the first answer", "ms", None, ours, f"≤ {MOST:g} × docker run", ours <= MOST * by_hand),
+        Row(
+            "docker engine, create until the first answer",
+            "ms",
+            None,
+            ours,
+            f"≤ {MOST:g} × docker run",
+            ours <= MOST * by_hand,
+        ),
     ]
 
 

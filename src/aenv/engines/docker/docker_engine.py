@@ -105,8 +105,7 @@ class DockerEngine(ContainerAccess):
         await self._api.close()
 
     def describe_rootfs(self, project: Project) -> str:
-        spec = InstanceSpec("", str(project.ref), project.path, image=project.image)
-        return f"the image {container_plan.image_of(spec, self._base_image)!r}, read-only"
+        return f"the image {project.image or self._base_image!r}, read-only"
 
     # Starting
 

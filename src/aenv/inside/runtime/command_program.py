@@ -4,8 +4,7 @@
 
 Standard input brings the order, one line of JSON (`command`, `timeout`, `stdin_bytes`), then the command's own
 input, and stays open: its end means that the caller has left, and ends the command. Standard output carries
-frames: the number of a stream (1 or 2; 0 for the exit code), the length in four bytes, the content. Loads the
-standard library alone.
+frames: the number of a stream (1 or 2; 0 for the exit code), the length in four bytes, the content.
 """
 
 from __future__ import annotations
@@ -19,6 +18,8 @@ import subprocess
 import sys
 import time
 from typing import NoReturn
+
+from ...base import settings
 
 _GRACE = 3.0  # seconds between asking a command to end and ending it
 _PIECE_BYTES = 64 << 10
@@ -121,8 +122,9 @@ def main() -> NoReturn:
     order = json.loads(_line())
     given = _spooled(order["stdin_bytes"])
     os.set_blocking(1, False)
-    folder = os.environ.get("AENV_WORKSPACE", "/")
-    variables = {name: value for name, value in os.environ.items() if name not in _OWN}
+    ours = settings.variables()
+    folder = ours.get("AENV_WORKSPACE", "/")
+    variables = {name: value for name, value in ours.items() if name not in _OWN}
     try:
         child = subprocess.Popen(
             order["command"],
