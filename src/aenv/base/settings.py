@@ -31,6 +31,7 @@ KNOWN = {
     "AENV_SIDECAR": "inside an instance: the socket of its sidecar",
     "AENV_SECOND_PART": "inside an instance: the old name of AENV_SIDECAR",
     "AENV_VALIDATION": "inside an instance: 1 lets it play its reference solution, for 'aenv validate'",
+    "AENV_START": "inside a container: how its runtime begins, as an engine has written it",
     "AENV_SERVICE_ID": "inside a replica of a service: the service's id",
     "AENV_TEST_SHARED": "tests only: the folder with shared test data",
     "AENV_NO_SYSTEM": "tests only: 1 installs no system packages",
@@ -63,6 +64,8 @@ class RuntimeSettings:
     call_timeout: float | None = None
     sidecar: str | None = None
     """The socket of the sidecar."""
+    start: str | None = None
+    """What the engine says to the command of a container."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +110,16 @@ class GatewaySettings:
     engine: str = option(
         "native",
         "Engine that makes instances. The process engine does not isolate them.",
-        ("native", "process"),
+        ("native", "process", "docker", "http"),
     )
+    engine_url: str = option("", "Server of the http engine.")
+    docker_host: str = "unix:///var/run/docker.sock"
+    """The socket of the engine that makes containers, as in DOCKER_HOST."""
+    docker_network: str = option("bridge", "Docker network of instances that may reach everything.")
+    base_image: str = option(
+        "", "Image of environments without one, of the docker engine.  [default: aenv-base:VERSION-py{python}]"
+    )
+    """`{python}` stands for the version of the environment's Python."""
     max_body_bytes: int = 64 << 20
     insecure: bool = option(False, "Allow other machines to connect although there are no accounts.")
     store: str = ""
@@ -218,6 +229,7 @@ def runtime_settings(environ: Mapping[str, str] | None = None) -> RuntimeSetting
         workspace=Path(env["AENV_WORKSPACE"]) if env.get("AENV_WORKSPACE") else None,
         call_timeout=float(timeout) if timeout else None,
         sidecar=env.get("AENV_SIDECAR") or None,
+        start=env.get("AENV_START") or None,
     )
 
 
@@ -230,6 +242,11 @@ def home(environ: Mapping[str, str] | None = None) -> Path:
 def variables() -> Mapping[str, str]:
     """The variables of this process, for the author's code (`Context.variables`) and for child processes."""
     return os.environ
+
+
+def forget(name: str) -> None:
+    """Remove a variable of this process, which neither the author's code nor child processes shall see."""
+    os.environ.pop(name, None)
 
 
 def give(values: Mapping[str, str]) -> None:

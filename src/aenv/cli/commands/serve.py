@@ -35,7 +35,14 @@ if TYPE_CHECKING:
     type=parameters.Number(1),
     help="Processes that serve the data port; 1 serves it in the gateway's own process.  [default: one per core]",
 )
-@options("metrics_address", "engine")
+@options("metrics_address", "engine", "engine_url")
+@click.option(
+    "--docker-host",
+    envvar="DOCKER_HOST",
+    default="unix:///var/run/docker.sock",
+    help="Socket of the Docker or podman engine.  [default: DOCKER_HOST, else unix:///var/run/docker.sock]",
+)
+@options("docker_network", "base_image")
 @parameters.HOME
 @options("insecure")
 @parameters.STORE

@@ -456,5 +456,22 @@ async def _engine(settings: GatewaySettings) -> AsyncIterator[Engine]:
         from ...engines.process import ProcessEngine
 
         yield ProcessEngine(settings.home)
+    elif settings.engine == "docker":
+        from ...engines.docker.docker_engine import DockerEngine
+
+        async with DockerEngine(
+            settings.home,
+            settings.docker_host,
+            base_image=settings.base_image,
+            network=settings.docker_network,
+        ) as engine:
+            yield engine
+    elif settings.engine == "http":
+        from ...engines.http_engine import HttpEngine
+
+        if not settings.engine_url:
+            raise InvalidRequest("the http engine needs the address of its server; name it with --engine-url")
+        async with HttpEngine(settings.home, settings.engine_url) as made:
+            yield made
     else:
-        raise InvalidRequest(f"no engine {settings.engine!r}; this gateway has 'native' and 'process'")
+        raise InvalidRequest(f"no engine {settings.engine!r}; use 'native', 'process', 'docker' or 'http'")

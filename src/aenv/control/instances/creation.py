@@ -117,7 +117,8 @@ class Admittance:
             means.secrets, request.environment_variables, project, records[0].owner, caller.account
         )
         here, tenant = means.here, (records[0].owner or "") if caller.account else ""
-        admitted = checked, Conditions(here.start_timeout, here.keep_history, tenant, given)
+        ttl = admission.ttl_of(request, project)
+        admitted = checked, Conditions(here.start_timeout, here.keep_history, tenant, given, ttl=ttl)
         if project.grants and not isinstance(means.engine, LeadsToGateway):
             raise Unsupported(f"instances of the {means.engine.name} engine cannot use environments ('grants')")
         for record in records:

@@ -6,7 +6,7 @@ Not here: whether a request may have what it asks for (`admission.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...base.config import Network, Project
@@ -31,6 +31,7 @@ class CheckedRequest:
     data: Path | None
     folders: Mapping[str, Path]
     sidecar: str | LazySidecar
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Conditions:
     """The id of the service that it is a replica of."""
     storage: Path | None = None
     storage_place: str = STORAGE_PLACE
+    ttl: float | None = None
 
 
 def instance_spec(
@@ -85,9 +87,20 @@ def instance_spec(
         preload=deploy.preload,
         tenant=conditions.tenant,
         isolation=deploy.isolation,
+        labels=checked.labels,
+        ttl=conditions.ttl,
     )
 
 
 def spare_spec(spec: InstanceSpec) -> InstanceSpec:
     """The spec of spare instances that `spec` can be filled in for: without what differs between instances."""
-    return replace(spec, id=_SPARE_ID, environment_variables={}, arguments=(), model=None, uses_environments=False)
+    return replace(
+        spec,
+        id=_SPARE_ID,
+        environment_variables={},
+        arguments=(),
+        model=None,
+        uses_environments=False,
+        labels={},
+        ttl=None,
+    )

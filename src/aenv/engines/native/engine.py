@@ -30,7 +30,7 @@ from ...isolation.egress import Egress, EgressPolicy
 from ...isolation.sandbox import probe, protocol
 from ...isolation.sandbox.inside_paths import WORKSPACE
 from ...isolation.sandbox.rootfs import Rootfs
-from ..base import DATA_PLACE, Address, InstanceSpec, LazySidecar, ResourceUsage
+from ..base import DATA_PLACE, DEFAULT_LIMITS, Address, InstanceSpec, LazySidecar, ResourceUsage
 from ..descriptors import readable
 from ..folder import InstanceFolder
 from ..instance_state import InstanceState
@@ -41,7 +41,7 @@ from .instance_folders import InstanceFolders, check_does_not_hold
 from .members import go_on, members, stop
 from .relays import reopen
 from .sidecars import LazySidecarRootfs, SidecarRootfs, Sidecars
-from .spares import DEFAULTS, SOCKET, NativeInstance, Recipe, Spares
+from .spares import SOCKET, NativeInstance, Recipe, Spares
 from .stamps import Stamps
 from .zygotes import Kind, Zygotes, folder_place, is_in_use, owner_of
 
@@ -212,6 +212,8 @@ class NativeEngine(InsideAccess):
     def _recipe(self, spec: InstanceSpec, root: Rootfs) -> Recipe:
         if spec.isolation not in ("", "native", gvisor.NAME):
             raise Unsupported(f"isolation {spec.isolation!r} is not available here; 'aenv doctor' says what is")
+        if spec.limits.gpus:
+            raise Unsupported("the native engine gives instances no GPU; use the docker or kubernetes engine")
         python = spec.python.folders if spec.python else (Path(sys.prefix), Path(sys.base_prefix))
         for shown in (spec.project, spec.data, *spec.folders.values(), *python):
             if shown and shown not in self._checked:
@@ -233,7 +235,7 @@ class NativeEngine(InsideAccess):
             tenant=spec.tenant,
         )
         asked = {name: value for name, value in vars(spec.limits).items() if value is not None}
-        limits = replace(DEFAULTS, **asked)
+        limits = replace(DEFAULT_LIMITS, **asked)
         # Well below our own: descriptors that are on their way over sockets are counted together.
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 4
         limits = replace(limits, open_files=min(limits.open_files or most, most))

@@ -29,7 +29,6 @@ from .zygotes import Kind, Zygote, Zygotes
 
 logger = logging.getLogger("aenv.engines.native")
 
-DEFAULTS = ResourceLimits(memory_bytes=4 << 30, storage_bytes=1 << 30, pids=1024, open_files=4096)
 _BYTES_PER_INODE = 4096
 _ZYGOTE_BYTES = 128 << 20  # the interpreter, twice, and room for compiled code
 _SHORT = 64 << 10  # bytes of a line that are read at once; longer ones would keep all others waiting
