@@ -113,7 +113,7 @@ class TestCommand:
         if find_spec("resvg_py"):
             assert (done.returncode, out.read_bytes()[:4]) == (0, b"\x89PNG"), done.stderr
         else:
-            assert (done.returncode, "pip install resvg-py" in done.stderr) == (1, True), done.stderr
+            assert (done.returncode, "pip install 'resvg-py>=0.2'" in done.stderr) == (1, True), done.stderr
             assert not out.exists()
 
     def test_the_picture_is_written_and_named(self, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def write(path: Path, title: str, rows: Sequence[TaskRow]) -> None:
         import resvg_py
     except ImportError as error:
         raise Unsupported(
-            "charts as PNG need resvg-py: pip install resvg-py; or name a file that ends with .svg"
+            "charts as PNG need resvg-py: pip install 'resvg-py>=0.2'; or name a file that ends with .svg"
         ) from error
     path.write_bytes(bytes(resvg_py.svg_to_bytes(svg_string=text, zoom=_ZOOM)))
 
