@@ -18,32 +18,30 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ...base import settings
 from ...base.addresses import Origin
 from ...base.config import Project
 from ...base.errors import Conflict, InvalidRequest, NotFound, StartFailed, Unavailable, Unsupported
 from ...base.limits import allow_many_open_files
 from ...isolation import cgroups
 from ...isolation.cgroups import owners
-from ...isolation.egress import VARIABLES as PROXY_VARIABLES
 from ...isolation.egress import Egress, EgressPolicy
 from ...isolation.sandbox import probe, protocol
-from ...isolation.sandbox.inside_paths import WORKSPACE
 from ...isolation.sandbox.rootfs import Rootfs
-from ..base import DATA_PLACE, DEFAULT_LIMITS, Address, InstanceSpec, LazySidecar, ResourceUsage
+from ..base import DEFAULT_LIMITS, Address, InstanceSpec, LazySidecar, ResourceUsage
 from ..descriptors import readable
 from ..folder import InstanceFolder
 from ..instance_state import InstanceState
 from . import guarantees, gvisor, sidecars
+from .assignments import assignment_of, variables_of
 from .gvisor import Gvisor
 from .inside_access import InsideAccess
 from .instance_folders import InstanceFolders, check_does_not_hold
 from .members import go_on, members, stop
 from .relays import reopen
 from .sidecars import LazySidecarRootfs, SidecarRootfs, Sidecars
-from .spares import SOCKET, NativeInstance, Recipe, Spares
+from .spares import NativeInstance, Recipe, Spares
 from .stamps import Stamps
-from .zygotes import Kind, Zygotes, folder_place, is_in_use, owner_of
+from .zygotes import Kind, Zygotes, is_in_use, owner_of
 
 _TAIL_BYTES = 4096
 _STATUS_COMES = 1.0  # seconds after the end in which the zygote tells how it was
@@ -174,7 +172,7 @@ class NativeEngine(InsideAccess):
             spec, folder, None if recipe.kind.host_network else folder.leader()
         )
         # While others wait for theirs, there is no time for what the first call does as well.
-        assignment = _assignment(spec, root, rehearse=rehearse)
+        assignment = assignment_of(spec, root, rehearse=rehearse)
         await instance.assign(listener, assignment)
         if spec.sidecar:
             await self._sidecars.begin(spec, instance, recipe, sidecar, folder)
@@ -200,7 +198,7 @@ class NativeEngine(InsideAccess):
         not_enforced = self._not_enforced(recipe)
         try:
             folder.write_state(InstanceState(not_enforced=not_enforced))
-            address = await self._gvisor.start(spec, recipe, folder, _variables(spec, recipe.kind.root))
+            address = await self._gvisor.start(spec, recipe, folder, variables_of(spec, recipe.kind.root))
         except FileNotFoundError:
             if folder.exists():
                 raise
@@ -435,45 +433,6 @@ class NativeEngine(InsideAccess):
         for path in sorted(self._root.glob("*/")):
             with contextlib.suppress(InvalidRequest):  # a folder that is not an instance's
                 yield InstanceFolder(self._root, path.name)
-
-
-def _assignment(spec: InstanceSpec, root: Rootfs, *, rehearse: bool) -> protocol.Assignment:
-    """What a spare instance is told."""
-    return protocol.Assignment(
-        variables=_variables(spec, root),
-        folder=WORKSPACE,
-        arguments=spec.arguments,
-        # What is the runtime's own may be wrong. Otherwise nothing fails once the environment is loaded.
-        confirm=any(name.startswith("AENV_") for name in spec.environment_variables),
-        rehearse=rehearse,
-    )
-
-
-def _variables(spec: InstanceSpec, root: Rootfs) -> dict[str, str]:
-    """The variables of an instance: few, and none of this process's own, which may be secret."""
-    python = os.path.dirname(spec.python.executable if spec.python else sys.executable)
-    variables = {
-        "PATH": f"{python}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "LANG": settings.variables().get("LANG", "C.UTF-8"),
-        "HOME": WORKSPACE,
-        "TMPDIR": "/tmp",
-        **(PROXY_VARIABLES if spec.network.kind == "egress" else {}),
-        **root.variables,
-        **spec.environment_variables,
-        **({spec.data_variable: DATA_PLACE} if spec.data_variable else {}),
-        **{variable: folder_place(variable) for variable in spec.folders},
-        "AENV_INSTANCE_ID": spec.id,
-        "AENV_ENVIRONMENT": spec.environment,
-        "AENV_WORKSPACE": WORKSPACE,
-    }
-    if spec.call_timeout is not None:
-        variables["AENV_CALL_TIMEOUT"] = f"{spec.call_timeout:g}"
-    if spec.storage:
-        variables["AENV_STORAGE"] = spec.storage_place
-    if spec.sidecar:
-        # The second is its old name, which environments that were pushed may read.
-        variables |= {"AENV_SIDECAR": SOCKET, "AENV_SECOND_PART": SOCKET}
-    return variables
 
 
 def _clear_group(group: cgroups.ControlGroup) -> None:
