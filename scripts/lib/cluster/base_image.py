@@ -33,7 +33,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         make(root)
-        variables = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+        variables = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "LC_ALL": "C.UTF-8",
+        }
         image.write(root, name, archive, ["python3"], variables)
 
 
@@ -41,7 +46,18 @@ def make(root: Path) -> None:
     """The file system of the image."""
     python = Path(sys.executable).resolve()
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    for folder in ("bin", "etc", "usr/bin", "usr/local/bin", "workspace", "environment", "tmp", "proc", "sys", "dev"):
+    for folder in (
+        "bin",
+        "etc",
+        "usr/bin",
+        "usr/local/bin",
+        "workspace",
+        "environment",
+        "tmp",
+        "proc",
+        "sys",
+        "dev",
+    ):
         (root / folder).mkdir(parents=True, exist_ok=True)
     (root / "tmp").chmod(0o1777)
     (root / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\naenv:x:10001:10001::/workspace:/bin/sh\n")
@@ -52,7 +68,17 @@ def make(root: Path) -> None:
     shutil.copy2(python, root / "usr/local/bin" / version)
     (root / "usr/local/bin/python3").symlink_to(version)
     library = root / "usr/local/lib" / version
-    unwanted = ("test", "tests", "idlelib", "tkinter", "ensurepip", "lib2to3", "site-packages", "config-*", "turtledemo")
+    unwanted = (
+        "test",
+        "tests",
+        "idlelib",
+        "tkinter",
+        "ensurepip",
+        "lib2to3",
+        "site-packages",
+        "config-*",
+        "turtledemo",
+    )
     shutil.copytree(Path(sys.base_prefix) / "lib" / version, library, ignore=shutil.ignore_patterns(*unwanted))
     packages = library / "site-packages"
     packages.mkdir()
@@ -62,6 +88,9 @@ def make(root: Path) -> None:
         (shutil.copytree if source.is_dir() else shutil.copy2)(source, packages / name)
     unwanted_here = shutil.ignore_patterns("web", "terminalbench")
     shutil.copytree(SOURCE, packages / "aenv", ignore=unwanted_here)
+    subprocess.run(
+        [sys.executable, "-m", "compileall", "-q", "-s", root, library], check=False
+    )  # some are for tests
     _copy_libraries(root)
 
 
@@ -73,12 +102,11 @@ def _copy_libraries(root: Path) -> None:
         listed = subprocess.run(["ldd", module], capture_output=True, text=True).stdout
         found |= set(re.findall(r"(/[^\s:]+\.so[^\s:]*)", listed))
     for path in map(Path, found):
-        target = root / ("usr/local/lib" if "python" in path.name else "") / (
-            path.name if "python" in path.name else str(path).lstrip("/")
-        )
+        # Where every loader looks, wherever this host's Python has its own.
+        place = "lib/x86_64-linux-gnu" if "python" in path.name else str(path.parent).lstrip("/")
         if not str(path).startswith(str(root)):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path.resolve(), target)
+            (root / place).mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path.resolve(), root / place / path.name)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ Not here: building the programs (`build`), and what runs inside the namespaces (
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import shutil
 import signal

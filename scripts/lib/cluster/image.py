@@ -10,7 +10,9 @@ import tarfile
 from pathlib import Path
 
 
-def write(root: Path, name: str, archive: Path, command: list[str], variables: dict[str, str] | None = None) -> None:
+def write(
+    root: Path, name: str, archive: Path, command: list[str], variables: dict[str, str] | None = None
+) -> None:
     layer = archive.with_suffix(".layer")
     with tarfile.open(layer, "w") as packed:
         packed.add(root, ".", filter=_owned_by_root)

@@ -122,7 +122,10 @@ class Node:
             "makeIPTablesUtilChains": False,
             "failSwapOn": False,
             "oomScoreAdj": 0,
-            "authentication": {"anonymous": {"enabled": False}, "x509": {"clientCAFile": f"{self.certificates}/ca.crt"}},
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "x509": {"clientCAFile": f"{self.certificates}/ca.crt"},
+            },
             "authorization": {"mode": "AlwaysAllow"},
             "clusterDomain": "cluster.local",
             "nodeStatusUpdateFrequency": "2s",
