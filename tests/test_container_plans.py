@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import select
@@ -101,7 +102,7 @@ def test_the_ready_line_is_found_and_kept_out_however_the_output_is_cut(
     whole = before + LINE + after
     places = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
     log = ReadyLog()
-    shown = b"".join(log.feed(whole[a:b]) for a, b in zip(places, places[1:], strict=False)) + log.rest()
+    shown = b"".join(log.feed(whole[a:b]) for a, b in itertools.pairwise(places)) + log.rest()
     assert shown == before + after
     assert log.said() == Ready([{"name": "a"}])
 

@@ -83,6 +83,12 @@ class GatewaySettings:
     projects: tuple[Path, ...] = ()
     home: Path = Path("~/.aenv")
     engine: str = "native"
+    docker_host: str = "unix:///var/run/docker.sock"
+    """The socket of the engine that makes containers, as in DOCKER_HOST."""
+    docker_network: str = "bridge"
+    """The network of containers that may reach everything."""
+    base_image: str = ""
+    """The image of environments without one; `{python}` stands for its version. Empty = the engine's default."""
     start_timeout: float = 60.0
     max_body_bytes: int = 64 << 20
     insecure: bool = False

@@ -64,9 +64,21 @@ def _folders(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
 @parameters.METRICS_ADDRESS
 @click.option(
     "--engine",
-    type=click.Choice(["native", "process"]),
+    type=click.Choice(["native", "process", "docker"]),
     default="native",
     help="Engine that makes instances. The process engine does not isolate them.",
+)
+@click.option(
+    "--docker-host",
+    envvar="DOCKER_HOST",
+    default="unix:///var/run/docker.sock",
+    help="Socket of the Docker or podman engine.  [default: DOCKER_HOST, else unix:///var/run/docker.sock]",
+)
+@click.option("--docker-network", default="bridge", help="Docker network of instances that may reach everything.")
+@click.option(
+    "--base-image",
+    default="",
+    help="Image of environments without one, of the docker engine.  [default: aenv-base:VERSION-py{python}]",
 )
 @parameters.HOME
 @click.option("--insecure", is_flag=True, help="Allow other machines to connect although there are no accounts.")

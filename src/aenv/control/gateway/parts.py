@@ -434,5 +434,15 @@ async def _engine(settings: GatewaySettings) -> AsyncIterator[Engine]:
         from ...engines.process import ProcessEngine
 
         yield ProcessEngine(settings.home)
+    elif settings.engine == "docker":
+        from ...engines.docker.docker_engine import DockerEngine
+
+        async with DockerEngine(
+            settings.home,
+            settings.docker_host,
+            base_image=settings.base_image,
+            network=settings.docker_network,
+        ) as engine:
+            yield engine
     else:
-        raise InvalidRequest(f"no engine {settings.engine!r}; this gateway has 'native' and 'process'")
+        raise InvalidRequest(f"no engine {settings.engine!r}; this gateway has 'native', 'process' and 'docker'")

@@ -16,8 +16,7 @@ from functools import partial
 from ...base import settings
 from ...base.container_start import READY_MARK, VARIABLE, ContainerStart
 from ...base.errors import InvalidRequest
-
-_PIECE_BYTES = 64 << 10
+from .port_relay import copy
 
 
 def told() -> ContainerStart | None:
@@ -34,6 +33,7 @@ def listen(path: str) -> socket.socket:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         listener.bind(path)
+        os.chmod(path, 0o666)  # which users reach it is decided by the folder that it lies in
     except OSError as error:
         listener.close()
         raise InvalidRequest(f"cannot listen on {path!r}: {error.strerror}") from error
@@ -61,12 +61,4 @@ async def _pass_on(path: str, reader: asyncio.StreamReader, writer: asyncio.Stre
     with contextlib.closing(writer), contextlib.suppress(OSError):
         there, back = await asyncio.open_unix_connection(path)
         with contextlib.closing(back):
-            await asyncio.gather(_copy(reader, back), _copy(there, writer))
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while piece := await reader.read(_PIECE_BYTES):
-        writer.write(piece)
-        await writer.drain()
-    if writer.can_write_eof():
-        writer.write_eof()
+            await asyncio.gather(copy(reader, back), copy(there, writer))
