@@ -1,4 +1,4 @@
-"""A real cluster for the tests of this folder: started once, with an image that holds the runtime of this checkout.
+"""A real cluster for the tests of this folder: started once, with an image of the runtime of this checkout.
 
 `AENV_TEST_KUBECONFIG` names a kubeconfig of a running test cluster instead, in which the image is loaded already.
 """

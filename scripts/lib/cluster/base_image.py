@@ -1,4 +1,4 @@
-"""`base_image.py NAME:TAG ARCHIVE`: an image with this Python, the runtime of this checkout and busybox, for tests.
+"""`base_image.py NAME:TAG ARCHIVE`: an image with this Python, the runtime of this checkout and busybox.
 
 Made of files of this host in seconds, without a registry. An image for users is built by `deploy/`.
 """

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """A real Kubernetes cluster of one node, in namespaces of its own, that leaves nothing behind.
 
-`cluster.py run` starts it and prints one JSON line: its folder, its kubeconfig, its addresses. Then each line on its
-standard input is a command, answered by a line: `stop NAME`, `start NAME` (a program), `load FILE` (an image archive).
-It ends when its standard input ends: the kernel then ends all its processes with the pid namespace, and its mounts,
-interfaces and rules of the packet filter with theirs. Only control groups remain, which are removed last.
+`cluster.py run` starts it and prints one JSON line: its folder, its kubeconfig, its addresses. Then each line on
+its standard input is a command, answered by a line: `stop NAME`, `start NAME` (a program), `load FILE` (an image).
+It ends when its standard input ends: the kernel then ends all its processes with the pid namespace, and its
+mounts, interfaces and rules of the packet filter with theirs. Only control groups remain, which are removed last.
 
 Not here: building the programs (`build`), and what runs inside the namespaces (`node.py`).
 """
@@ -54,7 +54,8 @@ def run(folder: Path, programs: str) -> int:
     child = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent
     )
-    assert child.stdin and child.stdout
+    assert child.stdin
+    assert child.stdout
     try:
         if child.stdout.readline() != "up\n":
             return 1

@@ -1,4 +1,4 @@
-"""An image archive of a folder: `image.py FOLDER NAME:TAG ARCHIVE [COMMAND…]`, in the form that `docker load` reads."""
+"""An image archive of a folder: `image.py FOLDER NAME:TAG ARCHIVE [COMMAND…]`, as `docker load` reads it."""
 
 from __future__ import annotations
 

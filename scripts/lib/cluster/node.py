@@ -25,7 +25,7 @@ _TUNABLES = {
     "kernel/keys/root_maxkeys": 1000000,
     "kernel/keys/root_maxbytes": 25000000,
 }
-"""What kubelet wants to set. They belong to the whole host, so it is shown files that have these values already."""
+"""What kubelet wants to set. They belong to the whole host, so it is shown files with these values."""
 
 
 class Node:
@@ -320,7 +320,7 @@ _CONTAINERD = """
 version = 2
 root = "{folder}/containerd"
 state = "{folder}/containerd-state"
-disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs"]
+disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.v1.btrfs"]
 [grpc]
   address = "{folder}/containerd.sock"
 [plugins."io.containerd.grpc.v1.cri"]
@@ -348,7 +348,7 @@ def openssl(arguments: str, folder: Path) -> None:
 
 
 def reap(node: Node) -> None:
-    """End what containers left to us, the first process here; those that we look after are waited for elsewhere."""
+    """End what containers left to us, the first process here; our own are waited for elsewhere."""
     known = {process.pid for process in node.processes.values()}
     while True:
         try:

@@ -87,6 +87,14 @@ class GatewaySettings:
     """The socket of the engine that makes containers, as in DOCKER_HOST."""
     docker_network: str = "bridge"
     """The network of containers that may reach everything."""
+    kubeconfig: Path | None = None
+    """Where the cluster is; None for that of the Pod that the gateway runs in, else the user's own."""
+    kube_namespace: str = ""
+    """The namespace of instances; empty for that of the kubeconfig or the Pod."""
+    kube_name: str = "aenv"
+    """Names the installation: gateways that share a store share it, too."""
+    kube_templates: str = ""
+    """The ConfigMap with templates of Pods."""
     base_image: str = ""
     """The image of environments without one; `{python}` stands for its version. Empty = the engine's default."""
     start_timeout: float = 60.0

@@ -64,7 +64,7 @@ def _folders(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
 @parameters.METRICS_ADDRESS
 @click.option(
     "--engine",
-    type=click.Choice(["native", "process", "docker"]),
+    type=click.Choice(["native", "process", "docker", "kubernetes"]),
     default="native",
     help="Engine that makes instances. The process engine does not isolate them.",
 )
@@ -74,11 +74,20 @@ def _folders(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
     default="unix:///var/run/docker.sock",
     help="Socket of the Docker or podman engine.  [default: DOCKER_HOST, else unix:///var/run/docker.sock]",
 )
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    envvar="KUBECONFIG",
+    help="File that names the cluster.  [default: the Pod's service account, else ~/.kube/config]",
+)
+@click.option("--kube-namespace", default="", help="Namespace of instances.  [default: that of the kubeconfig]")
+@click.option("--kube-name", default="aenv", help="Name of the installation; gateways on one store share it.")
+@click.option("--kube-templates", default="", help="ConfigMap with templates of Pods.")
 @click.option("--docker-network", default="bridge", help="Docker network of instances that may reach everything.")
 @click.option(
     "--base-image",
     default="",
-    help="Image of environments without one, of the docker engine.  [default: aenv-base:VERSION-py{python}]",
+    help="Image of environments without one, in containers and Pods.  [default: aenv-base:VERSION-py{python}]",
 )
 @parameters.HOME
 @click.option("--insecure", is_flag=True, help="Allow other machines to connect although there are no accounts.")

@@ -62,10 +62,8 @@ class Cluster:
     def __init__(self, access: ClusterAccess) -> None:
         """InvalidRequest when there is no configuration to be found."""
         try:
-            if access.kubeconfig:
-                configs = KubeConfig.from_file(access.kubeconfig)
-            else:
-                configs = KubeConfig.from_env()
+            file = access.kubeconfig
+            configs = KubeConfig.from_file(file) if file else KubeConfig.from_env()
             config = configs.get(context_name=access.context)
         except (ConfigError, OSError, KeyError, ValueError, TypeError) as error:
             raise InvalidRequest(f"no cluster is configured: {_line(error)}; name one with --kubeconfig") from None
@@ -89,8 +87,7 @@ class Cluster:
 
     async def check(self) -> None:
         """Return when we may do what the engine needs. One line on the first thing that does not work."""
-        async for _ in self.list(Pods, {"aenv.owner": "nobody"}):
-            pass
+        await self.list_with_version(Pods, {"aenv.owner": "nobody"})
         with contextlib.suppress(NotFound):
             # A dry run asks for the right, and makes nothing.
             await self.delete(Pods, "aenv-no-such-pod", dry_run=True)
@@ -115,11 +112,6 @@ class Cluster:
 
     async def delete(self, kind: Any, name: str, *, grace: int | None = None, dry_run: bool = False) -> None:
         await self._ask(lambda: self._client.delete(kind, name, grace_period=grace, dry_run=dry_run))
-
-    async def list(self, kind: Any, labels: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:
-        found, _ = await self.list_with_version(kind, labels)
-        for each in found:
-            yield each
 
     async def list_with_version(
         self, kind: Any, labels: Mapping[str, str], fields: Mapping[str, str] | None = None
@@ -161,7 +153,7 @@ class Cluster:
                 self._config, namespace=self.namespace, timeout=httpx.Timeout(_TIMEOUT, read=None)
             )
             stack.push_async_callback(client.aclose)
-            inner = client._client
+            inner: Any = client._client
             request = inner.build_adapter_request(inner.prepare_request("get", PodLog, name=name, params=given))
             try:
                 response = await inner.send(request, stream=True)

@@ -1,8 +1,8 @@
 """The Kubernetes engine: an instance is a Pod, reached by the Pod's address.
 
 Everything about an instance is noted on its Pod, so that every gateway of an installation finds, reaches and ends
-every instance, and a gateway that starts anew needs nothing but the cluster. An environment without an image runs in
-the base image: its Pod waits, and is sent the files (`pod_files.py`). One with an image starts by itself.
+every instance, and a gateway that starts anew needs nothing but the cluster. An environment without an image runs
+in the base image: its Pod waits, and is sent the files (`pod_files.py`). One with an image starts by itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ...base.addresses import Origin
@@ -72,7 +72,7 @@ def claim_volume(spec: InstanceSpec) -> Mapping[str, Any]:
 class KubernetesOptions:
     """What an operator chooses."""
 
-    access: ClusterAccess = ClusterAccess()
+    access: ClusterAccess = field(default_factory=ClusterAccess)
     owner: str = "aenv"
     """Names the installation: gateways of one share all instances, and see no Pods of another."""
     base_image: str = BASE_IMAGE
@@ -140,7 +140,8 @@ class KubernetesEngine:
         try:
             found = await self._cluster.get(ConfigMaps, name)
         except NotFound:
-            raise NotFound(f"no ConfigMap {name!r} in namespace {self._cluster.namespace!r}, for --kube-templates")
+            where = f"namespace {self._cluster.namespace!r}"
+            raise NotFound(f"no ConfigMap {name!r} in {where}, for --kube-templates") from None
         return PodTemplates(found.get("data"), f"ConfigMap {name!r}")
 
     # Engine
@@ -229,7 +230,7 @@ class KubernetesEngine:
         """What must not be ignored is refused."""
         if spec.isolation:
             raise Unsupported(
-                f"the kubernetes engine isolates by the runtimeClassName of a podTemplate, not by {spec.isolation!r}"
+                f"the kubernetes engine isolates by runtimeClassName of a podTemplate, not by {spec.isolation!r}"
             )
         if spec.network.kind == "egress":
             raise Unsupported("the kubernetes engine cannot limit an instance to hosts; write 'none' or 'full'")
@@ -397,6 +398,9 @@ class KubernetesEngine:
     async def _find(self, id: str) -> Pod:
         if _ID.match(id):
             await self._begin()
+            known = with_label(with_label(self._watch.pods.values(), INSTANCE, id), STATE, RUNNING)
+            if known:
+                return known[0]
             labels = {OWNER: self._options.owner, INSTANCE: id, STATE: RUNNING}
             pods, _ = await self._cluster.list_with_version(Pods, labels)
             if pods:

@@ -1,4 +1,4 @@
-"""What a waiting Pod is sent: the tar of an environment's files, and the connection on which it becomes an instance."""
+"""What a waiting Pod is sent: the tar of an environment's files, and the claim that makes an instance of it."""
 
 from __future__ import annotations
 

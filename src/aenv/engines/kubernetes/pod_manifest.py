@@ -43,7 +43,6 @@ DATA = "/data"
 FOLDERS = "/folders"
 _GPU = "nvidia.com/gpu"
 _DEADLINE_MARGIN = 300
-_DATA_FOLDER = "/aenv-storage"
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def manifest(
     names: PodNames,
     storage: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The Pod to create. `storage` is the volume (without its name) that the instance sees at its storage place."""
+    """The Pod to create. `storage` is the volume, without its name, that is mounted at the storage place."""
     pod = copy.deepcopy(template)
     _fill_metadata(pod, plan, spec, names)
     inside = pod["spec"]

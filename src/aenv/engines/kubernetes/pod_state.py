@@ -50,11 +50,11 @@ def end_reason(pod: Pod) -> str | None:
     if status.get("phase") == "Failed":
         return _failure(status)
     if pod["metadata"].get("deletionTimestamp"):
-        return _disruption(status) or "its Pod was deleted"
+        return _disruption(status) or _WORDS.get(status.get("reason", ""), "its Pod was deleted")
     for container in _containers(status):
-        if waiting := container.get("state", {}).get("waiting"):
-            if problem := _start_problem(waiting, container):
-                return problem
+        waiting = container.get("state", {}).get("waiting")
+        if waiting and (problem := _start_problem(waiting, container)):
+            return problem
     main = next(_main(status), {})
     if terminated := main.get("state", {}).get("terminated"):
         return _how_it_ended(terminated)
@@ -121,8 +121,6 @@ def _disruption(status: dict[str, Any]) -> str | None:
             words = _WORDS.get(condition.get("reason", ""), "the cluster ended it")
             message = _sentence(condition.get("message"))
             return f"{words}; {message}" if message else words
-    if status.get("reason") in _WORDS:
-        return _WORDS[status["reason"]]
     return None
 
 

@@ -1,7 +1,7 @@
 """Templates of Pods: what operators decide about the Pods of instances, before an instance is filled in.
 
-`singleContainer` and `dualContainer` are ours. An operator's own are the entries of a ConfigMap, each the YAML of a
-Pod under the name that environments ask for with `podTemplate`. Only names are taken from environments, never paths.
+`singleContainer` and `dualContainer` are ours. An operator's own are the entries of a ConfigMap, each the YAML of
+a Pod under the name that environments ask for with `podTemplate`. Environments give names only, never paths.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class PodTemplates:
     """The templates by name: ours, and those of the operator, which may replace ours."""
 
     def __init__(self, texts: Mapping[str, str] | None = None, source: str = "") -> None:
-        """`texts` by name, as a ConfigMap has them; `source` names it in errors. InvalidRequest when one is no Pod."""
+        """`texts` by name, as a ConfigMap has them; `source` names it in errors. InvalidRequest for a bad one."""
         own = {_stem(name): parse(text, f"{source}, entry {name!r}") for name, text in (texts or {}).items()}
         self._templates = {SINGLE: _SINGLE, DUAL: _DUAL, **own}
 

@@ -1,7 +1,7 @@
 """One watch over all Pods of our gateways: what is known of each, and who waits for a change.
 
-However many instances there are, this is one list and one open request. When the server has forgotten where we were
-(410), when it ends the request, and every few minutes in any case, the list is read again: a change that was
+However many instances there are, this is one list and one open request. When the server has forgotten where we
+were (410), when it ends the request, and every few minutes in any case, the list is read again: a change that was
 missed is then found. Not here: what a Pod's status means (`pod_state.py`).
 """
 
@@ -52,7 +52,7 @@ class PodWatch:
         await self._tasks.__aexit__(asyncio.CancelledError)  # its loops never end by themselves
 
     async def until(self, name: str, judge: Callable[[Pod | None], Result | None]) -> Result:
-        """What `judge` says of the Pod, as soon as that is not None. It is asked with None once the Pod is gone."""
+        """What `judge` says of the Pod, as soon as that is not None. None stands for a Pod that is gone."""
         while True:
             verdict = judge(self.pods.get(name))
             if verdict is not None:

@@ -1,7 +1,7 @@
 """Spare Pods: they have loaded an environment, and wait to be told which instance they are.
 
-They belong to all gateways of an installation. A gateway takes one by a change of its labels that names the version
-which it has seen: of two that want the same Pod, the cluster refuses the second. Not here: how one is made.
+They belong to all gateways of an installation. A gateway takes one by a change of its labels that names the
+version which it has seen: of two that want the same Pod, the cluster refuses the second.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ...base.errors import AEnvError, Conflict, NotFound
 from ...base.supervision import Tasks
 from ..base import InstanceSpec
-from ..containers.container_labels import labels, safe_value
+from ..containers.container_labels import USER_PREFIX, labels, safe_value
 from . import pod_state
 from .pod_manifest import INSTANCE, KIND, SPARE, STARTING, STATE
 from .pod_state import Pod
@@ -29,8 +30,8 @@ _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 60.0
 _STALE = 3600.0  # seconds after which a spare Pod that no gateway here wants belongs to none
 
-MakeSpare = Callable[[InstanceSpec, str, str], Awaitable[None]]
-Remove = Callable[[str], Awaitable[None]]
+MakeSpare = Callable[[InstanceSpec, str, str], Coroutine[Any, Any, None]]
+Remove = Callable[[str], Coroutine[Any, Any, None]]
 
 
 @dataclass
@@ -86,9 +87,7 @@ class WarmPods:
         if spec.image or not self._wanted:
             return None
         kind = kind_of(replace(spec, environment_variables={}, arguments=()), self._salt)
-        own = {
-            key: safe_value(value) for key, value in labels(spec).items() if "/" not in key or "business" in key
-        }
+        own = {key: safe_value(value) for key, value in labels(spec).items() if not key.startswith(USER_PREFIX)}
         for pod in self._spares(kind):
             name, version = pod["metadata"]["name"], pod["metadata"]["resourceVersion"]
             change = {**own, INSTANCE: spec.id, STATE: STARTING, KIND: None}
