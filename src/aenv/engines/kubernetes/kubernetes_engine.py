@@ -48,7 +48,7 @@ from .warm_pods import WarmPods
 logger = logging.getLogger("aenv.engines.kubernetes")
 
 _ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
-_GRACE = 3  # seconds between asking an instance to end and ending it
+_GRACE = 1  # second between asking an instance to end and ending it
 _GONE_WITHIN = 60.0  # seconds; then its node does not answer, and only its record in the cluster can be removed
 _STALE = 900.0  # seconds after which a Pod that never became ready belongs to no create
 _TAIL_LINES = 60
