@@ -110,14 +110,19 @@ class GatewaySettings:
     engine: str = option(
         "native",
         "Engine that makes instances. The process engine does not isolate them.",
-        ("native", "process", "docker", "http"),
+        ("native", "process", "docker", "kubernetes", "http"),
     )
     engine_url: str = option("", "Server of the http engine.")
     docker_host: str = "unix:///var/run/docker.sock"
     """The socket of the engine that makes containers, as in DOCKER_HOST."""
     docker_network: str = option("bridge", "Docker network of instances that may reach everything.")
+    kubeconfig: Path | None = None
+    """Where the cluster is; None for that of the Pod that the gateway runs in, else the user's own."""
+    kube_namespace: str = option("", "Namespace of instances.  [default: that of the kubeconfig]")
+    kube_name: str = option("aenv", "Name of the installation; gateways on one store share it.")
+    kube_templates: str = option("", "ConfigMap with templates of Pods.")
     base_image: str = option(
-        "", "Image of environments without one, of the docker engine.  [default: aenv-base:VERSION-py{python}]"
+        "", "Image of environments without one, in containers and Pods.  [default: aenv-base:VERSION-py{python}]"
     )
     """`{python}` stands for the version of the environment's Python."""
     max_body_bytes: int = 64 << 20

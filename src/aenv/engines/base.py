@@ -105,6 +105,8 @@ class InstanceSpec:
     """Those of its creator, for an engine that shows labels to operators."""
     ttl: float | None = None
     """Seconds after which the gateway ends it, unless it is renewed; None for a replica of a service."""
+    pod_template: str = ""
+    """The name of the operator's template for its Pod, where the engine makes Pods."""
 
 
 @dataclass(frozen=True)

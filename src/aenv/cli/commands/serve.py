@@ -42,7 +42,13 @@ if TYPE_CHECKING:
     default="unix:///var/run/docker.sock",
     help="Socket of the Docker or podman engine.  [default: DOCKER_HOST, else unix:///var/run/docker.sock]",
 )
-@options("docker_network", "base_image")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    envvar="KUBECONFIG",
+    help="File that names the cluster.  [default: the Pod's service account, else ~/.kube/config]",
+)
+@options("kube_namespace", "kube_name", "kube_templates", "docker_network", "base_image")
 @parameters.HOME
 @options("insecure")
 @parameters.STORE

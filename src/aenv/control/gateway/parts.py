@@ -9,7 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from starlette.responses import Response
@@ -80,6 +80,8 @@ from .usage_routes import UsageRoutes
 logger = logging.getLogger("aenv.control.gateway")
 
 _MEASURE_EVERY = 3600.0  # seconds: to walk through a large home folder takes a while
+
+_ENGINES = "'native', 'process', 'docker', 'kubernetes' and 'http'"
 
 ReadyCheck = Callable[[], Awaitable[None]]
 
@@ -471,7 +473,29 @@ async def _engine(settings: GatewaySettings) -> AsyncIterator[Engine]:
 
         if not settings.engine_url:
             raise InvalidRequest("the http engine needs the address of its server; name it with --engine-url")
-        async with HttpEngine(settings.home, settings.engine_url) as made:
-            yield made
+        async with HttpEngine(settings.home, settings.engine_url) as engine:
+            yield engine
+    elif settings.engine == "kubernetes":
+        async with _kubernetes(settings) as engine:
+            yield engine
     else:
-        raise InvalidRequest(f"no engine {settings.engine!r}; use 'native', 'process', 'docker' or 'http'")
+        raise InvalidRequest(f"no engine {settings.engine!r}; this gateway has {_ENGINES}")
+
+
+@contextlib.asynccontextmanager
+async def _kubernetes(settings: GatewaySettings) -> AsyncIterator[Engine]:
+    try:
+        from ...engines.kubernetes.cluster_client import ClusterAccess
+        from ...engines.kubernetes.kubernetes_engine import KubernetesEngine, KubernetesOptions
+    except ModuleNotFoundError as error:
+        hint = "pip install 'aenvironment[kubernetes]'"
+        raise InvalidRequest(f"the kubernetes engine needs the package {error.name!r}; run: {hint}") from None
+    options = KubernetesOptions(
+        ClusterAccess(settings.kubeconfig, namespace=settings.kube_namespace or None),
+        owner=settings.kube_name,
+        templates=settings.kube_templates,
+    )
+    if settings.base_image:
+        options = replace(options, base_image=settings.base_image)
+    async with KubernetesEngine(options) as engine:
+        yield engine

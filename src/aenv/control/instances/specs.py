@@ -87,6 +87,7 @@ def instance_spec(
         preload=deploy.preload,
         tenant=conditions.tenant,
         isolation=deploy.isolation,
+        pod_template=deploy.pod_template,
         labels=checked.labels,
         ttl=conditions.ttl,
     )
