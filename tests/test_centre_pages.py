@@ -195,6 +195,7 @@ async def test_the_table_of_instances_follows_what_happens(tab: Window, gateway:
     await page.get_by_role("button", name="End 2 instances").click()
     await page.get_by_role("dialog").get_by_role("button", name="End").click()
     await tab.see("No instance is running")
+    await expect(page.get_by_role("region", name="Selection")).to_have_count(0)  # once all are answered
     assert (await gateway.ask("GET", "/env-instance/*/list"))[1]["data"] == []
 
 
