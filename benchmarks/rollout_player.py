@@ -85,9 +85,16 @@ async def crowd(url: str, out: str, gateway: int, count: int, steps: int) -> dic
         "steps": count * steps,
         "seconds": ended - began,
         "judged": len(judged),
+        "written": _written(out),
         "bytes": most - before,
         "cpu": cpu[1] - cpu[0],
     }
+
+
+def _written(out: str) -> int:
+    """The calls of tools that the journal has."""
+    with Path(out).open(encoding="utf-8") as lines:
+        return sum(json.loads(line).get("tool") == "echo" for line in lines)
 
 
 async def _nothing(env: Any, task: dict[str, Any]) -> None:

@@ -69,6 +69,7 @@ def crowd(count: int) -> list[Row]:
         reference = median([*starts, *python()])
     what = f"{count:,} rollouts of {STEPS} steps at once"
     rate, memory, failed = found["steps"] / found["seconds"], found["bytes"] / count / 1e3, count - found["judged"]
+    lost = found["steps"] - found["written"]
     each, most = found["cpu"] / found["steps"] * 1e3, CORES / RATE * 1e3
     is_quiet = reference <= QUIET
     absolute = (f"≥ {RATE:,} /s", rate >= RATE) if is_quiet else (NO_TARGET, True)
@@ -76,6 +77,7 @@ def crowd(count: int) -> list[Row]:
         Row(f"{what}, {'quiet' if is_quiet else 'busy'} machine", "steps/s", None, rate, *absolute),
         Row(f"{what}, CPU time of all for a step", "ms", None, each, f"≤ {most:.2f} ms", each <= most),
         Row(f"{what}: without a reward", "", None, failed, "0", failed == 0),
+        Row(f"{what}: steps that the journal lacks", "", None, lost, "0", lost == 0),
         Row(f"{what}, memory of the runner for each", "kB", None, memory, "≤ 100 kB", memory <= 100),
     ]
 

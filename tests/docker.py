@@ -6,10 +6,12 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -19,8 +21,12 @@ USER, PASSWORD = "ada", "sesame"
 _BCRYPT = "$2b$04$SkzfLero/0V.VJVyABS1kevCpzc15vPXj9toK7vOlIa7e1Mciz.22"  # of the password
 
 
+ROOT = Path(__file__).resolve().parent.parent
+BASE_IMAGE = "aenv-base:tests"
+
+
 @contextmanager
-def engine(folder: Path) -> Iterator[str]:
+def engine(folder: Path, driver: str = "vfs") -> Iterator[str]:
     """A running dockerd without network; the value of DOCKER_HOST for it."""
     if os.geteuid() != 0:
         pytest.skip("a Docker engine needs root")
@@ -28,10 +34,33 @@ def engine(folder: Path) -> Iterator[str]:
     require("docker", "docker.io")
     host = f"unix://{folder}/docker.sock"
     command = [program, "--host", host, "--data-root", folder / "data", "--exec-root", folder / "exec"]
-    command += ["--pidfile", folder / "pid", "--storage-driver", "vfs"]
+    command += ["--pidfile", folder / "pid", "--storage-driver", driver]
     command += ["--bridge", "none", "--iptables=false", "--ip6tables=false"]
     with _started(command, "API listen on"):
         yield host
+
+
+@contextmanager
+def engine_with_base_image() -> Iterator[str]:
+    """The same with a base image of this machine's files; in a short folder, because of its socket."""
+    with TemporaryDirectory(prefix="aenv-dockerd-") as folder, engine(Path(folder), "overlay2") as host:
+        command = [sys.executable, ROOT / "deploy" / "base-image", "--host", "--tag", BASE_IMAGE]
+        subprocess.run(command, check=True, env={**os.environ, "DOCKER_HOST": host}, stdout=subprocess.DEVNULL)
+        yield host
+
+
+def ask(host: str, *arguments: str, stdin: str = "") -> str:
+    """What the docker command prints."""
+    command = ["docker", "--host", host, *arguments]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def leftovers(host: str) -> list[str]:
+    """Containers in any state, and volumes."""
+    containers = ask(host, "container", "ls", "--all", "--format", "container {{.Names}}").splitlines()
+    return containers + ask(host, "volume", "ls", "--format", "volume {{.Name}}").splitlines()
 
 
 @contextmanager

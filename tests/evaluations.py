@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -130,3 +130,8 @@ def outcomes(found: list[RolloutResult]) -> dict[str, str]:
 def lines(file: Path, kind: str = "result") -> list[dict[str, Any]]:
     """The lines of one type in a journal."""
     return [line for line in map(json.loads, file.read_text().splitlines()) if line["type"] == kind]
+
+
+def by_key(results: Iterable[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:
+    """Results by task and attempt: those that end at the same time are written in either order."""
+    return {(one["task"], one.get("attempt", 1)): one for one in results}

@@ -78,7 +78,8 @@ class StreamingModel:
                 if reply.until and number == len(reply.events):
                     await reply.until.wait()
                 text = event if isinstance(event, str) else json.dumps(event)
-                data = f"data: {text}\n\n".encode()
+                kind = event.get("type") if isinstance(event, dict) else None
+                data = f"{f'event: {kind}{chr(10)}' if kind else ''}data: {text}\n\n".encode()
                 writer.write(b"%x\r\n%b\r\n" % (len(data), data))
                 await writer.drain()
             if reply.broken:

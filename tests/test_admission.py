@@ -102,7 +102,8 @@ def test_more_is_had_where_the_environments_owner_allows_it(tmp_path: Path) -> N
         {"memory": "much"},
         {"pids": 0},
         {"pids": "1.5"},
-        {"gpu": "1"},
+        {"gpu": "0"},
+        {"tpu": "1"},
     ],
 )
 def test_an_amount_that_is_none_is_refused(tmp_path: Path, resources: dict[str, Any]) -> None:

@@ -70,7 +70,7 @@ class TestBundle:
         assert done.returncode == 0, done.stderr
         assert done.stderr.splitlines() == [
             "config.json:3: unknown: unknown field is kept",
-            "no image was built: neither Docker nor podman answers",
+            "no image was built: neither Docker nor podman nor buildah answers",
         ]
         folder, bundle = done.stdout.splitlines()
         assert folder == "requirements  none"
@@ -111,7 +111,10 @@ class TestBundle:
     ) -> None:
         done = aenv("build", "-w", folder, flag, env=without_docker)
         assert done.returncode == 1
-        assert done.stderr.splitlines()[-1] == "aenv: cannot build the image: neither Docker nor podman answers"
+        assert (
+            done.stderr.splitlines()[-1]
+            == "aenv: cannot build the image: neither Docker nor podman nor buildah answers"
+        )
         assert (folder / "config.json").read_text() == CONFIG
 
     def test_without_a_dockerfile_the_line_names_it(self, folder: Path, without_docker: dict[str, str]) -> None:
@@ -247,7 +250,10 @@ class TestImage:
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[0] == "image         docker.io/aenv/my-env:1.2.0"
         assert ask("image", "inspect", "--format", "{{.Architecture}}", "aenv/my-env:1.2.0").strip()
+        told = json.loads(ask("image", "inspect", "--format", "{{json .Config.Labels}}", "aenv/my-env:1.2.0"))
         bundle, first, _ = config(folder)["artifacts"]  # type: ignore[misc]
+        assert told["aenv.bundle"] == bundle["content"]
+        assert (told["aenv.environment"], told["org.opencontainers.image.version"]) == ("my-env@1.2.0", "1.2.0")
         assert first == {"id": "", "type": "image", "content": "docker.io/aenv/my-env:1.2.0"}
         assert bundle["type"] == "bundle"
 
@@ -276,6 +282,18 @@ class TestImage:
         assert done.stdout.splitlines()[:2] == [f"image         {name}" for name in names]
         assert len(set(ask("image", "inspect", "--format", "{{.Id}}", *names).split())) == 1
         assert [each["content"] for each in config(folder)["artifacts"]][1:3] == names  # type: ignore[union-attr]
+
+    def test_layers_are_used_again_unless_told_otherwise(
+        self, folder: Path, variables: dict[str, str], ask: Callable[..., str]
+    ) -> None:
+        def build(*options: str) -> str:
+            aenv("build", "-w", folder, *options, env=variables)
+            return ask("image", "inspect", "--format", "{{.RootFS.Layers}} {{.Id}}", "aenv/my-env:1.2.0")
+
+        build()  # writes config.json, which is among the files of the image
+        first = build()
+        assert build() == first
+        assert build("--no-cache") != first
 
     def test_the_socket_of_the_settings_is_used(self, folder: Path, host: str, tmp_path: Path) -> None:
         variables = environ(AENV_HOME=str(tmp_path / "home"))

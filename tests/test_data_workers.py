@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import signal
 import socket
 import time
@@ -20,6 +21,7 @@ from aenv.base.errors import NetworkError
 from aenv.base.http1 import Pool
 from aenv.base.models import CreateInstance
 from aenv.control.board.seats import SeatColumn
+from aenv.control.gateway.forwarding import data_connection, forwarder
 from aenv.control.gateway.forwarding.data_port import serving_data
 from aenv.control.gateway.gateway_app import GatewayAddress
 from aenv.control.gateway.parts import Parts
@@ -405,6 +407,52 @@ async def test_a_client_that_asks_for_the_end_of_its_connection_gets_it(gateway:
     assert b"HTTP/1.1 200" in reply
     assert b"connection: close" in reply.partition(b"\r\n\r\n")[0].lower()
     writer.close()
+
+
+async def test_a_client_that_reads_nothing_is_hung_up_on_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_connection, "_KEEP_ALIVE", 0.2)
+    monkeypatch.setattr(data_connection, "_UNREAD_TIMEOUT", 0.2)
+    async with running_gateway(tmp_path / "home", make_project(tmp_path), workers=1) as gateway:
+        path = f"/instances/{(await gateway.create())['id']}/tools/echo"
+        asked = request("POST", path, mcp.dumps({"text": "x" * 60_000}))
+
+        def ask_and_read_nothing() -> bytes:
+            with connected(gateway.address.data_url) as raw:
+                raw.send(asked * 200)  # more than all buffers on the way hold
+                raw.socket.settimeout(None)
+                poll = select.poll()
+                poll.register(raw.socket, select.POLLERR | select.POLLHUP)
+                assert poll.poll(20_000), "the connection is still open"
+                return b"".join(iter(lambda: raw.socket.recv(1 << 20), b""))
+
+        with pytest.raises(ConnectionResetError):
+            await asyncio.to_thread(ask_and_read_nothing)
+
+
+async def test_connections_to_an_instance_that_is_not_called_are_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarder, "_IDLE_TIMEOUT", 0.2)
+    async with running_gateway(tmp_path / "home", make_project(tmp_path), workers=1) as gateway:
+        instance = await gateway.create()
+        before = open_sockets()
+        async with Pool() as pool:
+            own = Gateway(gateway.address, pool, gateway.home)
+            texts = [str(number) for number in range(4)]
+            assert await asyncio.gather(*(own.call(instance["id"], "echo", text=text) for text in texts)) == texts
+        await until(lambda: open_sockets() <= before)
+        assert await gateway.call(instance["id"], "echo", text="again") == "again"
+
+
+def open_sockets() -> int:
+    """How many sockets this process has."""
+    links = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the listing's own
+            links.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return sum(link.startswith("socket:") for link in links)
 
 
 async def test_calls_under_way_are_counted_whatever_a_worker_forgets(tmp_path: Path) -> None:

@@ -64,9 +64,8 @@ async def test_a_client_that_only_closes_its_own_side_is_answered_and_keeps_its_
     served: tuple[Gateway, Parts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway, made = served
-    monkeypatch.setattr(
-        listeners, "_GONE_GRACE", 60
-    )  # on a busy machine the create takes longer than it usually is
+    # On a busy machine the create takes longer than this usually is.
+    monkeypatch.setattr(listeners, "_GONE_GRACE", 60)
     client = await asked(gateway, "POST", "/env-instance")
     with client:
         await begun(made)

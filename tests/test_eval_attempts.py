@@ -17,7 +17,7 @@ from aenv.base.outcomes import Outcome
 from aenv.rollouts import agents, attempts, journal, summaries
 from aenv.rollouts.results import RolloutResult, RunIdentity
 from tests.command_line import aenv
-from tests.evaluations import Run, lines, served_projects
+from tests.evaluations import Run, by_key, lines, served_projects
 
 pytestmark = pytest.mark.slow  # evaluations are run
 
@@ -64,7 +64,7 @@ class TestRepeat:
         found = await run("sums", agent, repeat=2)
         assert keys(found) == EVERY
         assert [one.passed for one in found] == [one.attempt == 2 for one in found]
-        assert lines(tmp_path / "out.jsonl") == [one.as_json() for one in found]
+        assert by_key(lines(tmp_path / "out.jsonl")) == by_key(one.as_json() for one in found)
         assert sorted(line["attempt"] for line in lines(tmp_path / "out.jsonl", "begin")) == [1, 1, 2, 2]
 
     async def test_without_repeat_results_have_no_attempt(self, run: Run) -> None:

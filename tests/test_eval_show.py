@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -94,14 +95,26 @@ class TestCommand:
         assert "Usage: aenv eval show [OPTIONS] FILE" in aenv("eval", "show", "--help").stdout
         assert "aenv eval show FILE" in aenv("eval", "--help").stdout
 
-    @pytest.mark.parametrize("name", ["x.png", "x", "x.svg.gz"])
+    @pytest.mark.parametrize("name", ["x.pdf", "x", "x.svg.gz"])
     def test_pictures_of_other_formats_are_refused_before_anything_is_read(
         self, tmp_path: Path, name: str
     ) -> None:
         done = aenv("eval", "show", tmp_path / "none", "--out", name, cwd=tmp_path)
         assert done.returncode == 2
-        assert f"'{name}': charts are SVG files; use a name that ends with .svg\ntry: --out " in done.stderr
+        assert (
+            f"'{name}': charts are SVG or PNG files; use a name that ends with .svg or .png\ntry: --out "
+            in done.stderr
+        )
         assert list(tmp_path.iterdir()) == []
+
+    def test_a_png_is_drawn_or_the_package_for_it_is_named(self, tmp_path: Path) -> None:
+        out = tmp_path / "x.png"
+        done = aenv("eval", "show", written(tmp_path / "x.jsonl", FOUND), "--out", out)
+        if find_spec("resvg_py"):
+            assert (done.returncode, out.read_bytes()[:4]) == (0, b"\x89PNG"), done.stderr
+        else:
+            assert (done.returncode, "pip install 'resvg-py>=0.2'" in done.stderr) == (1, True), done.stderr
+            assert not out.exists()
 
     def test_the_picture_is_written_and_named(self, tmp_path: Path) -> None:
         out = tmp_path / "x.svg"

@@ -47,6 +47,22 @@ async def test_the_weather_demo_needs_no_gateway_and_is_rewarded() -> None:
     assert (code, said.splitlines()[-2:]) == (0, ['agent:  pack(umbrella) -> ["umbrella"]', "reward: 1.0"])
 
 
+@pytest.mark.parametrize(
+    ("program", "lines", "last"),
+    [
+        ("hierarchical", 4, "games: a ball and a kite"),
+        ("debate", 5, "verdict: against, by endurance"),
+        ("adversarial", 7, "leaked after 3 attempts"),
+    ],
+)
+async def test_agents_that_use_agents_play_to_their_end(
+    program: str, lines: int, last: str, tmp_path: Path
+) -> None:
+    code, said, problems = await ran(f"agents.{program}", TMPDIR=str(tmp_path))
+    assert (code, len(said.splitlines()), said.splitlines()[-1:]) == (0, lines, [last]), problems
+    assert [*tmp_path.glob("aenv-agents-*")] == []
+
+
 async def test_the_environment_of_the_weather_demo_is_a_project_that_a_gateway_serves(tmp_path: Path) -> None:
     async with (
         running_gateway(tmp_path / "home", PROJECT) as gateway,

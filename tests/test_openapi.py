@@ -20,6 +20,9 @@ OPEN = {
     ("GET", "/metrics"),
     ("GET", "/openapi.json"),
     ("GET", "/docs"),
+    ("GET", "/"),
+    ("GET", "/assets/{name}"),
+    ("GET", "/session"),  # which says that a token is needed
     ("GET", "/token/validate/{token}"),  # who asks has the token
     ("GET", "/signed/{token}"),  # so has who was given a signed URL
     ("PUT", "/signed/{token}"),

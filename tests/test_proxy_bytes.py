@@ -191,6 +191,38 @@ async def test_method_and_status_pass_through(tmp_path: Path, method: str, reply
     assert upstream.heads[0].startswith(method.encode())
 
 
+async def test_after_a_head_request_that_broke_off_the_next_answer_is_that_of_its_own_request(
+    tmp_path: Path,
+) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    upstream = Upstream(hang_up)
+    async with proxied(upstream, tmp_path) as (gateway, path):
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.address.port)
+        end = b" HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        for _ in range(5):  # of each, no body stands before the next head
+            writer.write(f"HEAD {path}/x".encode() + end)
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 502 ")
+            status, reply = await gateway.ask("GET", "/health", origin=gateway.data)  # which the owner answers
+            assert (status, reply["status"]) == (200, "healthy")
+        upstream.answer = replying(OK, b"\r\nok")
+        writer.write(f"GET {path}/x".encode() + end)
+        assert (await reader.readuntil(b"\r\n\r\nok")).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_a_head_reply_that_announces_too_much_is_refused_without_a_body(tmp_path: Path) -> None:
+    upstream = Upstream(replying(b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n"))
+    async with proxied(upstream, tmp_path, limit=1000) as (gateway, path):
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.address.port)
+        writer.write(f"HEAD {path}/x HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
+        assert (await reader.read()).endswith(b"\r\n\r\n")
+        writer.close()
+        await writer.wait_closed()
+
+
 async def test_a_body_that_announces_too_much_never_reaches_the_instance(tmp_path: Path) -> None:
     upstream = Upstream(replying(OK, b"\r\nok"))
     async with proxied(upstream, tmp_path, limit=1000) as (gateway, path):

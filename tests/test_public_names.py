@@ -56,7 +56,7 @@ def test_every_published_module_path_has_its_names(module):
 def test_the_public_names_are_exactly_these():
     ours = {"Audio", "Blob", "Context", "Depends", "Image", "SyncEnvironment", "Text", "ToolResult"}
     ours |= {"register_prompt", "register_reset", "register_resource", "Sidecar", "SyncSidecar", "NotJudged"}
-    ours |= {"register_start", "Chat", "ModelFailed", "compose"}
+    ours |= {"register_start", "register_agent", "wrap_agent", "Chat", "ModelFailed", "compose"}
     assert set(aenv.__all__) == {*PUBLISHED["aenv"], *ours}
 
 

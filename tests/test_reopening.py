@@ -76,12 +76,12 @@ result = c.recv(200).decode()
         assert refused == errno.ECONNREFUSED
         async with Egress() as egress:
             for _ in range(2):
-                await reopen(instance.relays, egress, instance.folder, instance.leader)
+                await reopen(instance.relays, egress, instance.folder.id, instance.folder, instance.leader)
                 assert "egress to 'other.example:443' is not allowed" in await instance.run(self.ASK)
 
     async def test_an_instance_without_one_gets_none(self, instance: Instance) -> None:
         async with Egress() as egress:
-            await reopen(instance.relays, egress, instance.folder, instance.leader)
+            await reopen(instance.relays, egress, instance.folder.id, instance.folder, instance.leader)
             assert not egress.serves(instance.folder.id)
             assert (
                 await instance.result(f"socket.socket().connect_ex(('127.0.0.1', {PORT}))") == errno.ECONNREFUSED
@@ -94,6 +94,6 @@ result = c.recv(200).decode()
         await instance.engine._egress.stop(instance.folder.id)
         await instance.result(f"serve(echo, port={PORT})")
         async with Egress() as egress:
-            await reopen(instance.relays, egress, instance.folder, instance.leader)
+            await reopen(instance.relays, egress, instance.folder.id, instance.folder, instance.leader)
             assert not egress.serves(instance.folder.id)
         assert "stays without its way out" in caplog.text

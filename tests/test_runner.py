@@ -69,8 +69,19 @@ class TestResults:
         def plain(env: Any, task: dict[str, Any]) -> None:
             assert threading.current_thread() is not threading.main_thread()
             env.call_tool("submit", {"answer": 2})
+            env.call_function("name_of", {"value": 1})
 
-        assert (await one(served, plain)).reward == 1.0
+        found = await one(served, plain)
+        assert (found.reward, found.steps) == (1.0, 1)
+        assert found.trajectory and [call.name for call in found.trajectory.calls] == ["submit", "name_of"]
+
+    async def test_a_function_that_is_not_async_is_limited_as_others_are(self, served: str) -> None:
+        def floods(env: Any, task: dict[str, Any]) -> None:
+            while True:
+                env.call_tool("look")
+
+        found = await one(served, floods, max_calls=5)
+        assert (found.outcome, found.reason) == (Outcome.AGENT_ERROR, "the agent made more than 5 calls")
 
     async def test_the_folder_of_a_project_is_served_while_the_runner_lives(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -89,8 +100,8 @@ class TestStages:
             while True:
                 await env.call_tool("look")
 
-        found = await one(served, agent, timeouts=Timeouts(agent=0.5), max_calls=None)
-        assert (found.outcome, found.reason) == (Outcome.TIMEOUT, "the agent took longer than 0.5 s")
+        found = await one(served, agent, timeouts=Timeouts(agent=2.0), max_calls=None)
+        assert (found.outcome, found.reason) == (Outcome.TIMEOUT, "the agent took longer than 2 s")
         assert found.steps and found.steps > 1
         assert found.trajectory and len(found.trajectory.calls) >= found.steps - 1
 
@@ -114,11 +125,11 @@ class TestStages:
                 while True:
                     pass
             holds.set()
-            await asyncio.sleep(1.0)  # most of its time, all of which the other one takes
+            await asyncio.sleep(2.0)  # a good part of its time, all of which the other one takes
             await solve(env, task)
 
-        found = {one.task: one for one in await run(served, agent, timeouts=Timeouts(agent=1.5))}
-        assert found["two"].reason == "the agent took longer than 1.5 s"
+        found = {one.task: one for one in await run(served, agent, timeouts=Timeouts(agent=4.0))}
+        assert found["two"].reason == "the agent took longer than 4 s"
         assert found["six"].reward == 1.0, found["six"].reason
 
     async def test_an_agent_that_does_not_end_when_it_is_cancelled(self, served: str) -> None:

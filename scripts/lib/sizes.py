@@ -18,22 +18,22 @@ FUNCTION_LINES = 80
 # Lines of each folder of src/aenv; "" are the modules beside them. Built-in environments and what is written for
 # one framework each have none.
 BUDGETS = {
-    "": 200,
-    "artifacts": 2_600,
-    "attacks": 3_400,
-    "base": 3_800,
+    "": 160,
+    "artifacts": 2_550,
+    "attacks": 3_050,
+    "base": 4_100,
     "cli": 7_000,
-    "client": 4_000,
-    "control": 17_500,
-    "core": 200,
-    "engines": 5_900,
-    "examples": 2_200,
-    "inside": 7_500,
+    "client": 4_300,
+    "control": 18_200,
+    "core": 140,
+    "engines": 9_800,
+    "examples": 2_600,
+    "inside": 7_900,
     "isolation": 9_200,
-    "rollouts": 9_000,
-    "server": 50,
+    "rollouts": 10_300,
+    "server": 10,
 }
-WITHOUT_BUDGET = {"envs", "examples", "integrations", "web"}
+WITHOUT_BUDGET = {"envs", "integrations", "web"}
 
 CHECKED = ("src", "tests", "benchmarks", "conformance", "scripts")
 _HERE = "scripts/lib/sizes.py"
@@ -64,7 +64,8 @@ def too_large(root: Path) -> Iterator[str]:
 
 def hidden_raises(root: Path) -> Iterator[str]:
     """Every commit that raises a budget and changes code of ours as well, as far as the history goes."""
-    commits = _git(root, "log", f"-{_COMMITS}", "--format=%h", "--", _HERE).split()
+    # Without merges: what they bring together was looked at where it was committed.
+    commits = _git(root, "log", f"-{_COMMITS}", "--no-merges", "--format=%h", "--", _HERE).split()
     for commit in commits:
         if not _git(root, "rev-parse", "--verify", "--quiet", f"{commit}^"):
             continue  # the first one, or the first that a shallow clone has

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .client.result import ToolResult
     from .client.sync import SyncEnvironment
     from .inside.author.content import Audio, Blob, Image, Text
+    from .inside.author.conversations import register_agent
     from .inside.author.decorators import (
         register_function,
         register_health,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from .inside.author.inject import Context, Depends
     from .inside.author.published_registry import Tool, get_registry
     from .inside.author.sidecar import Sidecar, SyncSidecar
+    from .inside.runtime.wrapped_agents import wrap_agent
 
 # Which module holds which names. Importing them here would cost every process what only some need.
 _NAMES = {
@@ -47,6 +49,7 @@ _NAMES = {
     "client.result": ("ToolResult",),
     "client.sync": ("SyncEnvironment",),
     "inside.author.content": ("Audio", "Blob", "Image", "Text"),
+    "inside.author.conversations": ("register_agent",),
     "inside.author.decorators": (
         *("register_function", "register_health", "register_prompt", "register_reset"),
         *("register_resource", "register_reward", "register_start", "register_tool"),
@@ -54,6 +57,7 @@ _NAMES = {
     "inside.author.inject": ("Context", "Depends"),
     "inside.author.published_registry": ("Tool", "get_registry"),
     "inside.author.sidecar": ("Sidecar", "SyncSidecar"),
+    "inside.runtime.wrapped_agents": ("wrap_agent",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
@@ -82,6 +86,7 @@ __all__ = [
     "__version__",
     "compose",
     "get_registry",
+    "register_agent",
     "register_function",
     "register_health",
     "register_prompt",
@@ -91,6 +96,7 @@ __all__ = [
     "register_start",
     "register_tool",
     "setup_logging",
+    "wrap_agent",
 ]
 
 

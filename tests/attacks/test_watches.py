@@ -87,8 +87,7 @@ def take_pipes() -> int:
 @pytest.fixture
 def gateway(user: OrdinaryUser, tmp_path: Path) -> Iterator[Served]:
     projects = [make_project(tmp_path), make_project(tmp_path, "greedy", code=GREEDY)]
-    # With one worker the connection to the neighbour is kept. An instance that must take a new one ends where its
-    # user has no watch left; as root each instance has a user of its own.
+    # With one worker the connection to the neighbour is kept, and needs no watch.
     with served(user, arguments=("--workers", "1"), projects=projects) as gateway:
         yield gateway
 
@@ -105,6 +104,26 @@ def test_a_users_gateway_goes_on_while_an_instance_holds_every_epoll_watch(gatew
         assert gateway.call(neighbour, "echo", text="still here").status == 200
     assert gateway.ask("DELETE", f"/env-instance/{greedy}").status == 200
     assert gateway.call(gateway.create()["id"], "echo", text="after").status == 200
+
+
+@pytest.mark.timeout(120)  # millions of watches
+def test_an_instance_lives_on_while_another_holds_every_epoll_watch_of_their_user(
+    user: OrdinaryUser, tmp_path: Path
+) -> None:
+    projects = [make_project(tmp_path), make_project(tmp_path, "greedy", code=GREEDY)]
+    with served(user, arguments=("--workers", "3"), projects=projects) as gateway:
+        neighbour, greedy = gateway.create()["id"], gateway.create("greedy@1.0.0")["id"]
+        assert gateway.call(neighbour, "echo", text="before").status == 200
+        assert gateway.call(greedy, "take_watches").json["data"]["is_error"] is False
+        # Workers without a connection to the neighbour make one, for which it has no watch.
+        replies = [gateway.call(neighbour, "echo", text="meanwhile") for _ in range(30)]
+        assert {reply.status for reply in replies} <= {200, 503}
+        assert any(reply.status == 503 and b"no epoll watches left" in reply.body for reply in replies)
+        assert gateway.ask("DELETE", f"/env-instance/{greedy}").status == 200
+        assert gateway.ask("GET", f"/env-instance/{neighbour}").data["status"] == "Running"
+        while (reply := gateway.call(neighbour, "echo", text="after")).status == 503:
+            pass  # the kernel gives watches back when the last process has ended
+        assert reply.status == 200
 
 
 @pytest.mark.timeout(120)  # millions of watches

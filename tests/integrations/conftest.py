@@ -11,7 +11,8 @@ from tests.gateways import Gateway, running_gateway
 from tests.integrations import frameworks
 
 Run = Callable[..., Awaitable[str]]
-LINE = Path(__file__).parent / "projects" / "line"
+PROJECTS = Path(__file__).parent / "projects"
+LINE = PROJECTS / "line"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,6 +1,7 @@
 """Frameworks of others, each in a virtual environment of its own that every checkout of this user shares.
 
 What is in one: `requirements/NAME.txt`, and `requirements/NAME.alone.txt` for packages without their dependencies.
+Programs of npm packages have folders of their own: `requirements/NAME.npm.txt`.
 They are made by `scripts/test --integrations`; other runs use those that are there, and make the light ones.
 """
 
@@ -13,6 +14,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +24,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAMS = Path(__file__).parent / "programs"
 REQUIREMENTS = Path(__file__).parent / "requirements"
 OURS = ("httptools>=0.6.4", "pydantic>=2.11")  # what the SDK needs; the gateway runs elsewhere
-LIGHT = ("gymnasium", "skyrl")  # of a few MB: made in every run
+LIGHT = ("gymnasium", "skyrl", "openai_agents", "pydantic_ai")  # made in seconds, and so in every run
+# By pip and not by uv: pip may be configured with indexes and folders of wheels that uv does not read, such as
+# those of PyTorch for the CPU alone, which is a tenth as large. All others by uv, which takes a tenth of the time.
+BY_PIP = ("ray", "smollm2", "stable_baselines3", "train_grpo", "trl", "verl")
 MAKE = "--make-integrations"
 
 
@@ -29,10 +35,10 @@ class NotInstalled(Exception):
     """The packages of a framework cannot be installed; most likely no index has them."""
 
 
-def folder(name: str) -> Path:
-    """Where the virtual environment of a framework is, or will be."""
+def folder(name: str, files: Sequence[Path] = ()) -> Path:
+    """Where the virtual environment of a framework is, or will be. `files` say what is in it."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    text = "\n".join([*OURS, *(file.read_text() for file in _files(name)), sys.version, sys.base_prefix])
+    text = "\n".join([*OURS, *(file.read_text() for file in files or _files(name)), sys.version, sys.base_prefix])
     return cache / "aenv" / "integrations" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
@@ -54,9 +60,7 @@ def python_of(name: str, config: pytest.Config) -> Path:
 def make(name: str) -> Path:
     """The virtual environment of a framework, made now if it is not there. Safe to call from many processes."""
     made = folder(name)
-    made.parent.mkdir(parents=True, exist_ok=True)
-    with made.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file is closed
+    with _locked(made):
         if not (made / "complete").exists():
             try:
                 _fill(name, made)
@@ -71,15 +75,18 @@ def _fill(name: str, made: Path) -> None:
     python = str(made / "bin" / "python")
     _run("uv", "venv", "--quiet", "--clear", "--python", sys.executable, str(made))
     listed, *alone = _files(name)
-    _install(python, "--requirement", str(listed), *OURS)
+    install = _by_pip if name in BY_PIP else _by_uv
+    install(python, "--requirement", str(listed), *OURS)
     for file in alone:
-        _install(python, "--no-deps", "--requirement", str(file))
+        install(python, "--no-deps", "--requirement", str(file))
 
 
-def _install(python: str, *arguments: str) -> None:
-    # By pip and not by uv: pip may be configured with indexes and folders of wheels that uv does not read, such as
-    # those of PyTorch for the CPU alone, which is a tenth as large.
+def _by_pip(python: str, *arguments: str) -> None:
     _run("pip", "--python", python, "install", "--quiet", *arguments)
+
+
+def _by_uv(python: str, *arguments: str) -> None:
+    _run("uv", "pip", "install", "--quiet", "--compile-bytecode", "--python", python, *arguments)
 
 
 def _run(*command: str) -> None:
@@ -92,6 +99,37 @@ def _run(*command: str) -> None:
 def _files(name: str) -> list[Path]:
     alone = REQUIREMENTS / f"{name}.alone.txt"
     return [REQUIREMENTS / f"{name}.txt", *([alone] if alone.exists() else [])]
+
+
+def node_programs(name: str, config: pytest.Config) -> Path:
+    """The folder with the programs of `requirements/NAME.npm.txt`; skips as `python_of` does."""
+    listed = REQUIREMENTS / f"{name}.npm.txt"
+    made = folder(name, [listed])
+    programs = made / "node_modules" / ".bin"
+    if not (made / "complete").exists():
+        if not config.getoption(MAKE):
+            pytest.skip(f"program {name!r} is not installed; run ./scripts/test --integrations")
+        with _locked(made):
+            if not (made / "complete").exists():
+                packages = listed.read_text().split()
+                command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", made, *packages]
+                try:
+                    done = subprocess.run(command, capture_output=True, text=True)
+                except OSError as error:
+                    pytest.skip(f"program {name!r} cannot be installed: {error}")
+                if done.returncode or not (programs / name).exists():
+                    pytest.skip(f"program {name!r} cannot be installed: {done.stderr.strip()[-200:]}")
+                (made / "complete").touch()
+    return programs
+
+
+@contextmanager
+def _locked(made: Path) -> Iterator[None]:
+    """Alone among the processes that make this."""
+    made.parent.mkdir(parents=True, exist_ok=True)
+    with made.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file is closed
+        yield
 
 
 async def run(python: Path, program: Path | str, *arguments: str, cwd: Path, **variables: str) -> str:

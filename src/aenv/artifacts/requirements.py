@@ -117,31 +117,30 @@ async def install_runtime(folder: Path, home: Path, target: Target, on_line: OnL
 
 def collect(home: Path, keep: set[str], older_than: float) -> list[str]:
     """Remove the folders that are `unused`; the keys of what is gone."""
-    root = place(home)
     removed = []
     for packages in unused(home, keep, older_than):
-        is_work = packages.name.startswith(".")
-        limit = time.time() - (max(older_than, _ABANDONED) if is_work else older_than)
-        away = root / f".old-{secrets.token_hex(8)}"
+        away = packages.with_name(f".old-{secrets.token_hex(8)}")
         packages.rename(away)
-        if last_use(away) > limit:  # an instance was given it at the last moment
+        if not _is_old(away, packages.name, older_than):  # an instance was given it at the last moment
             away.rename(packages)
             continue
         shutil.rmtree(away, ignore_errors=True)
-        if not is_work:
+        if not packages.name.startswith("."):
             removed.append(packages.name)
     return removed
 
 
 def unused(home: Path, keep: set[str], older_than: float) -> list[Path]:
     """The folders that no environment has asked for in the last `older_than` seconds, except `keep`."""
-    found = []
-    for packages in sorted(place(home).glob("*/")):
-        is_work = packages.name.startswith(".")  # of a process that builds or removes one, or was killed meanwhile
-        limit = time.time() - (max(older_than, _ABANDONED) if is_work else older_than)
-        if packages.name not in keep and packages.name != "resolved" and last_use(packages) <= limit:
-            found.append(packages)
-    return found
+    kept = {*keep, "resolved"}
+    found = (packages for packages in sorted(place(home).glob("*/")) if packages.name not in kept)
+    return [packages for packages in found if _is_old(packages, packages.name, older_than)]
+
+
+def _is_old(packages: Path, name: str, older_than: float) -> bool:
+    """Whether it was not used for so long. With a dot it is work under way, unless that was killed a day ago."""
+    least = max(older_than, _ABANDONED) if name.startswith(".") else older_than
+    return last_use(packages) <= time.time() - least
 
 
 def last_use(packages: Path) -> float:

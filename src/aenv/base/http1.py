@@ -346,7 +346,7 @@ class _ClientConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def is_stale(self) -> bool:
-        """Whether the server has hung up while nobody looked (the loop may have been busy elsewhere)."""
+        """Whether the server has hung up unnoticed (the loop may have been busy elsewhere)."""
         if self.closed or self._transport.is_closing():
             return True
         poll = select.poll()
@@ -367,7 +367,7 @@ class _ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._exchanging:
-            self._transport.abort()  # an answer that nobody asked for
+            self._transport.abort()  # an answer without a request
             return
         self._besides += len(data)
         try:
@@ -410,7 +410,7 @@ class _ClientConnection(asyncio.Protocol):
             self._writable.set_result(None)
         self._writable = None
 
-    # What httptools calls. It goes on with what follows a response, which is no part of it.
+    # What httptools calls. It goes on with what follows a response, which is not part of it.
 
     def on_message_begin(self) -> None:
         if not self._exchanging:

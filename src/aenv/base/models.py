@@ -243,7 +243,8 @@ class CreateInstance(BaseModel):
     mount_points: list[dict[str, Any]] | None = Field(None, max_length=64)
     init_command: str | None = Field(None, max_length=64 << 10)
     resources: dict[str, str | int | float] | None = Field(None, max_length=16)
-    """Less than the environment has, or more if it allows that: cpu, memory, ephemeralStorage, pids, openFiles."""
+    """Less than the environment has, or more if it allows that: cpu, memory, ephemeralStorage, pids, openFiles,
+    gpu."""
     network: str | dict[str, list[str]] | None = None
     """Less than the environment may reach: "none", "full", or {"egress": ["host:443"]}."""
     model: ModelReference | None = None

@@ -74,7 +74,7 @@ class Reward:
 def read_reward(value: Any) -> Reward:
     """The reward in the answer of a reward function: the value itself, or the first key that is one.
 
-    What is no number in 0..1 is a mistake of the environment's author.
+    What is not a number in 0..1 is a mistake of the environment's author.
     """
     found = value
     if isinstance(value, dict):

@@ -52,7 +52,7 @@ def parse(text: str) -> Ref:
 
 
 def exact(name: str, version: str) -> Ref:
-    """The reference to one version, which is no range and not `latest`."""
+    """The reference to one version, which is neither a range nor `latest`."""
     ref = parse(f"{name}@{version}")
     if ref.version is None:
         raise InvalidRequest(f"bad version {version!r} of {name!r}; a version is one, as in '1.0.0'")
@@ -130,7 +130,7 @@ _Bound = Callable[[Version], bool]
 
 
 def _bounds(spec: str) -> list[_Bound] | None:
-    """What a version must fulfil, each of it; None when `spec` is no range."""
+    """What a version must fulfil, each of it; None when `spec` is not a range."""
     if spec in ("*", "x", "X"):
         return []
     parts = [part.strip() for part in spec.split(",")]
@@ -153,7 +153,7 @@ def _bound(operator: str, text: str) -> list[_Bound]:
 
 
 def _before_pre_releases(text: str) -> Version:
-    """2.0.0-rc.1 is no version below 2, although it comes before 2.0.0."""
+    """2.0.0-rc.1 is not a version below 2, although it comes before 2.0.0."""
     return Version(text if "-" in text else f"{text.partition('+')[0]}-0")
 
 

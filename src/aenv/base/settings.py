@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 logger = logging.getLogger("aenv.base.settings")
 
@@ -31,6 +31,7 @@ KNOWN = {
     "AENV_SIDECAR": "inside an instance: the socket of its sidecar",
     "AENV_SECOND_PART": "inside an instance: the old name of AENV_SIDECAR",
     "AENV_VALIDATION": "inside an instance: 1 lets it play its reference solution, for 'aenv validate'",
+    "AENV_START": "inside a container: how its runtime begins, as an engine has written it",
     "AENV_SERVICE_ID": "inside a replica of a service: the service's id",
     "AENV_TEST_SHARED": "tests only: the folder with shared test data",
     "AENV_NO_SYSTEM": "tests only: 1 installs no system packages",
@@ -63,70 +64,152 @@ class RuntimeSettings:
     call_timeout: float | None = None
     sidecar: str | None = None
     """The socket of the sidecar."""
+    start: str | None = None
+    """What the engine says to the command of a container."""
+
+
+@dataclass(frozen=True)
+class GatewayOption:
+    """How the command line asks for a setting; its name and default are the field's unless told here."""
+
+    help: str
+    kind: str | tuple[str, ...]
+    """A kind of value that `cli/settings_options.py` knows, or the words to choose from."""
+    name: str = ""
+    default: str = ""
+    """As people write it, where that is another value."""
+
+
+def option(default: Any, help: str, kind: str | tuple[str, ...] = "", name: str = "", written: str = "") -> Any:
+    """A field that is an option of `aenv serve`; a `default` that can be called makes it."""
+    told = {"option": GatewayOption(help, kind, name, written)}
+    return (
+        field(default_factory=default, metadata=told)
+        if callable(default)
+        else field(default=default, metadata=told)
+    )
 
 
 @dataclass(frozen=True)
 class GatewaySettings:
     """Every knob of the gateway. Read once by `aenv serve`; passed down, never looked up."""
 
-    host: str = "127.0.0.1"
-    port: int | None = 8080
-    data_port: int | None = 8081
-    """Control and data; 0 takes a free port, None none."""
+    host: str = option("127.0.0.1", "Address to listen on.")
+    port: int | None = option(8080, "Control port; 0 picks a free port.", "port")
+    data_port: int | None = option(8081, "Data port; 0 picks a free port.", "port")
+    """None for either listens on no port."""
     workers: int = 1
     """Processes that serve the data port; with 1, the gateway's own process does."""
-    metrics_address: tuple[str, int] | None = None
-    """Host and port where `/metrics` answers without a token; port 0 takes a free one."""
+    metrics_address: tuple[str, int] | None = option(
+        None, "Serve /metrics without a token at this address as well.  [default: none]", "address"
+    )
     socket: Path | None = None
     """A unix socket for control and data, which only this user can open."""
     projects: tuple[Path, ...] = ()
     home: Path = Path("~/.aenv")
-    engine: str = "native"
-    start_timeout: float = 60.0
+    engine: str = option(
+        "native",
+        "Engine that makes instances. The process engine does not isolate them.",
+        ("native", "process", "docker", "kubernetes", "http"),
+    )
+    engine_url: str = option("", "Server of the http engine.")
+    docker_host: str = "unix:///var/run/docker.sock"
+    """The socket of the engine that makes containers, as in DOCKER_HOST."""
+    docker_network: str = option("bridge", "Docker network of instances that may reach everything.")
+    kubeconfig: Path | None = None
+    """Where the cluster is; None for that of the Pod that the gateway runs in, else the user's own."""
+    kube_namespace: str = option("", "Namespace of instances.  [default: that of the kubeconfig]")
+    kube_name: str = option("aenv", "Name of the installation; gateways on one store share it.")
+    kube_templates: str = option("", "ConfigMap with templates of Pods.")
+    base_image: str = option(
+        "", "Image of environments without one, in containers and Pods.  [default: aenv-base:VERSION-py{python}]"
+    )
+    """`{python}` stands for the version of the environment's Python."""
     max_body_bytes: int = 64 << 20
-    insecure: bool = False
+    insecure: bool = option(False, "Allow other machines to connect although there are no accounts.")
     store: str = ""
     """Where records are kept: empty for SQLite in `home`, or redis://…"""
     blobs: str = ""
     """Where bundles are kept: empty for a folder in `home`, or s3://bucket/prefix"""
-    rate_limit: float = 1000.0
-    """Requests a second for each account; 0 sets no limit."""
-    route_limits: Mapping[str, float] = field(default_factory=dict)
-    """The same for some routes, as in {"POST /env-instance": 10}."""
-    max_instances: int | None = None
-    max_instances_by_label: Mapping[str, int] = field(default_factory=dict)
-    """For each value of a label, as in {"experiment": 100}."""
-    capacity_cpus: float | None = None
-    capacity_memory_bytes: int | None = None
-    """What all instances together may ask for."""
-    allow_network: Literal["none", "egress", "full"] = "full"
-    """What instances may reach at most, whatever their environments ask for."""
-    model_urls: frozenset[str] = frozenset()
-    """The models that instances may ask; "loopback" is all on this host's loopback."""
+    self_check: bool = option(
+        True, "Give rewards without waiting for the self-check of their tasks.", name="--no-self-check"
+    )
+    require_data_token: bool = option(False, "Require a token for calls to an instance; its id is not enough.")
+    rate_limit: float = option(
+        1000.0, "Maximum number of requests per second for each token; 0 is no limit.", "rate"
+    )
+    route_limits: Mapping[str, float] = option(
+        dict,
+        "Requests per second for one route, as in 'POST /env-instance=10'; repeatable.",
+        "ROUTE=N",
+        "--route-limit",
+    )
+    max_instances: int | None = option(None, "Maximum number of running instances.  [default: no limit]", "count")
+    max_instances_by_label: Mapping[str, int] = option(
+        dict,
+        "Maximum number of instances for each value of a label, as in experiment=100; repeatable.",
+        "LABEL=N",
+        "--max-per-label",
+    )
+    capacity_cpus: float | None = option(
+        None, "CPUs that all instances may request together.  [default: no limit]", "cpus", "--capacity-cpu"
+    )
+    capacity_memory_bytes: int | None = option(
+        None,
+        "Memory that all instances may request together, as in 32Gi.  [default: no limit]",
+        "size",
+        "--capacity-memory",
+    )
+    allow_network: Literal["none", "egress", "full"] = option(
+        "full", "Largest network access that an instance may have.", ("none", "egress", "full")
+    )
+    model_urls: frozenset[str] = option(
+        frozenset,
+        "A model that instances may ask without a network, as in http://10.0.0.5:8000/v1; repeatable. "
+        "'loopback' is any on this host's loopback.",
+        "urls",
+        "--model-url",
+    )
     model_key: str = field(default="", repr=False)
     """What is sent to those models where a request brings no key."""
-    data_roots: tuple[Path, ...] = ()
-    """Below which the folders are that a `datasource` may name."""
-    data_folders: Mapping[str, Path] = field(default_factory=dict)
-    """Folders by the variables under which published environments may ask for them."""
-    pull: Literal["", "skopeo", "podman"] = ""
-    """The program that fetches images which are not here; empty = none are fetched."""
-    freeze_after: float = 60.0
-    """Seconds without a call after which an instance is frozen; 0 = never."""
-    reclaim_below: int | None = None
-    """Bytes of memory that shall stay available, at the cost of frozen instances; None = a twentieth of it all."""
-    warm_memory: int | None = None
-    """Bytes that spare instances may take together; None = a tenth of the host's memory."""
-    require_data_token: bool = False
-    self_check: bool = True
-    """Whether rewards of environments that ask for it wait for the self-check of their task."""
-    allow_origins: frozenset[str] = frozenset()
-    """The pages of others that may call, as in "http://localhost:6274"; a page of the gateway's own always may."""
-    keep_history: bool = True
-    keep_instances: bool = False
-    """Whether instances outlive a gateway that stops, for the next one to take over."""
-    idle_exit: float | None = None
-    """Seconds without instances after which an embedded platform ends; None = never."""
+    data_roots: tuple[Path, ...] = option(
+        tuple, "Folder whose subfolders instances may read as datasource; repeatable.", "folders", "--data-root"
+    )
+    data_folders: Mapping[str, Path] = option(
+        dict,
+        "Folder for a data variable of pushed environments, as in KIT_DATA_DIR=/srv/kit; repeatable.",
+        "VARIABLE=PATH",
+        "--data-folder",
+    )
+    pull: Literal["", "skopeo", "podman"] = option(
+        "", "Program that fetches missing images.  [default: images are not fetched]", ("skopeo", "podman")
+    )
+    freeze_after: float = option(
+        60.0,
+        "Freeze an instance after this long without a call; 0 turns freezing off.",
+        "duration",
+        written="60s",
+    )
+    reclaim_below: int | None = option(
+        None,
+        "Available memory below which frozen instances are ended, if they allow it.  [default: 5 % of the host]",
+        "size",
+    )
+    warm_memory: int | None = option(
+        None, "Memory for spare instances; 0 makes none.  [default: 10 % of the host]", "size"
+    )
+    allow_origins: frozenset[str] = option(
+        frozenset,
+        "Allow requests from web pages of this origin, as in http://localhost:6274; repeatable.",
+        "origins",
+        "--allow-origin",
+    )
+    keep_history: bool = option(True, "Do not record the last calls of instances.", name="--no-history")
+    keep_instances: bool = option(False, "Leave instances running when the gateway stops, for the next gateway.")
+    start_timeout: float = option(60.0, "Maximum time for an instance to become ready.", "duration", written="60s")
+    idle_exit: float | None = option(
+        None, "Stop after this long without an instance.  [default: never]", "duration"
+    )
 
 
 def client_settings(environ: Mapping[str, str] | None = None) -> ClientSettings:
@@ -151,6 +234,7 @@ def runtime_settings(environ: Mapping[str, str] | None = None) -> RuntimeSetting
         workspace=Path(env["AENV_WORKSPACE"]) if env.get("AENV_WORKSPACE") else None,
         call_timeout=float(timeout) if timeout else None,
         sidecar=env.get("AENV_SIDECAR") or None,
+        start=env.get("AENV_START") or None,
     )
 
 
@@ -163,6 +247,11 @@ def home(environ: Mapping[str, str] | None = None) -> Path:
 def variables() -> Mapping[str, str]:
     """The variables of this process, for the author's code (`Context.variables`) and for child processes."""
     return os.environ
+
+
+def forget(name: str) -> None:
+    """Remove a variable of this process, which neither the author's code nor child processes shall see."""
+    os.environ.pop(name, None)
 
 
 def give(values: Mapping[str, str]) -> None:

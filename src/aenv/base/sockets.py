@@ -1,7 +1,8 @@
-"""Unix sockets whose other end may be hostile: what comes with the bytes is refused."""
+"""Sockets: unix sockets whose other end may be hostile, and waiting for one without a read."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 
@@ -34,3 +35,13 @@ def refuse_descriptors(connection: socket.socket) -> bool:
         connection.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
         return True
     return False
+
+
+async def readable(descriptor: int) -> None:
+    """Return when there is something to read, or to accept."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)

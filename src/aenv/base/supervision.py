@@ -83,6 +83,18 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
+async def first_of(*waits: Awaitable[Any]) -> asyncio.Future[Any]:
+    """The one that ends first, of several the one named first; the others are cancelled, and over on return."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(task for task in tasks if task.done())
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def kept_up(what: str, run: Callable[[], Awaitable[None]]) -> None:
     """Return when `run` returns. Each time it fails, log the error, wait a little longer, and start it again."""
     delay = _FIRST_DELAY

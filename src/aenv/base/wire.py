@@ -21,6 +21,8 @@ SELF_CHECK_REASON_HEADER = "AEnvCore-Self-Check-Reason"  # percent-encoded
 TOKEN_HEADER = "AEnvCore-Instance-Token"  # in data replies: a fresh instance token, before the one sent expires
 
 DEFAULT_TTL = "30m"
+HUB_STATUSES = ("Init", "Pending", "Creating", "Created", "Testing", "Verified", "Ready", "Released", "Failed")
+"""Of an environment in a hub; on the wire it is the number of one."""
 
 
 def cut_id(id: str) -> str:

@@ -1,4 +1,4 @@
-"""Container images, made by Docker or podman as child processes. What they print goes to stderr."""
+"""Container images, made by Docker, podman or buildah as child processes. What they print goes to stderr."""
 
 from __future__ import annotations
 
@@ -12,9 +12,30 @@ from pathlib import Path
 from typing import Any
 
 from ..base import settings
+from ..base.config import Project
 from . import config_file, output
 
 _PROBE_TIMEOUT = 20.0  # seconds
+
+
+@dataclass(frozen=True)
+class ImageOptions:
+    """How an image is built."""
+
+    labels: Mapping[str, str]
+    platform: str | None = None
+    cache: bool = True
+    """Whether layers of earlier builds are used again."""
+
+
+def labels(project: Project, digest: str) -> dict[str, str]:
+    """What an image says of itself: which bundle it was made of."""
+    return {
+        "aenv.bundle": f"sha256:{digest}",
+        "aenv.environment": str(project.ref),
+        "org.opencontainers.image.title": project.name,
+        "org.opencontainers.image.version": project.version,
+    }
 
 
 @dataclass(frozen=True)
@@ -23,10 +44,12 @@ class Builder:
 
     command: tuple[str, ...]
 
-    def build(self, names: Sequence[str], context: Path, dockerfile: Path, platform: str | None) -> None:
+    def build(self, names: Sequence[str], context: Path, dockerfile: Path, wanted: ImageOptions) -> None:
         tags = [word for name in names for word in ("--tag", name)]
-        chosen = ["--platform", platform] if platform else []
-        self._run("build", *tags, *chosen, "--file", str(dockerfile), str(context))
+        labels = [word for name, value in wanted.labels.items() for word in ("--label", f"{name}={value}")]
+        chosen = ["--platform", wanted.platform] if wanted.platform else []
+        chosen += [] if wanted.cache else ["--no-cache"]
+        self._run("build", *tags, *labels, *chosen, "--file", str(dockerfile), str(context))
 
     def push(self, names: Sequence[str], registry: Mapping[str, str]) -> None:
         """Push the images; the login, if the registry takes one, is forgotten afterwards."""
@@ -54,11 +77,11 @@ class Builder:
 
 
 def builder(build_config: Mapping[str, Any]) -> Builder | None:
-    """Docker, else podman, whichever answers; `build_config` is that of cli_config.json."""
+    """Docker, podman or buildah, the first that answers; `build_config` is that of cli_config.json."""
     socket = build_config["build_args"].get("socket")
     usual = config_file.DEFAULTS["build_config"]["build_args"]["socket"]
     chosen = ("--host", socket) if socket and socket != usual else ()
-    for command in (("docker", *chosen), ("podman",)):
+    for command in (("docker", *chosen), ("podman",), ("buildah",)):
         path = shutil.which(command[0])
         if path and _answers(path, *command[1:]):
             return Builder((path, *command[1:]))
@@ -66,7 +89,7 @@ def builder(build_config: Mapping[str, Any]) -> Builder | None:
 
 
 def _answers(*command: str) -> bool:
-    # Each asks its engine for this one; podman's is the program itself.
+    # Docker asks its engine for this one; the others are the program itself.
     try:
         done = subprocess.run([*command, "info"], capture_output=True, timeout=_PROBE_TIMEOUT)
     except subprocess.TimeoutExpired:

@@ -32,6 +32,7 @@ GROUPS = {
         "data",
         "capture",
         "trajectories",
+        "view",
         "replay",
         "rescore",
         "synth",

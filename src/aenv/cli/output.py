@@ -6,11 +6,14 @@ Colour comes from rich alone, which keeps quiet off a terminal and where NO_COLO
 from __future__ import annotations
 
 import json as json_module
+import os
 import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from ..base import wire
 
 _ID = re.compile(r"\A\S*-[a-z2-7]{26}\Z")
 _NARROWEST = 6  # characters of a column that is not of ids, on a terminal that is too narrow
@@ -58,6 +61,13 @@ def json(value: Mapping[str, Any] | Sequence[Any]) -> None:
 def line(value: Mapping[str, Any]) -> None:
     """A value as one line of JSON, for one that follows others."""
     data(json_module.dumps(value, ensure_ascii=False))
+
+
+def tell_ready(descriptor: int | None, addresses: Mapping[str, Any]) -> None:
+    """Tell the program that has started a server where that listens: a line of JSON, on a pipe of that program."""
+    if descriptor is not None:
+        with os.fdopen(descriptor, "w") as pipe:
+            pipe.write(json_module.dumps(addresses) + "\n")
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -149,7 +159,5 @@ def environment_columns(thing: Mapping[str, Any]) -> tuple[str, str]:
 
 def status(number: int | str) -> str:
     """The name of an environment's status, which is a number on the wire."""
-    return _STATUSES[number] if isinstance(number, int) and 0 <= number < len(_STATUSES) else str(number)
-
-
-_STATUSES = ("Init", "Pending", "Creating", "Created", "Testing", "Verified", "Ready", "Released", "Failed")
+    is_known = isinstance(number, int) and 0 <= number < len(wire.HUB_STATUSES)
+    return wire.HUB_STATUSES[int(number)] if is_known else str(number)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 from click.types import FloatParamType, IntParamType
 
-from ..base import logs, origins, quantities, refs
+from ..base import logs, quantities, refs, settings
 from ..base.errors import InvalidRequest
 from . import arguments, output
 
@@ -54,6 +54,7 @@ class Quantity(FloatParamType):
             self.fail(error.message, param, ctx)
 
 
+FILE = click.Path(path_type=Path, dir_okay=False)
 PORT = Number(0, 65535, "PORT")
 DURATION = Quantity("DURATION", quantities.seconds)
 SIZE = Quantity("SIZE", quantities.size_bytes)
@@ -62,7 +63,7 @@ _LOG_LEVEL = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=
 
 LOG_FILE = click.option(
     "--log-file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="Write the log to this file. It rotates at 64 MiB, and five old files are kept.  [default: stderr]",
 )
 
@@ -85,9 +86,39 @@ HOME = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for everything that aenv keeps.  [default: $AENV_HOME, else ~/.aenv]",
 )
-HOST = click.option("--host", default="127.0.0.1", help="Address to listen on.")
 READY_FD = click.option(
     "--ready-fd", type=int, hidden=True, help="File descriptor that gets the addresses as a line of JSON."
+)
+MODEL_URL = click.option(
+    "--base-url",
+    envvar="OPENAI_BASE_URL",
+    metavar="URL",
+    help="Address of the model's server.  [default: $OPENAI_BASE_URL]",
+)
+MODEL_KEY = click.option(
+    "--api-key-env",
+    default="OPENAI_API_KEY",
+    metavar="NAME",
+    help="Variable that holds the key for the model's server.",
+)
+
+
+def _drawing(ctx: click.Context, parameter: click.Parameter, file: Path | None) -> Path | None:
+    if file and file.suffix.lower() not in (".svg", ".png"):
+        raise output.Failure(
+            f"{str(file)!r}: charts are SVG or PNG files; use a name that ends with .svg or .png",
+            hint=f"--out {file.with_suffix('.svg')}",
+            exit_code=2,
+        )
+    return file
+
+
+PICTURE = click.option(
+    "--out",
+    type=FILE,
+    callback=_drawing,
+    metavar="PICTURE",
+    help="Draw a chart of the rewards into this file, SVG or PNG.",
 )
 YES = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
@@ -115,24 +146,8 @@ def log_level(default: str | None) -> Decorator:
     )
 
 
-def _origins(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> frozenset[str]:
-    try:
-        return frozenset(origins.read(value) for value in values)
-    except InvalidRequest as error:
-        raise click.BadParameter(error.message, ctx, parameter) from error
-
-
-ALLOW_ORIGIN = click.option(
-    "--allow-origin",
-    "allow_origins",
-    multiple=True,
-    callback=_origins,
-    metavar="ORIGIN",
-    help="Allow requests from web pages of this origin, as in http://localhost:6274; repeatable.",
-)
-
-
-def _host_and_port(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
+def host_and_port(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    """Callback of an option that says where to listen: "127.0.0.1:9100", "[::1]:0", ":9100"."""
     if value is None:
         return None
     host, _, port = value.rpartition(":")
@@ -141,12 +156,12 @@ def _host_and_port(ctx: click.Context, parameter: click.Parameter, value: str | 
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-METRICS_ADDRESS = click.option(
-    "--metrics-address",
-    callback=_host_and_port,
-    metavar="HOST:PORT",
-    help="Serve /metrics without a token at this address as well.  [default: none]",
-)
+def key_in(variable: str | None, flag: str) -> str:
+    """The key in the variable that an option names; empty without one."""
+    key = settings.variables().get(variable, "") if variable else ""
+    if variable and not key:
+        raise output.Failure(f"variable {variable} is not set, and {flag} names it")
+    return key
 
 
 def start_log(level: str, file: Path | None, *, as_json: bool = False) -> None:
@@ -214,6 +229,14 @@ def network(
     if value is None or value in ("none", "full"):
         return value
     return {"egress": [host.strip() for host in value.split(",") if host.strip()]}
+
+
+def asked(what: str, piped: Callable[[], str]) -> str:
+    """What a person types without seeing it; `piped` reads it where stdin is not a terminal."""
+    if not sys.stdin.isatty():
+        return piped()
+    typed: str = click.prompt(what, default="", show_default=False, hide_input=True, err=True)
+    return typed
 
 
 def confirm(what: str, yes: bool, flag: str = "-y") -> None:

@@ -15,6 +15,7 @@ from . import output
 
 if TYPE_CHECKING:
     from ..client.api import Api
+    from ..client.services import Services
 
 _WHOLE = re.compile(r".*-[a-z2-7]{26}\Z")
 _PAGE = 1000
@@ -33,11 +34,8 @@ async def instance(api: Api, given: str) -> str:
             return only(given, found, "instance")
 
 
-async def service(api: Api, given: str) -> str:
+async def service(services: Services, given: str) -> str:
     """The same for a service."""
-    from ..client.services import Services
-
-    services = Services(api)
     if await _exists(services.get(given)):
         return given
     return only(given, [each["id"] for each in await services.list()], "service")

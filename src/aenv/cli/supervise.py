@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.child_processes import end, read_line
+from ..base.supervision import first_of
 from ..isolation.sandbox import protocol
 from . import output
 from .watch import Watcher
@@ -137,12 +138,6 @@ def _said(line: bytes) -> protocol.Ready | protocol.NotReady:
 
 async def _first(**waits: Coroutine[Any, Any, Any]) -> tuple[str, Any]:
     """The name and result of what finishes first, the earlier named winning a tie; the rest is cancelled."""
-    tasks = {asyncio.ensure_future(wait): name for name, wait in waits.items()}
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    winner = next(task for task in tasks if task in done)
+    tasks: dict[asyncio.Future[Any], str] = {asyncio.ensure_future(wait): name for name, wait in waits.items()}
+    winner = await first_of(*tasks)
     return tasks[winner], winner.result()

@@ -143,7 +143,7 @@ class Api:
 
         With `whole` the envelope itself, for what stands beside `data`.
 
-        `patience` is for how many seconds a 429 is no reason to give up; None leaves that to `max_retries`.
+        `patience` is for how many seconds a 429 is not a reason to give up; None leaves that to `max_retries`.
         """
         attempt = 0
         gives_up = time.monotonic() + (math.inf if patience is None else patience)

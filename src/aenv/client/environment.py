@@ -241,6 +241,15 @@ class Environment:
         return self._instance.id if self._instance else None
 
     @property
+    def mcp_url(self) -> str:
+        """The instance as an MCP server, for any client of MCP. EnvironmentError where no URL reaches it."""
+        if not self._launched:
+            raise EnvironmentError(
+                f"{self.env_name!r} has no instance yet; await initialize() first", self.env_name
+            )
+        return self._launched.mcp_url
+
+    @property
     def _instance(self) -> Instance | None:
         return self._launched.instance if self._launched else None
 
@@ -276,7 +285,7 @@ class Environment:
     async def exec(
         self, command: str | Sequence[str], timeout: float | None = None, stdin: str | bytes = b""
     ) -> Finished:
-        """Run a command beside the environment: a text in a shell, a list as it is. Its exit code is no error."""
+        """Run a command beside the environment: a text in a shell, a list as it is. Any exit code is a result."""
         return await (await self._remote("exec")).exec(command, timeout=timeout, stdin=stdin)
 
     async def exec_stream(

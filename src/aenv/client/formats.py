@@ -5,14 +5,15 @@ Providers allow only letters, digits, "_" and "-" in a name, 64 characters at mo
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from .result import ToolResult
 
-CallTool = Callable[[str, dict[str, Any]], Awaitable[ToolResult]]
+CallTool = Callable[[str, dict[str, Any]], Coroutine[Any, Any, ToolResult]]
 
 
 def legal_names(names: Iterable[str]) -> dict[str, str]:
@@ -45,7 +46,7 @@ def anthropic(tools: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def openai_agents(tools: Iterable[dict[str, Any]], call_tool: CallTool) -> list[Any]:
-    """`agents.FunctionTool`s that call the instance. ImportError names the extra when it is missing."""
+    """`agents.FunctionTool`s that call the instance, from any loop. ImportError names a missing extra."""
     try:
         from agents import FunctionTool
     except ImportError as error:
@@ -71,17 +72,42 @@ def _described(tools: Iterable[dict[str, Any]]) -> list[tuple[str, str, dict[str
     return [(name, tool.get("description") or "", tool) for name, tool in zip(legal, listed, strict=True)]
 
 
-def _invoker(name: str, call_tool: CallTool) -> Callable[[Any, str], Awaitable[str]]:
-    async def invoke(_context: Any, arguments: str) -> str:
+def _invoker(name: str, call_tool: CallTool) -> Callable[[Any, str], Awaitable[Any]]:
+    home = asyncio.get_running_loop()
+
+    async def invoke(_context: Any, arguments: str) -> Any:
         try:
             parsed = json.loads(arguments or "{}")
         except ValueError as error:
             return f"the arguments of {name!r} are not JSON: {error}"
-        result = await call_tool(name, parsed)
-        if result.is_error:
-            return json.dumps(result.content)
-        return "\n".join(
-            part["text"] if part.get("type") == "text" else json.dumps(part) for part in result.content
-        )
+        if not isinstance(parsed, dict):
+            return f"the arguments of {name!r} are not a JSON object"
+        return _output(await _on(home, call_tool(name, parsed)))
 
     return invoke
+
+
+def _output(result: ToolResult) -> Any:
+    """A text; with images, a list of parts as the Agents SDK takes them."""
+    if result.is_error:
+        return json.dumps(result.content)
+    parts = [_output_part(part) for part in result.content]
+    if any(part["type"] == "image" for part in parts):
+        return parts
+    return "\n".join(part["text"] for part in parts)
+
+
+def _output_part(part: dict[str, Any]) -> dict[str, Any]:
+    match part:
+        case {"type": "text", "text": text}:
+            return {"type": "text", "text": text}
+        case {"type": "image", "data": data, "mimeType": mime_type}:
+            return {"type": "image", "image_url": f"data:{mime_type};base64,{data}"}
+    return {"type": "text", "text": json.dumps(part)}
+
+
+async def _on(home: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, ToolResult]) -> ToolResult:
+    """What `work` gives on the loop that its connections live on, which may be another one than the agent's."""
+    if asyncio.get_running_loop() is home:
+        return await work
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, home))

@@ -1,22 +1,38 @@
 """What a hub says of environments, read once: each shape has one parser, `of`.
 
 Read leniently, since other hubs store what they are sent: a value of another type counts as none.
-`sent` is the record as the hub sent it, for those who show all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 from ..base.errors import NetworkError
 
 Sent = Mapping[str, Any]
 
 
+class HubRecord:
+    """A record of a hub: its fields have the names that the record has."""
+
+    @classmethod
+    def of(cls, sent: Any) -> Self:
+        return cls(**cls._read(_object(sent)))
+
+    @classmethod
+    def _read(cls, record: Sent) -> dict[str, Any]:
+        """The fields of a plain type; `sent` is the record as the hub sent it, for those who show all of it."""
+        plain = [each for each in fields(cls) if each.type in _READERS]  # type: ignore[arg-type]
+        return {
+            each.name: record if each.name == "sent" else _READERS[str(each.type)](record.get(each.name))
+            for each in plain
+        }
+
+
 @dataclass(frozen=True)
-class HubOffer:
+class HubOffer(HubRecord):
     """A tool, function or reward of an environment."""
 
     kind: str
@@ -25,7 +41,7 @@ class HubOffer:
 
 
 @dataclass(frozen=True)
-class HubVersion:
+class HubVersion(HubRecord):
     """A version of an environment. What the hub did not say is empty."""
 
     name: str
@@ -56,28 +72,24 @@ class HubVersion:
     sent: Sent = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, sent: Any, name: str = "") -> HubVersion:
+    def of(cls, sent: Any, name: str = "") -> Self:
         """`name` where the record stands below the environment's."""
         record = _object(sent)
-        texts = {key: _text(record.get(key)) for key in _TEXTS}
-        if not (texts["name"] or name) or not texts["version"]:
+        plain = cls._read(record)
+        plain["name"] = plain["name"] or name
+        if not plain["name"] or not plain["version"]:
             raise NetworkError("the hub sent an environment without a name or a version")
-        texts["name"] = texts["name"] or name
-        status, size = record.get("status"), record.get("size_bytes")
+        status = record.get("status")
         return cls(
-            **texts,
+            **plain,
             status=status if isinstance(status, int | str) else "",
-            size_bytes=size if isinstance(size, int) else 0,
-            tags=_texts(record.get("tags")),
-            aliases=_texts(record.get("aliases")),
-            builtin=record.get("builtin") is True,
             artifacts=tuple(
                 (_text(each.get("type")) or "artifact", _text(each.get("content")))
                 for each in _objects(record.get("artifacts"))
             ),
             dependencies={kind: _texts(names) for kind, names in _object(record.get("dependencies")).items()},
             offers=tuple(
-                HubOffer(kind, _text(each.get("name")), _text(each.get("description")))
+                HubOffer.of({**each, "kind": kind})
                 for kind in ("tool", "function", "reward")
                 for each in _objects(record.get(f"{kind}s"))
             ),
@@ -85,8 +97,6 @@ class HubVersion:
                 what: {done: _texts(names) for done, names in _object(change).items()}
                 for what, change in _object(record.get("changes")).items()
             },
-            deploy_config=_object(record.get("deploy_config")),
-            sent=record,
         )
 
 
@@ -104,7 +114,7 @@ class HubHistory:
 
 
 @dataclass(frozen=True)
-class HubRuntime:
+class HubRuntime(HubRecord):
     """What instances of an environment get on a server, in words; empty where the server does not know."""
 
     root: str = ""
@@ -112,27 +122,17 @@ class HubRuntime:
     note: str = ""
     """Why that is not the Python that the environment asks for."""
 
-    @classmethod
-    def of(cls, sent: Any) -> HubRuntime:
-        record = _object(sent)
-        return cls(*(_text(record.get(key)) for key in ("root", "python", "note")))
-
 
 @dataclass(frozen=True)
-class HubUser:
+class HubUser(HubRecord):
     """Who the hub takes us for."""
 
     user: str
     role: str
 
-    @classmethod
-    def of(cls, sent: Any) -> HubUser:
-        record = _object(sent)
-        return cls(_text(record.get("user")), _text(record.get("role")))
-
 
 @dataclass(frozen=True)
-class HubAccess:
+class HubAccess(HubRecord):
     """Who may see an environment, and push to it. `owner` is empty for a folder of the server's."""
 
     owner: str
@@ -140,15 +140,9 @@ class HubAccess:
     readers: tuple[str, ...] = ()
     writers: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, sent: Any) -> HubAccess:
-        record = _object(sent)
-        lists = (_texts(record.get(kind)) for kind in ("readers", "writers"))
-        return cls(_text(record.get("owner")), _text(record.get("access")), *lists)
-
 
 @dataclass(frozen=True)
-class HubChange:
+class HubChange(HubRecord):
     """A line of the audit log."""
 
     at: str
@@ -157,18 +151,6 @@ class HubChange:
     environment: str
     digest: str
     sent: Sent = field(default_factory=dict, repr=False)
-
-    @classmethod
-    def of(cls, sent: Any) -> HubChange:
-        record = _object(sent)
-        words = {key: _text(record.get(key)) for key in ("at", "user", "action", "environment", "digest")}
-        return cls(**words, sent=record)
-
-
-_TEXTS = (
-    *("name", "version", "digest", "code_digest", "description", "owner", "access", "pushed_by", "code_url"),
-    *("readme", "created_at", "updated_at"),
-)
 
 
 def _text(value: Any) -> str:
@@ -185,3 +167,12 @@ def _object(value: Any) -> Sent:
 
 def _objects(value: Any) -> Iterable[Sent]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "str": _text,
+    "tuple[str, ...]": _texts,
+    "int": lambda value: value if isinstance(value, int) else 0,
+    "bool": lambda value: value is True,
+    "Sent": _object,
+}

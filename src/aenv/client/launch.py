@@ -63,7 +63,7 @@ class Instance:
 
     @classmethod
     def read(cls, data: Any) -> Instance:
-        """From a reply's `data`. EnvironmentError when that is no instance."""
+        """From a reply's `data`. EnvironmentError when that is not an instance."""
         if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in ("id", "status")):
             raise EnvironmentError(f"the gateway's reply describes no instance: {str(data)[:200]!r}")
         env = data.get("env")
@@ -91,6 +91,16 @@ class ReadyInstance:
     instance: Instance
     headers: tuple[tuple[str, str], ...] = ()
     owned: bool = False
+
+    @property
+    def mcp_url(self) -> str:
+        """Where MCP clients of others reach it. EnvironmentError where that is a unix socket."""
+        if self.session.origin.socket:
+            raise EnvironmentError(
+                f"instance {self.instance.id!r} is on your own platform, which listens on a unix socket; for an"
+                " MCP client of others run 'aenv serve', and set AENV_SYSTEM_URL to its address"
+            )
+        return f"{self.session.origin}{self.session.base}/mcp"
 
     async def release(self) -> None:
         """Delete the instance if it is ours, and let go of the connections. Failures are logged."""

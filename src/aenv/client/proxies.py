@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import ipaddress
 import os
 import socket
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..base.addresses import Origin, parse_url
 from ..base.errors import InvalidRequest
+from ..base.origins import is_loopback
 
 _MAX_HEAD_BYTES = 16 << 10
 
@@ -86,7 +86,8 @@ def proxy_for(origin: Origin) -> HttpProxy | None:
 
     scheme = "https" if origin.tls else "http"
     url = getproxies().get(scheme)
-    if not url or _is_loopback(origin.host) or proxy_bypass(f"{origin.host}:{origin.port}"):
+    # No proxy elsewhere can reach this machine.
+    if not url or is_loopback(origin.host) or proxy_bypass(f"{origin.host}:{origin.port}"):
         return None
     url = url if "//" in url else f"http://{url}"
     try:
@@ -96,14 +97,6 @@ def proxy_for(origin: Origin) -> HttpProxy | None:
     if proxy.tls:
         raise InvalidRequest(_wrong(scheme))
     return HttpProxy(replace(proxy, source=f"{scheme.upper()}_PROXY"), _authorization(url))
-
-
-def _is_loopback(host: str) -> bool:
-    """Whether a host is this machine, which no proxy elsewhere can reach."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _wrong(scheme: str) -> str:

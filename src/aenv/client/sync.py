@@ -64,7 +64,9 @@ def _blocking(
 
     @functools.wraps(method)
     def blocking(self: SyncEnvironment, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._run(method(self.environment, *args, **kwargs))
+        # By its name: the environment may be of a class that does more in this method.
+        own: Callable[P, Coroutine[Any, Any, T]] = getattr(self.environment, method.__name__)
+        return self.run(own(*args, **kwargs))
 
     return blocking
 
@@ -76,7 +78,8 @@ def _iterating(
 
     @functools.wraps(method)
     def iterating(self: SyncEnvironment, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        yield from _each(method(self.environment, *args, **kwargs), self._run)
+        own: Callable[P, AsyncIterator[T]] = getattr(self.environment, method.__name__)
+        yield from _each(own(*args, **kwargs), self.run)
 
     return iterating
 
@@ -97,8 +100,8 @@ class SyncEnvironment:
         else:
             self.environment = env_name
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Drive `work` to its end, on the loop that the environment lives on."""
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Drive `work`, which uses `environment`, to its end on the loop that the environment lives on."""
         return _background.run(work)
 
     @classmethod
@@ -120,6 +123,10 @@ class SyncEnvironment:
     @property
     def instance_id(self) -> str | None:
         return self.environment.instance_id
+
+    @property
+    def mcp_url(self) -> str:
+        return self.environment.mcp_url
 
     initialize = _blocking(Environment.initialize)
     release = _blocking(Environment.release)
@@ -151,7 +158,7 @@ class SyncEnvironment:
 
     # By hand: types cannot say of a method with free names that it has no other `self`.
     def reset(self, seed: int | None = None, **options: Any) -> Any:
-        return self._run(self.environment.reset(seed, **options))
+        return self.run(self.environment.reset(seed, **options))
 
 
 class SyncGroup(list[SyncEnvironment]):

@@ -25,6 +25,11 @@ class ResourceLimits:
     storage_bytes: int | None = None
     pids: int | None = None
     open_files: int | None = None
+    gpus: int | None = None
+
+
+DEFAULT_LIMITS = ResourceLimits(memory_bytes=4 << 30, storage_bytes=1 << 30, pids=1024, open_files=4096)
+"""What an instance may use where neither its environment nor its creator says so."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,12 @@ class InstanceSpec:
     """Whose it is, where there are accounts: instances of different tenants share no process and no user id."""
     isolation: str = ""
     """How it must be kept apart, where the environment asks for more than is usual: "gvisor"."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Those of its creator, for an engine that shows labels to operators."""
+    ttl: float | None = None
+    """Seconds after which the gateway ends it, unless it is renewed; None for a replica of a service."""
+    pod_template: str = ""
+    """The name of the operator's template for its Pod, where the engine makes Pods."""
 
 
 @dataclass(frozen=True)

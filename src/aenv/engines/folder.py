@@ -19,7 +19,8 @@ from .proc import Process
 STATE = "state.jsonl"
 """The name of the file in which its state is kept."""
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,127}\Z")
-_SOCKET_FOLDER = "aenv-socket-"
+SOCKET_FOLDER = "aenv-socket-"
+"""What the names of folders for sockets begin with whose paths would be too long."""
 _MAX_SOCKET_PATH = 107  # bytes, of Linux's sockaddr_un, without the final zero
 
 
@@ -86,7 +87,7 @@ class InstanceFolder:
             self.temporary.mkdir()
         self._known = InstanceState()
         if not self.holds_socket:
-            place = tempfile.mkdtemp(prefix=_SOCKET_FOLDER)
+            place = tempfile.mkdtemp(prefix=SOCKET_FOLDER)
             self.write_state(InstanceState(socket=f"{place}/socket"))  # at once, or no engine would find it
 
     def take(self, spare: str) -> None:
@@ -144,7 +145,7 @@ class InstanceFolder:
     def remove(self) -> None:
         """Remove the folder and all in it; fine when it is gone."""
         place = Path(self.read_state().socket or self.path)
-        if place.parent.name.startswith(_SOCKET_FOLDER):
+        if place.parent.name.startswith(SOCKET_FOLDER):
             shutil.rmtree(place.parent, ignore_errors=True)
         elif self.remove_at_once():
             return

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..base.errors import AEnvError, StartFailed, Unsupported
@@ -63,13 +63,13 @@ class GatewayRelays:
         self._egress.serve(spec.id, listener, route)
         return replace(spec, environment_variables={**route.variables(port), **spec.environment_variables})
 
-    async def reopen(self, folders: Iterable[InstanceFolder]) -> None:
+    async def reopen(self, parts: Iterable[tuple[InstanceFolder, proc.Process]]) -> None:
         """Open those of instances that another engine object has made. What fails stays closed."""
-        await asyncio.gather(*(self._reopen(folder) for folder in folders if not self._egress.serves(folder.id)))
+        await asyncio.gather(*(self._reopen(*part) for part in parts if not self._egress.serves(part[0].id)))
 
-    async def _reopen(self, folder: InstanceFolder) -> None:
-        leader, state = folder.leader(), folder.read_state()
-        if leader is None or state.gateway is None or self._connect is None:
+    async def _reopen(self, folder: InstanceFolder, leader: proc.Process) -> None:
+        state = folder.read_state()
+        if state.gateway is None or self._connect is None:
             return
         try:
             listener, _ = await self._listener(None if state.host_network else leader, state.gateway.port)
@@ -96,25 +96,28 @@ class InstanceRelays:
     """All relays of an engine's instances: to models, and to the gateway."""
 
     def __init__(self, listen: Listen | None = None) -> None:
-        self._models = ModelRelays(listen)
+        self.models = ModelRelays(listen)
         self._gateway = GatewayRelays(listen)
         self.lead_to = self._gateway.lead_to
 
     async def close(self) -> None:
-        await asyncio.gather(self._models.close(), self._gateway.close())
+        await asyncio.gather(self.models.close(), self._gateway.close())
 
     async def opened(
         self, spec: InstanceSpec, folder: InstanceFolder | None = None, leader: proc.Process | None = None
     ) -> InstanceSpec:
         """The spec with the variables that lead to what it may ask besides its network."""
-        spec = await self._models.opened(spec, folder, leader)
+        spec = await self.models.opened(spec, folder, leader)
         return await self._gateway.opened(spec, folder, leader)
 
-    async def reopen(self, folders: Iterable[InstanceFolder]) -> None:
-        """Open those of instances that another engine object has made."""
-        known = list(folders)
-        await asyncio.gather(self._models.reopen(known), self._gateway.reopen(known))
+    async def reopen(self, parts: Sequence[tuple[str, InstanceFolder, proc.Process]]) -> None:
+        """Open those of instances, and of their sidecars, that another engine object has made.
+
+        The parts are as for `ModelRelays.reopen`. A sidecar has no relay to the gateway.
+        """
+        own = [(folder, leader) for name, folder, leader in parts if name == folder.id]
+        await asyncio.gather(self.models.reopen(parts), self._gateway.reopen(own))
 
     async def stop(self, id: str) -> None:
         """Return when all of the instance are closed."""
-        await asyncio.gather(self._models.stop(id), self._gateway.stop(id))
+        await asyncio.gather(self.models.stop(id), self._gateway.stop(id))

@@ -1,7 +1,8 @@
 """Relays to models: what lets an instance ask one model, whatever its network is, without having the model's key.
 
-An instance with a network of its own has its relay there, at a fixed port. One that shares the host's network has
-it on the host's loopback, at a free port; the token, which only the instance has, keeps others out.
+An instance with a network of its own has its relay there, at a fixed port; a sidecar, whose network is another
+one, has a second relay at the same port. An instance that shares the host's network has its relay on the host's
+loopback, at a free port; the token, which only the instance has, keeps others out.
 """
 
 from __future__ import annotations
@@ -57,29 +58,51 @@ class ModelRelays:
         self._egress.serve(spec.id, listener, route)
         return replace(spec, environment_variables={**route.variables(port), **spec.environment_variables})
 
-    async def reopen(self, folders: Iterable[InstanceFolder]) -> None:
-        """Open those of instances that another engine object has made. What fails stays closed."""
-        await asyncio.gather(*(self._reopen(folder) for folder in folders if not self._egress.serves(folder.id)))
+    async def opened_for_sidecar(self, name: str, folder: InstanceFolder, sidecar: proc.Process) -> dict[str, str]:
+        """The variables that lead the sidecar to the model of its instance, if any, and its relay open.
 
-    async def _reopen(self, folder: InstanceFolder) -> None:
-        leader, state = folder.leader(), folder.read_state()
-        if leader is None or state.model is None:
+        `name` is what `stop` takes. Where both share the host's network, the relay of the instance is used.
+        """
+        state = folder.read_state()
+        if state.model is None:
+            return {}
+        route = ModelRoute.parse(state.model.url, state.model.key, state.model.token)
+        if not state.host_network:
+            try:
+                listener, _ = await self._listener(sidecar, state.model.port)
+            except OSError as error:
+                why = error.strerror or error
+                raise StartFailed(f"the sidecar's relay to the model cannot listen: {why}") from error
+            self._egress.serve(name, listener, route)
+        return route.variables(state.model.port)
+
+    async def reopen(self, parts: Iterable[tuple[str, InstanceFolder, proc.Process]]) -> None:
+        """Open those of instances, and of their sidecars, that another engine object has made.
+
+        Each part has the name that `stop` takes, the instance's folder, and its first process. What fails stays
+        closed.
+        """
+        await asyncio.gather(*(self._reopen(*part) for part in parts if not self._egress.serves(part[0])))
+
+    async def _reopen(self, name: str, folder: InstanceFolder, leader: proc.Process) -> None:
+        state = folder.read_state()
+        if state.model is None:
             return
         try:
             route = ModelRoute.parse(state.model.url, state.model.key, state.model.token)
             inside = None if state.host_network else leader
             listener, _ = await self._listener(inside, state.model.port)
         except (AEnvError, OSError, TimeoutError) as error:
-            logger.warning("instance %r stays without its model: %s", folder.id, error)
+            logger.warning("instance %r stays without its model: %s", name, error)
             return
-        if self._egress.serves(folder.id) or not leader.runs():
+        if self._egress.serves(name) or not leader.runs():
             listener.close()
         else:
-            self._egress.serve(folder.id, listener, route)
+            self._egress.serve(name, listener, route)
 
-    async def stop(self, id: str) -> None:
-        """Return when the instance's relay is closed. Unknown ids are fine."""
-        await self._egress.stop(id)
+    async def stop(self, name: str) -> None:
+        """Return when the relay of an instance, or of a sidecar, is closed. Unknown names are fine."""
+        await self._egress.stop(name)
 
     async def _listener(self, leader: proc.Process | None, port: int) -> tuple[socket.socket, int]:
         if leader and self._listen:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from ..base.errors import InvalidRequest, NotFound, Unavailable
+from ..isolation.sandbox import system
 from . import beneath
 from .base import MAX_ENTRIES, FileEntry
 from .folder import InstanceFolder
@@ -154,6 +155,19 @@ class WorkspaceFiles(ABC):
             if leader := folder.leader():
                 return folder, leader
         raise NotFound(f"instance {id!r} not found")
+
+
+@contextlib.contextmanager
+def acting_as(owner: int) -> Iterator[None]:
+    """Inside, this thread has the instance's rights over files, and what it makes is the instance's."""
+    if owner == os.geteuid():  # an ordinary user is the same inside and outside
+        yield
+        return
+    system.act_as(owner)
+    try:
+        yield
+    finally:
+        system.act_as(0)
 
 
 def _split(path: str) -> list[str]:

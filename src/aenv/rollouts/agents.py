@@ -165,12 +165,12 @@ def _fitting(content: Any) -> Any:
     return content
 
 
-def as_agent(given: Agent | Play | str) -> Agent:
-    """An agent as it is, a function as an agent, or the one that a name means."""
+def as_agent(given: Agent | Play | str, model: str | None = None) -> Agent:
+    """An agent as it is, a function as an agent, or the one that a name means, with that model."""
     if isinstance(given, str):
         from .roster import named
 
-        return named(given)
+        return named(given, model)
     if hasattr(given, "play"):
         return _player(given)
     if not callable(given):

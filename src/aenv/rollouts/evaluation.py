@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from . import locations, runner, summaries
+from .capture import Capture
 from .episodes import Agent, Timeouts
 from .results import RolloutResult
 from .runner import RunnerOptions
@@ -17,16 +18,17 @@ from .task import TaskSelection
 from .task_instances import InstanceSource
 
 
-def options_of(agent: Agent, default: Path, /, **given: Any) -> RunnerOptions:
+def options_of(agent: Agent, default: Path, capture: Capture | None, /, **given: Any) -> RunnerOptions:
     """From the options of `aenv eval`; `default` is the file where none is named."""
     return RunnerOptions(
         seed=given["seed"],
-        model=given["model"] if agent.name == "llm" else None,
+        model=given["model"] if agent.name == "llm" or capture else None,
         out=given["resume"] or given["out"] or default,
         mode="resume" if given["resume"] else "new",
         repeat=given["repeat"],
         retries=given["retries"],
         concurrency=given["concurrency"],
+        capture=capture,
     )
 
 
@@ -37,12 +39,15 @@ def evaluated(
     options: RunnerOptions,
     tell: Callable[[dict[str, Any]], None] | None,
 ) -> tuple[list[RolloutResult], str]:
-    """Open the place, evaluate, and say what it took. KeyboardInterrupt when it was stopped, in order."""
+    """Open the place, and the capture if there is one, evaluate, and say what it took.
+
+    KeyboardInterrupt when it was stopped, in order.
+    """
     started = time.monotonic()
 
     async def main() -> list[RolloutResult]:
         try:
-            async with opened as there:
+            async with opened as there, options.capture or nullcontext():
                 limited = replace(options, timeouts=Timeouts(whole=there.limit))
                 told = (lambda result: tell(result.as_json())) if tell else None
                 return await runner.run(there, wanted, agent, limited, told)

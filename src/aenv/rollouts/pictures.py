@@ -1,4 +1,4 @@
-"""Rewards by task as a picture: SVG, with a bar for each task, in up to four panels beside one another."""
+"""Rewards by task as a picture, SVG or PNG: a bar for each task, in up to four panels beside one another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import math
 import unicodedata
 from collections.abc import Iterator, Sequence
 from html import escape
+from pathlib import Path
 
+from ..base.errors import Unsupported
 from .overview import TaskRow
 
 _PANEL_ROWS = 40  # before another panel begins
@@ -29,8 +31,27 @@ _STYLE = """
 .hatch { stroke: #f0a35c }
 }
 text { font: 11px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace }
-.title { font: 600 16px system-ui, sans-serif } .note { font: 12px system-ui, sans-serif }
+.title { font: 600 16px system-ui, "DejaVu Sans", "Liberation Sans", "Noto Sans", Arial, sans-serif }
+.note { font: 12px system-ui, "DejaVu Sans", "Liberation Sans", "Noto Sans", Arial, sans-serif }
 """.strip()
+
+
+_ZOOM = 2  # of PNG, whose text is else too coarse to read on a dense screen
+
+
+def write(path: Path, title: str, rows: Sequence[TaskRow]) -> None:
+    """Write the picture in the format that the name of the file says. Unsupported where that wants a package."""
+    text = svg(title, rows)
+    if path.suffix.lower() == ".svg":
+        path.write_text(text, encoding="utf-8")
+        return
+    try:
+        import resvg_py
+    except ImportError as error:
+        raise Unsupported(
+            "charts as PNG need resvg-py: pip install 'resvg-py>=0.2'; or name a file that ends with .svg"
+        ) from error
+    path.write_bytes(bytes(resvg_py.svg_to_bytes(svg_string=text, zoom=_ZOOM)))
 
 
 def svg(title: str, rows: Sequence[TaskRow]) -> str:

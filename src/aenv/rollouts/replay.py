@@ -54,7 +54,7 @@ class Replayed:
             return f"{self.outcome}: {self.reason}"
         if self.divergence:
             return f"call {self.divergence.call}, {self.divergence.name}: {self.divergence.detail}"
-        return f"{self.calls} calls, the same answers" if self.calls else "no calls"
+        return f"{self.calls} call{'s' * (self.calls != 1)}, the same answers" if self.calls else "no calls"
 
     @property
     def is_same(self) -> bool:

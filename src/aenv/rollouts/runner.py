@@ -131,7 +131,7 @@ class Runner:
         """
         if repeat < 1:
             raise InvalidRequest(f"repeat must be above 0, and is {repeat}")
-        player = as_agent(agent)
+        player = as_agent(agent, model)
         wanted = TaskSelection.of(tasks, split, limit)
         options = replace(
             self._options,

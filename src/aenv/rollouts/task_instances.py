@@ -91,7 +91,9 @@ class WatchedEnvironment(Environment):
     def model(self) -> ModelAccess:
         """How the agent asks its model: `url`, `key`, and the same as `variables` for programs."""
         if self.captured is None:
-            raise InvalidRequest("no model is captured for this agent; give the runner its URL, as capture=…")
+            raise InvalidRequest(
+                "no model is captured for this agent; use Runner(capture=URL), or --capture of aenv eval"
+            )
         return self.captured
 
     async def call_tool(

@@ -102,7 +102,7 @@ def _add_ours(made: Path, packages: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
         raise StartFailed(f"our own code cannot be compiled for it: {(done.stdout + done.stderr).strip()[-500:]}")
-    # Inside a sandbox it belongs to a user who is nobody there, whatever our umask is.
+    # Inside a sandbox its owner has no name: every user must be able to read it, whatever our umask is.
     for folder, _, files in os.walk(made):
         os.chmod(folder, 0o755)
         for name in files:

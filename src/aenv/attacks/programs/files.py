@@ -69,7 +69,7 @@ def change_interpreter_by_proc(given: Given) -> str:
 
 @attack
 def lease_files(given: Given) -> str:
-    """Whoever opens a file under a lease waits for its holder, up to 45 s: also the host, and the gateway."""
+    """Opening a file under a lease waits for the holder, up to 45 s: also on the host, and in the gateway."""
     place = own(given, "leased")
     with open(place, "w") as file:
         file.write("x")

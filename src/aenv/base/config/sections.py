@@ -22,8 +22,10 @@ logger = logging.getLogger("aenv.base.config")
 
 FILE_NAME = "config.json"
 Engines = tuple[str, ...]
-ALL: Engines = ("native", "process")
+ALL: Engines = ("native", "process", "docker")
 NATIVE: Engines = ("native",)
+CONTAINED: Engines = ("native", "docker")
+DOCKER: Engines = ("docker",)
 _JSON_NAMES = {
     str: "a string",
     int: "a whole number",

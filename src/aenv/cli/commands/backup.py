@@ -9,10 +9,11 @@ import click
 from ...base import settings
 from .. import output, parameters
 from ..help_pages import documented
+from ..parameters import FILE
 
 
 @documented("backup", examples=("aenv backup aenv.backup", "aenv backup aenv.backup --force"))
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=FILE)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @parameters.STORE
 @parameters.BLOBS

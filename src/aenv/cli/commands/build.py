@@ -14,6 +14,8 @@ from ..help_pages import documented
 
 if TYPE_CHECKING:
     from ...base.config import Project
+    from ..image_builder import ImageOptions
+    from ..project_bundle import PackedProject
 
 
 @documented(
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 @click.option("-s", "--namespace", help="Namespace in the registry.  [default: from cli_config.json, else aenv]")
 @click.option("--push/--no-push", show_default=False, help="Push the image to its registry, or do not.")
 @click.option("-p", "--platform", help="Platform of the image, as in linux/arm64.  [default: this machine's]")
+@click.option("--no-cache", is_flag=True, help="Use no layers of earlier builds again.")
 @click.option(
     "-f",
     "--dockerfile",
@@ -51,15 +54,16 @@ def command(
     namespace: str | None,
     push: bool,
     platform: str | None,
+    no_cache: bool,
     dockerfile: str | None,
     image: bool | None,
 ) -> None:
     """Build the bundle, the requirements and the image of a project.
 
-    The image needs Docker or podman. The results are written into config.json of the project, as artifacts.
+    The image needs Docker, podman or buildah. The results are written into config.json, as artifacts.
     """
     from .. import config_file
-    from ..image_builder import names
+    from ..image_builder import ImageOptions, labels, names
 
     found = local_project.load(work_dir)
     settings = config_file.load()["build_config"]
@@ -69,9 +73,10 @@ def command(
     wanted = names(registry, namespace, name, tags or (found.build.image_tag or found.version,))
     if image is not False:
         file = work_dir / (dockerfile or found.build.dockerfile)
-        made = _image(found, wanted, file, platform, settings, push, required=bool(image) or push)
-        if made:
-            images = [{"id": "", "type": "image", "content": name} for name in made]
+        images = [{"id": "", "type": "image", "content": name} for name in wanted]
+        after = local_project.changed(found, [*images, *local_project.other_artifacts(found, "image")])
+        options = ImageOptions(labels(found, _digest(after)), platform, cache=not no_cache)
+        if _image(found, wanted, file, options, settings, push, required=bool(image) or push):
             found = local_project.with_artifacts(found, "image", images)
     _requirements(found)
     _bundle(found)
@@ -81,23 +86,27 @@ def _image(
     found: Project,
     names: list[str],
     dockerfile: Path,
-    platform: str | None,
+    options: ImageOptions,
     settings: dict[str, Any],
     push: bool,
     *,
     required: bool,
-) -> list[str]:
-    """The names of the image, or none where none can be made."""
+) -> bool:
+    """Build the image under these names; False where none can be made."""
     from .. import wheel
     from ..image_builder import builder
 
     program = builder(settings) if dockerfile.is_file() else None
     if program is None:
-        why = "neither Docker nor podman answers" if dockerfile.is_file() else f"'{dockerfile}' does not exist"
+        why = (
+            "neither Docker nor podman nor buildah answers"
+            if dockerfile.is_file()
+            else f"'{dockerfile}' does not exist"
+        )
         if required:
             raise output.Failure(f"cannot build the image: {why}")
         output.talk(f"no image was built: {why}")
-        return []
+        return False
     context = found.path / found.build.context
     text = dockerfile.read_text(encoding="utf-8", errors="replace")
     takes_wheel = f"{wheel.FOLDER}/" in text
@@ -107,12 +116,12 @@ def _image(
             "before 1.0.0 from the package index"
         )
     with wheel.beside(context) if takes_wheel else nullcontext():
-        program.build(names, context, dockerfile, platform)
+        program.build(names, context, dockerfile, options)
     if push:
         program.push(names, settings["registry"])
     for name in names:
         output.data(f"image         {name}{' (pushed)' if push else ''}")
-    return names
+    return True
 
 
 def _requirements(found: Project) -> None:
@@ -127,11 +136,19 @@ def _requirements(found: Project) -> None:
     output.data(f"requirements  {folder or 'none'}")
 
 
-def _bundle(found: Project) -> None:
+def _digest(found: Project) -> str:
+    return _packed(found).bundle.digest
+
+
+def _packed(found: Project) -> PackedProject:
     from ..project_bundle import pack
 
     with tempfile.TemporaryDirectory(prefix="aenv-build-") as work:
-        packed = pack(found, Path(work))
+        return pack(found, Path(work))
+
+
+def _bundle(found: Project) -> None:
+    packed = _packed(found)
     bundle = {"id": str(found.ref), "type": "bundle", "content": f"sha256:{packed.bundle.digest}"}
     local_project.with_artifacts(found, "bundle", [bundle])
     output.data(f"bundle        {found.ref} ({packed})")

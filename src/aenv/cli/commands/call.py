@@ -73,19 +73,24 @@ def command(
 
 def _environment(name: str, url: str | None, instance: str | None, timeout: float) -> Environment:
     """What to call: an instance through its gateway, or a runtime directly."""
+    import functools
+
     from ...client import where
     from ...client.address import Located
-    from .. import connection, prefixes, target
+    from ...client.environment import Environment
+    from .. import connection, prefixes
 
     prefix, slash, _ = name.partition("/")
     full_name = prefix if slash and "@" in prefix else "local"
+    # Nothing is retried: a person at a shell wants to know at once.
+    environment = functools.partial(Environment, full_name, timeout=timeout, max_retries=0)
     if instance:
         gateway = connection.gateway(url, option="--url")
         instance = gateway.run(lambda api: prefixes.instance(api, str(instance)))
-        return target.behind_gateway(full_name, gateway.url, timeout, instance=instance, api_key=gateway.api_key)
+        return environment(aenv_url=gateway.url, api_key=gateway.api_key, runtime_url="", attach=instance)
     given = Located(url, "the option --url") if url else None
     found = where.find(settings.client_settings(), runtime_url=given).runtime
-    return target.runtime(full_name, found or Located(_RUN_ADDRESS, "the default of aenv call"), timeout)
+    return environment(runtime_url=found or Located(_RUN_ADDRESS, "the default of aenv call"))
 
 
 async def _call(env: Environment, name: str, kind: str, given: Given, as_json: bool) -> int:

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import click
 
-from ...base import settings
 from .. import output
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import formats
+from ..parameters import FILE, host_and_port, key_in
 
 
-@click.command(
+@documented(
     "capture",
-    cls=DocumentedCommand,
     examples=(
         "aenv capture --upstream http://localhost:8000/v1",
         "aenv capture --upstream https://api.openai.com/v1 --key-env OPENAI_API_KEY",
@@ -27,16 +26,15 @@ from ..output_formats import formats
 @click.option("--key-env", metavar="NAME", help="The variable that holds the server's key.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     default=Path("capture.jsonl"),
-    show_default=True,
     help="The journal to write; it must be new.",
 )
 @click.option(
     "--listen",
+    callback=host_and_port,
     metavar="HOST:PORT",
     default="127.0.0.1:0",
-    show_default=True,
     help="Where agents ask; port 0 is free.",
 )
 @click.option(
@@ -48,7 +46,12 @@ from ..output_formats import formats
 )
 @formats(plain="text", json_help="Print the address and the key as a line of JSON.")
 def command(
-    upstream: str, key_env: str | None, out: Path, listen: str, parameters: tuple[str, ...], as_json: bool
+    upstream: str,
+    key_env: str | None,
+    out: Path,
+    listen: tuple[str, int],
+    parameters: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Record what agents say to a model.
 
@@ -59,12 +62,7 @@ def command(
 
     if out.exists():
         raise output.Failure(f"'{out}' exists; name another file with --out")
-    key = settings.variables().get(key_env) if key_env else None
-    if key_env and not key:
-        raise output.Failure(f"variable {key_env} is not set, and --key-env names it")
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdecimal():
-        raise click.UsageError(f"--listen must be HOST:PORT, and is {listen!r}")
+    key = key_in(key_env, "--key-env") or None
 
     def tell(variables: dict[str, str]) -> None:
         if as_json:
@@ -73,6 +71,5 @@ def command(
             output.data("\n".join(f"export {name}={value}" for name, value in variables.items()))
         output.talk(f"\nrecording in {out}; Ctrl-C ends it")
 
-    where = host.strip("[]"), int(port)
     with suppress(KeyboardInterrupt):  # which is how a server ends
-        named_capture.run(upstream, key, out, where, named_capture.parsed(parameters), tell)
+        named_capture.run(upstream, key, out, listen, named_capture.parsed(parameters), tell)

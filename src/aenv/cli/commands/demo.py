@@ -49,7 +49,7 @@ async def _demo(folder: Path) -> None:
     with _step("imported the SDK"):
         from ...client.address import control_origin
         from ...client.api import Api
-        from .. import target
+        from ...client.environment import Environment
 
     from ...isolation.sandbox import probe
     from ...rollouts.own_gateway import own_gateway
@@ -64,7 +64,7 @@ async def _demo(folder: Path) -> None:
         if missing:
             output.data(f"{'':12}instances are not isolated on this host: {missing}")
         api = await stack.enter_async_context(Api(control_origin(url)))
-        new = functools.partial(target.behind_gateway, _REF, url, ttl=_LIFE)
+        new = functools.partial(Environment, _REF, ttl=_LIFE, aenv_url=url, runtime_url="", max_retries=0)
         async with _instance(new(), "started the first instance, which loads the code") as env:
             record = await api.call("GET", f"/env-instance/{env.instance_id}")
             output.data(f"{'':12}isolation: {', '.join(record['isolation']) or 'none'}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,8 +10,7 @@ from ...base import settings
 from .. import connection, output, parameters, task_selection
 from ..help_pages import documented
 from ..output_formats import formats
-
-_FILE = click.Path(path_type=Path, dir_okay=False)
+from ..parameters import FILE
 
 
 @documented(
@@ -21,6 +19,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
         "aenv eval gsm-tools --agent oracle",
         "aenv eval ./my-env --agent llm --model gpt-4o --concurrency 16",
         "aenv eval my-env --agent my_agents:careful --repeat 4",
+        "aenv eval my-env --agent codex --model gpt-5 --base-url http://model:8000/v1",
         "aenv eval show results.jsonl",
     ),
 )
@@ -29,7 +28,8 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "--agent",
     required=True,
     metavar="AGENT",
-    help="Agent that plays: oracle, nop, random, llm, or module:function.",
+    help="Agent that plays: oracle, nop, random, llm, claude-code, codex, openhands, mini-swe-agent, smolagents, "
+    "or module:function.",
 )
 @task_selection.options
 @task_selection.without_self_check
@@ -42,32 +42,32 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     type=parameters.Number(1),
     help="Maximum number of tool calls in an episode.  [default: the limit of the task]",
 )
-@click.option("--model", metavar="NAME", help="Name of the model that the llm agent uses.")
+@click.option("--model", metavar="NAME", help="Name of the model that the agent uses.")
+@parameters.MODEL_URL
+@parameters.MODEL_KEY
 @click.option(
-    "--base-url",
-    envvar="OPENAI_BASE_URL",
-    metavar="URL",
-    help="Address of the model's server.  [default: $OPENAI_BASE_URL]",
+    "--capture",
+    is_flag=True,
+    help="Record what an agent of your own says to the model at --base-url: it asks at env.model.url.",
 )
 @click.option(
-    "--api-key-env",
-    default="OPENAI_API_KEY",
-    metavar="NAME",
-    help="Variable that holds the key for the model's server.",
+    "--parameter",
+    metavar="NAME=JSON",
+    multiple=True,
+    help="Added to captured chat completions that do not set it, as in logprobs=true (repeatable).",
 )
 @click.option("--max-tokens", type=parameters.Number(1), help="Maximum number of tokens in a reply.")
 @click.option("--temperature", type=float, metavar="T", help="Sampling temperature of the model.")
 @click.option("--price-in", type=float, metavar="PRICE", help="Price of a million input tokens.")
 @click.option("--price-out", type=float, metavar="PRICE", help="Price of a million output tokens.")
 @click.option(
-    "--out", type=_FILE, metavar="FILE", help="File for the results.  [default: a new one in $AENV_HOME/evals]"
+    "--out", type=FILE, metavar="FILE", help="File for the results.  [default: a new one in $AENV_HOME/evals]"
 )
-@click.option("--resume", type=_FILE, metavar="FILE", help="Continue the evaluation whose results are in FILE.")
+@click.option("--resume", type=FILE, metavar="FILE", help="Continue the evaluation whose results are in FILE.")
 @click.option(
     "--retries",
     type=parameters.Number(0),
     default=2,
-    show_default=True,
     help="Fresh instances for an episode whose infrastructure fails.",
 )
 @formats(plain="text", json_help="Print each result as a line of JSON.")
@@ -84,7 +84,8 @@ def command(as_json: bool, **given: Any) -> int:
     selection = task_selection.selected(**given)
     agent = roster.agent(given["agent"], settings.variables(), **given)
     path = roster.default_file(settings.home(), selection.name, agent)
-    options = evaluation.options_of(agent, path, **given)
+    capture = roster.capture(given["agent"], settings.variables(), **given)
+    options = evaluation.options_of(agent, path, capture, **given)
     tell = output.line if as_json else None
     try:
         results, took = evaluation.evaluated(selection.opened, selection.wanted, agent, options, tell)

@@ -8,13 +8,12 @@ import click
 
 from .. import output
 from ..help_pages import documented
-
-_FILE = click.Path(path_type=Path, dir_okay=False)
+from ..parameters import FILE, PICTURE
 
 
 @documented("show", examples=("aenv eval show results.jsonl", "aenv eval show results.jsonl --out chart.svg"))
-@click.argument("file", type=_FILE)
-@click.option("--out", type=_FILE, metavar="PICTURE.svg", help="Draw a chart of the rewards into this file.")
+@click.argument("file", type=FILE)
+@PICTURE
 def command(file: Path, out: Path | None) -> None:
     """Show the results of an evaluation, for each task and in total.
 
@@ -22,17 +21,11 @@ def command(file: Path, out: Path | None) -> None:
     """
     from ...rollouts import journal, overview, pictures, summaries
 
-    if out and out.suffix.lower() != ".svg":
-        raise output.Failure(
-            f"{str(out)!r}: charts are SVG files; use a name that ends with .svg",
-            hint=f"--out {out.with_suffix('.svg')}",
-            exit_code=2,
-        )
     found = journal.results(file)
     rows, heading = overview.rows(found), overview.heading(found) or file.name
     output.talk(heading)
     output.table(overview.HEADERS, [row.cells for row in rows])
     output.data(f"\n{summaries.table(found, output.width())}")
     if out:
-        out.write_text(pictures.svg(f"{heading}: rewards by task", rows), encoding="utf-8")
+        pictures.write(out, f"{heading}: rewards by task", rows)
         output.talk(f"chart: {out}")

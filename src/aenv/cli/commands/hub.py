@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,6 +13,7 @@ from ...base import settings
 from .. import connection, output, parameters
 from ..help_pages import CommandGroup
 from ..output_formats import formats
+from ..settings_options import options
 
 if TYPE_CHECKING:
     from ...client.hub import Hub
@@ -28,14 +27,13 @@ if TYPE_CHECKING:
     invoke_without_command=True,
     examples=("aenv hub --port 8083", "aenv hub access my-env --add-writer ada", "aenv hub audit my-env"),
 )
-@parameters.HOST
+@options("host")
 @click.option("--port", type=parameters.PORT, default=8083, help="Port to listen on; 0 picks a free port.")
-@parameters.METRICS_ADDRESS
+@options("metrics_address")
 @parameters.STORE
 @parameters.BLOBS
 @parameters.HOME
-@click.option("--insecure", is_flag=True, help="Allow other machines to connect although there are no accounts.")
-@parameters.ALLOW_ORIGIN
+@options("insecure", "allow_origins")
 @parameters.log_level("INFO")
 @parameters.LOG_FILE
 @parameters.READY_FD
@@ -69,9 +67,7 @@ def _announce(address: GatewayAddress, ready_fd: int | None) -> None:
     output.talk(f"hub      {address.url}\n\nexport HUB_BACKEND={address.url}")
     if address.metrics_url:
         output.talk(f"metrics  {address.metrics_url}")
-    if ready_fd is not None:
-        with os.fdopen(ready_fd, "w") as pipe:
-            pipe.write(json.dumps({"url": address.url}) + "\n")
+    output.tell_ready(ready_fd, {"url": address.url})
 
 
 _USERS: Any = {"multiple": True, "metavar": "USER"}

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from .. import config_file, connection, output
+from .. import config_file, connection, output, parameters
 from ..help_pages import documented
 
 
@@ -27,7 +27,7 @@ def command(url: str | None, api_key: str | None) -> None:
     if not url:
         raise click.UsageError("missing argument 'URL': no gateway is configured")
     if api_key is None:
-        api_key = _ask()
+        api_key = parameters.asked("API key", sys.stdin.readline).strip()
     who = connection.ask_hub(Hub.whoami, Where(Located(url, "the command line"), api_key or None))
     file = config_file.own_path()
     values = config_file.read(file, warn=False)  # the hub's settings have been read with warnings
@@ -36,10 +36,3 @@ def command(url: str | None, api_key: str | None) -> None:
     values["hub_config"] = {**values.get("hub_config", {}), "hub_backend": url, "api_key": api_key}
     config_file.write(file, values)
     output.talk(f"logged in to {url} as {who.user} ({who.role})")
-
-
-def _ask() -> str:
-    if not sys.stdin.isatty():
-        return sys.stdin.readline().strip()
-    key: str = click.prompt("API key", default="", show_default=False, hide_input=True, err=True)
-    return key

@@ -8,14 +8,13 @@ from typing import Any
 import click
 
 from .. import connection, output, recorded_runs, task_selection
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import formats
+from ..parameters import FILE
 
 
-@click.command(
-    "replay", cls=DocumentedCommand, examples=("aenv replay run.jsonl", "aenv replay run.jsonl --env ./my-env")
-)
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@documented("replay", examples=("aenv replay run.jsonl", "aenv replay run.jsonl --env ./my-env"))
+@click.argument("file", type=FILE)
 @recorded_runs.environment
 @task_selection.options
 @formats(plain="text", json_help="Print each replay as a line of JSON.")

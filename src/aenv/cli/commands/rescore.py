@@ -8,20 +8,18 @@ from typing import Any
 import click
 
 from .. import connection, output, recorded_runs, task_selection
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import formats
+from ..parameters import FILE
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
-
-@click.command(
+@documented(
     "rescore",
-    cls=DocumentedCommand,
     examples=("aenv rescore run.jsonl", "aenv rescore run.jsonl --env my-env@1.1.0 --out rescored.jsonl"),
 )
-@click.argument("file", type=_FILE)
+@click.argument("file", type=FILE)
 @recorded_runs.environment
-@click.option("--out", type=_FILE, metavar="FILE", help="Write a journal with the new results to FILE.")
+@click.option("--out", type=FILE, metavar="FILE", help="Write a journal with the new results to FILE.")
 @task_selection.options
 @task_selection.without_self_check
 @formats(plain="text", json_help="Print each new result as a line of JSON.")

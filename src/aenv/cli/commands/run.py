@@ -15,6 +15,7 @@ from ...artifacts.data.data_folders import on_host
 from ...base import settings
 from .. import local_project, output, parameters
 from ..help_pages import DocumentedCommand
+from ..settings_options import options
 
 if TYPE_CHECKING:
     from ...isolation.sandbox.protocol import Ready
@@ -40,7 +41,7 @@ class _WithArguments(DocumentedCommand):
 )
 @click.argument("path", type=click.Path(path_type=Path), required=False)
 @parameters.work_dir("Working folder; PATH is relative to it.")
-@parameters.HOST
+@options("host")
 @click.option(
     "--port",
     type=parameters.PORT,

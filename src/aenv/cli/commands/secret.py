@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import click
 
-from .. import connection, output
+from .. import connection, output, parameters
 from ..connection import Gateway
 from ..help_pages import CommandGroup
 from ..output_formats import formats
@@ -30,7 +30,7 @@ def set_(gateway: Gateway, name: str) -> None:
 
     The value is asked for, or read from a pipe without the line break at its end.
     """
-    value = _ask()
+    value = parameters.asked("Value", sys.stdin.read).removesuffix("\n").removesuffix("\r")
     if not value:
         raise output.Failure("the value is empty", hint=f"to remove the secret, use 'aenv secret rm {name}'")
     gateway.run(lambda api: api.call("PUT", _path(name), {"value": value}))
@@ -62,10 +62,3 @@ def rm(gateway: Gateway, name: str) -> None:
 
 def _path(name: str) -> str:
     return f"/secret/{quote(name, safe='')}"
-
-
-def _ask() -> str:
-    if not sys.stdin.isatty():
-        return sys.stdin.read().removesuffix("\n").removesuffix("\r")
-    value: str = click.prompt("Value", default="", show_default=False, hide_input=True, err=True)
-    return value

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,8 +15,9 @@ from ..help_pages import CommandGroup
 from ..output_formats import formats
 
 if TYPE_CHECKING:
-    from ...client.api import Api
+    from ...client.services import Services
 
+T = TypeVar("T")
 _VARIABLES = parameters.pairs("-e", "--env", "variables", help="Environment variable of the replicas; repeatable.")
 
 
@@ -66,14 +67,12 @@ def create(
     ENV is the environment; without it, the project in the current folder. Settings that are not given here come
     from deployConfig.service in config.json, then from deployConfig.
     """
-    from ...client.services import Services
-
     name, deploy = _configured(env_name)
     given["owner"] = owner or gateway.owner
     given["environment_variables"] = {**_variables(deploy), **variables, **secrets} or None
     body = {"envName": name, **_from_config(name, deploy, enable_storage)}
     body |= {key: value for key, value in given.items() if value is not None}
-    _show(gateway.run(lambda api: Services(api).create(body)), as_json)
+    _show(_run(gateway, lambda services: services.create(body)), as_json)
 
 
 @command.command("list", examples=("aenv service list", "aenv service list --name notes --json"))
@@ -82,9 +81,7 @@ def create(
 @formats()
 def list_(gateway: Gateway, name: str | None, as_json: bool) -> None:
     """List services."""
-    from ...client.services import Services
-
-    found = gateway.run(lambda api: Services(api).list(name or "*"))
+    found = _run(gateway, lambda services: services.list(name or "*"))
     output.answer(found, _HEADERS, _rows(found), as_json=as_json, nothing="no services")
 
 
@@ -94,12 +91,7 @@ def list_(gateway: Gateway, name: str | None, as_json: bool) -> None:
 @formats()
 def get(gateway: Gateway, id: str, as_json: bool) -> None:
     """Show one service."""
-    from ...client.services import Services
-
-    async def named(api: Api) -> dict[str, Any]:
-        return await Services(api).get(await prefixes.service(api, id))
-
-    _show(gateway.run(named), as_json)
+    _show(_run_on(gateway, id, lambda services, whole: services.get(whole)), as_json)
 
 
 @command.command(
@@ -125,17 +117,11 @@ def update(
 
     Variables are added to the existing ones.
     """
-    from ...client.services import Services
-
     given["environment_variables"] = {**variables, **secrets} or None
     changes = {key: value for key, value in given.items() if value is not None}
     if not changes:
         raise click.UsageError("no change is given; use --replicas, --image, --version, --env or --secret")
-
-    async def changed(api: Api) -> dict[str, Any]:
-        return await Services(api).update(await prefixes.service(api, id), changes)
-
-    _show(gateway.run(changed), as_json)
+    _show(_run_on(gateway, id, lambda services, whole: services.update(whole, changes)), as_json)
 
 
 @command.command(
@@ -150,11 +136,9 @@ def delete(gateway: Gateway, id: str, yes: bool, delete_storage: bool) -> None:
 
     Its storage is kept unless --delete-storage is given.
     """
-    from ...client.services import Services
-
-    whole = gateway.run(lambda api: prefixes.service(api, id))
+    whole = _run(gateway, lambda services: prefixes.service(services, id))
     parameters.confirm(f"end {whole}{' and delete its files' if delete_storage else ''}", yes)
-    gateway.run(lambda api: Services(api).delete(whole, delete_storage=delete_storage))
+    _run(gateway, lambda services: services.delete(whole, delete_storage=delete_storage))
     output.talk(f"ended {whole}")
 
 
@@ -169,11 +153,7 @@ def logs(gateway: Gateway, id: str, follow: bool) -> None:
     """
     import asyncio
 
-    from ...client.services import Services
-
-    async def printed(api: Api) -> None:
-        services = Services(api)
-        whole = await prefixes.service(api, id)
+    async def printed(services: Services, whole: str) -> None:
         replicas = (await services.get(whole))["instances"]
         if not replicas:
             output.talk(f"{whole} has no running replica")
@@ -189,7 +169,22 @@ def logs(gateway: Gateway, id: str, follow: bool) -> None:
             for replica in replicas:
                 await one(replica)
 
-    gateway.run(printed)
+    _run_on(gateway, id, printed)
+
+
+def _run(gateway: Gateway, act: Callable[[Services], Awaitable[T]]) -> T:
+    from ...client.services import Services
+
+    return gateway.run(lambda api: act(Services(api)))
+
+
+def _run_on(gateway: Gateway, id: str, act: Callable[[Services, str], Awaitable[T]]) -> T:
+    """The same for one service: the one whose id is `id`, or begins with it."""
+
+    async def found(services: Services) -> T:
+        return await act(services, await prefixes.service(services, id))
+
+    return _run(gateway, found)
 
 
 def _configured(env_name: str | None) -> tuple[str, Deploy]:

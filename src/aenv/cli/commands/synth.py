@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from ...base import settings
 from .. import connection, output, parameters, task_selection
-from ..help_pages import DocumentedCommand
+from ..help_pages import documented
 from ..output_formats import formats
+from ..parameters import FILE
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _RATE = click.FloatRange(0.0, 1.0)
 
 
-@click.command(
+@documented(
     "synth",
-    cls=DocumentedCommand,
     examples=(
         "aenv synth gsm-tools --mutate numbers --count 50 --out tasks.jsonl",
         "aenv synth gsm-tools --templates templates.jsonl --agent llm --out tasks.jsonl",
@@ -26,19 +24,17 @@ _RATE = click.FloatRange(0.0, 1.0)
     ),
 )
 @click.argument("env", metavar="ENV|DIR")
-@click.option("--templates", type=_FILE, metavar="FILE", help="Make tasks from the templates in FILE.")
+@click.option("--templates", type=FILE, metavar="FILE", help="Make tasks from the templates in FILE.")
 @click.option(
     "--mutate",
     metavar="KIND,…",
     help="Make tasks by changing existing ones: numbers, names, order, or all.",
 )
 @click.option("--model", metavar="NAME", help="Model that writes tasks, and that the llm agent uses.")
-@click.option("--count", type=parameters.Number(1, 100_000), default=10, show_default=True, help="Tasks to keep.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything that is drawn.")
-@click.option("--out", type=_FILE, metavar="FILE", required=True, help="New file for the task set.")
-@click.option(
-    "--set-version", default="1.0.0", show_default=True, metavar="VERSION", help="Version of the task set."
-)
+@click.option("--count", type=parameters.Number(1, 100_000), default=10, help="Tasks to keep.")
+@click.option("--seed", type=int, default=0, help="Seed of everything that is drawn.")
+@click.option("--out", type=FILE, metavar="FILE", required=True, help="New file for the task set.")
+@click.option("--set-version", default="1.0.0", metavar="VERSION", help="Version of the task set.")
 @click.option(
     "--guard",
     multiple=True,
@@ -51,31 +47,14 @@ _RATE = click.FloatRange(0.0, 1.0)
     metavar="AGENT",
     help="Agent whose solve rate is measured: random, llm, nop, oracle, or module:function.",
 )
-@click.option(
-    "--repeat", type=parameters.Number(1), default=1, show_default=True, help="Attempts of the agent at each task."
-)
-@click.option(
-    "--min-solve-rate", type=_RATE, default=0.0, show_default=True, help="Lowest solve rate of a task to keep."
-)
-@click.option(
-    "--max-solve-rate", type=_RATE, default=1.0, show_default=True, help="Highest solve rate of a task to keep."
-)
+@click.option("--repeat", type=parameters.Number(1), default=1, help="Attempts of the agent at each task.")
+@click.option("--min-solve-rate", type=_RATE, default=0.0, help="Lowest solve rate of a task to keep.")
+@click.option("--max-solve-rate", type=_RATE, default=1.0, help="Highest solve rate of a task to keep.")
 @click.option(
     "--solver-model", metavar="NAME", help="Model that the llm agent uses.  [default: the one of --model]"
 )
-@click.option(
-    "--base-url",
-    envvar="OPENAI_BASE_URL",
-    metavar="URL",
-    help="Address of the model's server.  [default: $OPENAI_BASE_URL]",
-)
-@click.option(
-    "--api-key-env",
-    default="OPENAI_API_KEY",
-    show_default=True,
-    metavar="NAME",
-    help="Variable that holds the key for the model's server.",
-)
+@parameters.MODEL_URL
+@parameters.MODEL_KEY
 @click.option("--temperature", type=float, metavar="T", help="Sampling temperature of the model.")
 @task_selection.options
 @task_selection.without_self_check

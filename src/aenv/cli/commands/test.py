@@ -54,12 +54,12 @@ async def _test(found: Project, script: str, home: Path) -> int:
     import asyncio
 
     from ...base.child_processes import end
+    from ...client.environment import Environment
     from ...rollouts.own_gateway import own_gateway
-    from .. import target
 
     async with (
         own_gateway(found.path, home) as url,
-        target.behind_gateway(str(found.ref), url) as env,
+        Environment(str(found.ref), aenv_url=url, runtime_url="", max_retries=0) as env,
     ):
         variables = {**settings.variables(), "AENV_SYSTEM_URL": url, "AENV_INSTANCE_ID": str(env.instance_id)}
         variables.pop(settings.DIRECT_MODE_VARIABLE, None)  # it would win over the gateway

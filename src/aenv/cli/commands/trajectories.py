@@ -9,12 +9,17 @@ import click
 
 from .. import output
 from ..help_pages import CommandGroup
+from ..parameters import FILE, PICTURE
 
 if TYPE_CHECKING:
     from ...rollouts.trajectory import Trajectory
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _FORMATS = ("journal", "chat", "sft", "preferences", "atif", "parquet")
+_EMPTY = {
+    "sft": "no conversation has that reward, see --min-reward",
+    "preferences": "no task has two attempts whose rewards differ, see --repeat of aenv eval",
+}
+"""Why a file may have no row."""
 _TASK = click.option("--task", default="", metavar="ID", help="Only the rollouts of this task.")
 _ROLLOUT = click.option("--rollout", default="", metavar="ID", help="Only this rollout.")
 
@@ -35,7 +40,7 @@ def command() -> None:
 
 
 @command.command("show", examples=("aenv trajectories show run.jsonl --task two",))
-@click.argument("file", type=_FILE)
+@click.argument("file", type=FILE)
 @_TASK
 @_ROLLOUT
 @click.option("--whole", is_flag=True, help="Print long texts whole.")
@@ -51,14 +56,12 @@ def show(file: Path, task: str, rollout: str, whole: bool) -> None:
 
 
 @command.command("stats", examples=("aenv trajectories stats run.jsonl --out rewards.svg",))
-@click.argument("file", type=_FILE)
-@click.option("--out", type=_FILE, metavar="PICTURE.svg", help="Draw a chart of the rewards into this file.")
+@click.argument("file", type=FILE)
+@PICTURE
 def stats(file: Path, out: Path | None) -> None:
     """Print how many rollouts ended how, and which tools they called."""
     from ...rollouts import overview, pictures, transcripts
 
-    if out and out.suffix.lower() != ".svg":
-        raise output.Failure(f"{str(out)!r}: charts are SVG files; use a name that ends with .svg", exit_code=2)
     found = _found(file)
     output.table(("Measure", "Value"), transcripts.numbers(found))
     uses = transcripts.tool_uses(found)
@@ -68,7 +71,7 @@ def stats(file: Path, out: Path | None) -> None:
     results = [one.result for one in found if one.result]
     if out and results:
         title = f"{overview.heading(results) or file.name}: rewards by task"
-        out.write_text(pictures.svg(title, overview.rows(results)), encoding="utf-8")
+        pictures.write(out, title, overview.rows(results))
         output.talk(f"chart: {out}")
 
 
@@ -79,9 +82,9 @@ def stats(file: Path, out: Path | None) -> None:
         "aenv trajectories export run.jsonl --format preferences --out pairs.jsonl",
     ),
 )
-@click.argument("file", type=_FILE)
+@click.argument("file", type=FILE)
 @click.option("--format", "kind", type=click.Choice(_FORMATS), required=True, help="Format of the new file.")
-@click.option("--out", type=_FILE, required=True, metavar="FILE", help="File to write.")
+@click.option("--out", type=FILE, required=True, metavar="FILE", help="File to write.")
 @_TASK
 @click.option(
     "--min-reward",
@@ -99,12 +102,13 @@ def export(file: Path, kind: str, out: Path, task: str, min_reward: float | None
     from ...rollouts.exports import exchange
 
     count = exchange.save(out, _found(file, task), kind, min_reward=min_reward, force=force)  # type: ignore[arg-type]
-    output.talk(f"{count} rows: {out}")
+    why = f"; {_EMPTY[kind]}" if not count and kind in _EMPTY else ""
+    output.talk(f"{count} rows: {out}{why}")
 
 
 @command.command("diff", examples=("aenv trajectories diff before.jsonl after.jsonl",))
-@click.argument("file", type=_FILE)
-@click.argument("other", type=_FILE)
+@click.argument("file", type=FILE)
+@click.argument("other", type=FILE)
 @_TASK
 def diff(file: Path, other: Path, task: str) -> int:
     """Compare the rollouts of two files, by task and attempt.

@@ -93,7 +93,7 @@ class InsideRoutes:
     async def _logs(self, call: RouteCall) -> Response:
         engine = await self._able(call, Logs, "show logs")
         record = await self._instances.get(call.path["id"], call.caller)
-        lines = await _started(engine.logs(record.id, follow=call.flag("follow")))
+        lines = await started(engine.logs(record.id, follow=call.flag("follow")))
         if record.secrets:
             masks = await self._secrets.masks(owner_key(record.owner, record.account), record.secrets)
             lines = masks.stream(lines)
@@ -110,7 +110,7 @@ class InsideRoutes:
         command = ["/bin/sh", "-c", asked.command] if isinstance(asked.command, str) else asked.command
         output = engine.exec(call.path["id"], command, stdin=asked.stdin.encode(), timeout=asked.timeout)
         use = await self._instances.use(call.path["id"])
-        return StreamingResponse(_command_events(await _started(output, use)), media_type=_SSE)
+        return StreamingResponse(_command_events(await started(output, use)), media_type=_SSE)
 
     async def _put_file(self, call: RouteCall) -> Response:
         engine = await self._able(call, Files, "write files")
@@ -121,7 +121,7 @@ class InsideRoutes:
     async def _get_file(self, call: RouteCall) -> Response:
         engine = await self._able(call, Files, "read files")
         content = engine.read(call.path["id"], call.path["path"])
-        content = await _started(content, await self._instances.use(call.path["id"]))
+        content = await started(content, await self._instances.use(call.path["id"]))
         # Never as something that a browser would show as a page of this host.
         headers = {"content-disposition": "attachment", "x-content-type-options": "nosniff"}
         return StreamingResponse(content, media_type=_BYTES, headers=headers)
@@ -216,7 +216,7 @@ def _listing(entries: list[FileEntry], limit: int) -> Response:
     return envelope.success(rows, **more)
 
 
-async def _started(items: AsyncIterator[T], use: Use | None = None) -> AsyncIterator[T]:
+async def started(items: AsyncIterator[T], use: Use | None = None) -> AsyncIterator[T]:
     """The same items, once the first is there: until then an error can still be a reply. `use` ends with them."""
     try:
         first = [await anext(items)]

@@ -9,7 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from starlette.responses import Response
@@ -37,6 +37,7 @@ from ..instances.creation import CreationMeans
 from ..instances.creator import Creator
 from ..instances.freezing import Freezing
 from ..instances.instance_access import InstanceAccess
+from ..instances.instance_changes import InstanceChanges
 from ..instances.kinship import Kinship
 from ..instances.leases import Leases
 from ..instances.ledger import Ledger, Quotas
@@ -53,6 +54,7 @@ from ..services.service_supervisor import ServiceSupervisor
 from ..serving import envelope, memory, pages
 from ..serving.account_routes import AccountRoutes
 from ..serving.accounts import Accounts, Role
+from ..serving.centre import Centre
 from ..serving.listeners import answering
 from ..serving.metrics import Metrics
 from ..serving.named_secrets import Secrets
@@ -68,6 +70,7 @@ from .home import Home
 from .inside_routes import InsideRoutes
 from .instance_routes import InstanceRoutes
 from .lease_routes import LeaseRoutes
+from .live_routes import LiveRoutes
 from .proxy import Proxy
 from .rootfs_routes import RootfsRoutes
 from .self_checks import SelfChecks
@@ -77,6 +80,8 @@ from .usage_routes import UsageRoutes
 logger = logging.getLogger("aenv.control.gateway")
 
 _MEASURE_EVERY = 3600.0  # seconds: to walk through a large home folder takes a while
+
+_ENGINES = "'native', 'process', 'docker', 'kubernetes' and 'http'"
 
 ReadyCheck = Callable[[], Awaitable[None]]
 
@@ -105,6 +110,7 @@ class Shared:
         return [
             *self.hub.routes(),
             *AccountRoutes(self.accounts).routes(),
+            *Centre().routes(),
             Route(
                 "GET",
                 "/health",
@@ -187,6 +193,7 @@ class Parts:
     supervisor: Supervisor
     instances: InstanceAccess
     leases: Leases
+    live: LiveRoutes
     creator: Creator
     services: ServiceSupervisor
     upkeep: Upkeep
@@ -208,6 +215,7 @@ class Parts:
         return [
             *InstanceRoutes(self.instances, self.creator, self.tokens, self.pool, data_port=data_port).routes(),
             *LeaseRoutes(self.leases).routes(),
+            *self.live.routes(),
             *InsideRoutes(
                 self.instances,
                 self.tokens,
@@ -286,6 +294,7 @@ class Parts:
         """End what runs, unless the settings keep it for the next gateway."""
         keep = self.settings.keep_instances
         self.leases.close()
+        self.live.close()
         await self.warmth.close()
         await asyncio.gather(self.supervisor.close(keep=keep), self.services.close(keep=keep))
         await self.upkeep.resign()
@@ -302,14 +311,14 @@ async def parts(
 ) -> AsyncIterator[Parts]:
     """The parts, wired; nothing runs yet. `engine` and `clock` are for who composes a gateway of their own."""
     folder = settings.home.expanduser()
-    here = _this_gateway(settings, home)
-    ledger, sweeper, tokens = Ledger(base.store, _quotas(settings)), Sweeper(clock), Tokens()
-    transitions, metrics = Transitions(ledger), base.metrics
+    here, quotas = _this_gateway(settings, home), _quotas(settings)
+    ledger, sweeper, tokens = Ledger(base.store, quotas), Sweeper(clock), Tokens()
+    changes, metrics = InstanceChanges(), base.metrics
+    transitions = Transitions(ledger, changes)
     seats = Seats(base.board, demand_tokens=settings.require_data_token)
     catalog = Catalog(base.folders, base.hub, base.checkouts, folder, base.built_in)
-    data_rules = DataRules(
-        settings.max_body_bytes, origins.is_loopback(settings.host), allowed=settings.allow_origins
-    )
+    local = origins.is_loopback(settings.host)
+    data_rules = DataRules(settings.max_body_bytes, local, allowed=settings.allow_origins)
     async with (
         contextlib.nullcontext(engine) if engine else _engine(settings) as engine,
         Pool() as pool,
@@ -325,7 +334,7 @@ async def parts(
             node=home.node,
             home=folder,
             start_timeout=settings.start_timeout,
-            quotas=_quotas(settings),
+            quotas=quotas,
             rules=here.rules,
         ) as services,
         contextlib.AsyncExitStack() as exits,
@@ -344,8 +353,7 @@ async def parts(
         )
         check_ready = partial(_check_ready, supervisor, base)
         proxy = Proxy(instances, services, base.accounts, tokens, pool, metrics, data_rules, checks, check_ready)
-        kinship = Kinship(supervisor, catalog, base.accounts)
-        children = ChildRoutes(kinship, creator, instances, tokens, proxy)
+        children = ChildRoutes(Kinship(supervisor, catalog, base.accounts), creator, instances, tokens, proxy)
         await exits.enter_async_context(_children_of(engine, children))
         yield Parts(
             shared=base,
@@ -355,6 +363,7 @@ async def parts(
             supervisor=supervisor,
             instances=instances,
             leases=Leases(instances, base.accounts, metrics, settings.max_body_bytes),
+            live=LiveRoutes(instances, changes, base.accounts, base.store, queue, quotas),
             creator=creator,
             services=services,
             upkeep=Upkeep(
@@ -449,5 +458,44 @@ async def _engine(settings: GatewaySettings) -> AsyncIterator[Engine]:
         from ...engines.process import ProcessEngine
 
         yield ProcessEngine(settings.home)
+    elif settings.engine == "docker":
+        from ...engines.docker.docker_engine import DockerEngine
+
+        async with DockerEngine(
+            settings.home,
+            settings.docker_host,
+            base_image=settings.base_image,
+            network=settings.docker_network,
+        ) as engine:
+            yield engine
+    elif settings.engine == "http":
+        from ...engines.http_engine import HttpEngine
+
+        if not settings.engine_url:
+            raise InvalidRequest("the http engine needs the address of its server; name it with --engine-url")
+        async with HttpEngine(settings.home, settings.engine_url) as engine:
+            yield engine
+    elif settings.engine == "kubernetes":
+        async with _kubernetes(settings) as engine:
+            yield engine
     else:
-        raise InvalidRequest(f"no engine {settings.engine!r}; this gateway has 'native' and 'process'")
+        raise InvalidRequest(f"no engine {settings.engine!r}; this gateway has {_ENGINES}")
+
+
+@contextlib.asynccontextmanager
+async def _kubernetes(settings: GatewaySettings) -> AsyncIterator[Engine]:
+    try:
+        from ...engines.kubernetes.cluster_client import ClusterAccess
+        from ...engines.kubernetes.kubernetes_engine import KubernetesEngine, KubernetesOptions
+    except ModuleNotFoundError as error:
+        hint = "pip install 'aenvironment[kubernetes]'"
+        raise InvalidRequest(f"the kubernetes engine needs the package {error.name!r}; run: {hint}") from None
+    options = KubernetesOptions(
+        ClusterAccess(settings.kubeconfig, namespace=settings.kube_namespace or None),
+        owner=settings.kube_name,
+        templates=settings.kube_templates,
+    )
+    if settings.base_image:
+        options = replace(options, base_image=settings.base_image)
+    async with KubernetesEngine(options) as engine:
+        yield engine

@@ -9,14 +9,13 @@ from ...base import refs
 from ...base.config import FILE_NAME, Project
 from ...base.errors import InvalidRequest
 from ...base.refs import Ref
-from ...base.wire import timestamp
+from ...base.wire import HUB_STATUSES, timestamp
 from ..serving.masking import masked
 from ..stores.base import Document, Put
 from .access import EnvironmentAccess
 
 KIND = "environments"
-STATUSES = ("Init", "Pending", "Creating", "Created", "Testing", "Verified", "Ready", "Released", "Failed")
-READY, RELEASED = STATUSES.index("Ready"), STATUSES.index("Released")
+READY, RELEASED = HUB_STATUSES.index("Ready"), HUB_STATUSES.index("Released")
 _CONFIGS = ("build_config", "test_config", "deploy_config")
 _CONTENT = ("description", "tags", "code_url", "artifacts", *_CONFIGS, "digest")
 _TIMES = ("created_at", "updated_at")
@@ -121,8 +120,8 @@ class EnvironmentRecord:
 
 def read_status(value: str | int) -> int:
     """The number of a status: as a word in any case, or as itself."""
-    known = {name.lower(): number for number, name in enumerate(STATUSES)}
+    known = {name.lower(): number for number, name in enumerate(HUB_STATUSES)}
     number = known.get(value.lower()) if isinstance(value, str) else value
-    if number is None or not 0 <= number < len(STATUSES):
-        raise InvalidRequest(f"field 'status': no status {value!r}; use one of {', '.join(STATUSES)}")
+    if number is None or not 0 <= number < len(HUB_STATUSES):
+        raise InvalidRequest(f"field 'status': no status {value!r}; use one of {', '.join(HUB_STATUSES)}")
     return number

@@ -10,12 +10,12 @@ from ...base import refs
 from ...base.errors import NotFound, of_field
 from ...base.models import AccessPolicy, AuditEntry, Env, EnvDetails, EnvVersions, PushEnvironment, SetImage
 from ...base.refs import Ref
+from ...base.wire import HUB_STATUSES
 from ..serving import envelope
 from ..serving.accounts import Role
 from ..serving.routes import Route, RouteCall
 from ..stores.base import Store
 from . import audit
-from .environment_records import STATUSES
 from .environments import Environments, Filter
 from .publishing import Publishing
 
@@ -98,7 +98,7 @@ class EnvironmentRoutes:
 
     async def _status(self, call: RouteCall) -> Response:
         environment = await self._environments.find(any_ref(call), call.caller)
-        return envelope.success({"status": STATUSES[environment.status]})
+        return envelope.success({"status": HUB_STATUSES[environment.status]})
 
     async def _release(self, call: RouteCall) -> Response:
         await self._environments.release(exact_ref(call), call.caller)

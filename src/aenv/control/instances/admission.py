@@ -183,6 +183,7 @@ def check_request(request: CreateInstance, project: Project, rules: Rules) -> Ch
         data=data,
         folders=declared_folders(given, project, rules),
         sidecar=sidecar or lazy_sidecar(project, {**own, **given}, data),
+        labels=request.labels,
     )
 
 

@@ -117,7 +117,8 @@ class Admittance:
             means.secrets, request.environment_variables, project, records[0].owner, caller.account
         )
         here, tenant = means.here, (records[0].owner or "") if caller.account else ""
-        conditions = Conditions(here.start_timeout, here.keep_history, tenant, given, works_in=records[0].works_in)
+        ttl, works_in = admission.ttl_of(request, project), records[0].works_in
+        conditions = Conditions(here.start_timeout, here.keep_history, tenant, given, ttl=ttl, works_in=works_in)
         admitted = checked, conditions
         if (project.grants or project.uses) and not isinstance(means.engine, LeadsToGateway):
             field = "grants" if project.grants else "uses"

@@ -245,6 +245,7 @@ class InstanceAccess:
             if instance and not instance.is_being_created:
                 _check_renewable(instance.record)  # its end may have begun meanwhile
                 self._supervisor.update(instance, record)
+            self._transitions.renewed(record)
             return record
         raise Unavailable(f"the record of instance {id!r} changes all the time; try again")
 

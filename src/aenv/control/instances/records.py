@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -148,9 +148,9 @@ class Record:
 
     def dump(self) -> dict[str, Any]:
         """As the store keeps it, to be written at once: the parts are the record's own."""
-        # Not asdict of all, which copies every tool's schema: that was a tenth of a create.
+        # Not asdict, which copies every tool's schema and looks at each field twice: that was a tenth of a create.
         address = self.address
-        origin = address and {name: part for name, part in asdict(address.origin).items() if name != "source"}
+        origin = address and {name: part for name, part in vars(address.origin).items() if name != "source"}
         tools = address.tools if address and self.is_live else []  # which are told of those that run
         where = address and {"origin": origin, "pid": address.pid, "tools": tools}
         value = {**vars(self), "address": where}

@@ -32,6 +32,7 @@ def _own(deploy: Deploy) -> dict[str, Amount | None]:
         "ephemeralStorage": deploy.ephemeral_storage or deploy.ephemeral_storage_limit,
         "pids": deploy.pids,
         "openFiles": deploy.open_files,
+        "gpu": deploy.gpu,
     }
 
 
@@ -66,4 +67,5 @@ _RESOURCES: dict[str, tuple[str, Callable[[Any], float]]] = {
     "ephemeralStorage": ("storage_bytes", _size),
     "pids": ("pids", _count),
     "openFiles": ("open_files", _count),
+    "gpu": ("gpus", _count),
 }

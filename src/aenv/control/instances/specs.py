@@ -6,7 +6,7 @@ Not here: whether a request may have what it asks for (`admission.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...base import composition
@@ -33,6 +33,7 @@ class CheckedRequest:
     data: Path | None
     folders: Mapping[str, Path]
     sidecar: str | LazySidecar
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Conditions:
     storage_place: str = STORAGE_PLACE
     works_in: str = ""
     """The id of the instance whose workspace it works in, in place of one of its own."""
+    ttl: float | None = None
 
 
 def instance_spec(
@@ -91,6 +93,9 @@ def instance_spec(
         preload=deploy.preload,
         tenant=conditions.tenant,
         isolation=deploy.isolation,
+        pod_template=deploy.pod_template,
+        labels=checked.labels,
+        ttl=conditions.ttl,
     )
 
 
@@ -100,4 +105,13 @@ def _parts(project: Project) -> str:
 
 def spare_spec(spec: InstanceSpec) -> InstanceSpec:
     """The spec of spare instances that `spec` can be filled in for: without what differs between instances."""
-    return replace(spec, id=_SPARE_ID, environment_variables={}, arguments=(), model=None, uses_environments=False)
+    return replace(
+        spec,
+        id=_SPARE_ID,
+        environment_variables={},
+        arguments=(),
+        model=None,
+        uses_environments=False,
+        labels={},
+        ttl=None,
+    )

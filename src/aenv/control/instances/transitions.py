@@ -16,6 +16,7 @@ from ...base.errors import Unavailable
 from ...base.wire import EnvStatus
 from ...engines.base import Address
 from ..stores.base import LimitReached, Stale
+from .instance_changes import InstanceChanges
 from .ledger import Ledger
 from .records import Record
 from .states import State, Stored
@@ -30,8 +31,9 @@ _CROWD = 8  # instances that begin or end at the same time: then their records a
 class Transitions:
     """Those of the instances of one gateway."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, changes: InstanceChanges | None = None) -> None:
         self._ledger = ledger
+        self._changes = changes or InstanceChanges()
         self._under_way = 0
         self._unsaved: dict[Supervised, Callable[[], Awaitable[None]]] = {}
         """What the store could not be told yet. Not by id: several attempts at one may have ended meanwhile."""
@@ -57,6 +59,8 @@ class Transitions:
         with _recording(*instances):
             records = (one.record for one in instances)
             await self._ledger.begin(*records, limits=limits, gather=self.is_crowded and not limits)
+        for one in instances:
+            self._changes.tell(one.record)
 
     async def run(self, instance: Supervised, address: Address, isolation: Sequence[str]) -> None:
         """It serves at `address`. On failure it is what it was before."""
@@ -69,6 +73,7 @@ class Transitions:
                 await self._ledger.begin(running, limits={}, gather=self.is_crowded)
         instance.record = running
         instance.move(State.RUNNING)
+        self._changes.tell(running)
 
     async def adopt(self, record: Record, gateway: str) -> Supervised | None:
         """From now on `gateway` supervises it; None when another gateway has just changed its record."""
@@ -85,11 +90,13 @@ class Transitions:
         """It ends, for good: the store will say how and why."""
         instance.move(State.ENDING)
         instance.record.become(status, reason)
+        self._changes.tell(instance.record)
 
     def undo(self, instance: Supervised, status: EnvStatus, reason: str) -> None:
         """It ends as if it had never been asked for. Until it is gone, `reason` says why."""
         instance.move(State.UNDOING)
         instance.record.become(status, reason)
+        self._changes.tell(instance.record)
 
     async def settle(self, instance: Supervised) -> None:
         """Tell the store of the end, or let it forget; while the store does not answer, `save_rest` will."""
@@ -98,6 +105,10 @@ class Transitions:
             await self._tell(instance, partial(self._save_end, record))
         elif instance.stored is not Stored.NO:
             await self._tell(instance, partial(self._ledger.forget, record))
+
+    def renewed(self, record: Record) -> None:
+        """Its time to live has changed, and is written."""
+        self._changes.tell(record)
 
     def finish(self, instance: Supervised) -> None:
         """Nothing of it runs any more."""

@@ -17,7 +17,7 @@ from ...base import logs, mcp
 from ...base.addresses import Origin
 from ...base.errors import AEnvError, NetworkError, NotFound, TooLarge, Unsupported
 from ...base.http1 import Pool
-from ...base.supervision import Tasks
+from ...base.supervision import Tasks, first_of
 from ...engines.base import Engine, InstanceSpec, NoticesEnds, Ports
 from ..instances.secret_variables import masked_create
 
@@ -203,14 +203,8 @@ class Replica:
         """Why its instance is no longer of use."""
         engine = self._means.engine
         ends = [engine.ended(self.id)] if isinstance(engine, NoticesEnds) else []
-        watches = [asyncio.ensure_future(watch) for watch in (*ends, self._sickness())]
-        try:
-            await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
-            return next(watch.result() for watch in watches if watch.done())
-        finally:
-            for watch in watches:
-                watch.cancel()
-            await asyncio.gather(*watches, return_exceptions=True)
+        over = await first_of(*ends, self._sickness())
+        return str(over.result())
 
     async def _sickness(self) -> str:
         """Check its health again and again; return when it has been bad for too long."""

@@ -13,7 +13,6 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -187,19 +186,22 @@ def _reporting(app: ASGIApp) -> ASGIApp:
     return reporting
 
 
-class _Joining(asyncio.Transport):
+class _Joining:
     """A connection that sends the head of a reply together with its body, where that comes at once.
 
     uvicorn writes them one after the other: the client would be woken twice.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
         self._transport = transport
         self._loop = loop
         self._head = b""
+        # All else is the connection's own.
+        self.abort, self.is_closing = transport.abort, transport.is_closing
+        self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
+        self.get_extra_info = transport.get_extra_info
 
-    def write(self, data: bytes) -> None:  # type: ignore[override]
+    def write(self, data: bytes) -> None:
         if self._head:
             data, self._head = self._head + data, b""
         elif data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n"):
@@ -216,21 +218,6 @@ class _Joining(asyncio.Transport):
     def close(self) -> None:
         self._flush()
         self._transport.close()
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._transport.get_extra_info(name, default)
-
-    def pause_reading(self) -> None:
-        self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._transport.resume_reading()
 
 
 class _ServerConnection(HttpToolsProtocol):
@@ -258,7 +245,7 @@ class _ServerConnection(HttpToolsProtocol):
         return user
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(_Joining(transport, self.loop))
+        super().connection_made(_Joining(transport, self.loop))  # type: ignore[arg-type]
         self.timeout_keep_alive_task = self.loop.call_later(_HEAD_TIMEOUT, self.timeout_keep_alive_handler)
 
     def data_received(self, data: bytes) -> None:

@@ -13,7 +13,7 @@ from .accounts import Caller
 class Rates:
     """`overall` requests a second for each account, and for some routes (`"POST /env-instance"`) fewer.
 
-    A bucket holds two seconds' worth, so that a burst after a pause is no offence. 0 sets no limit.
+    A bucket holds two seconds' worth, so that a burst after a pause is not refused. 0 sets no limit.
     """
 
     def __init__(self, coordination: Coordination, overall: float, by_route: Mapping[str, float]) -> None:

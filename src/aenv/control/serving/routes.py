@@ -64,7 +64,7 @@ class Route:
     """The type of the reply's `data`."""
     query: Mapping[str, str] = field(default_factory=dict)
     media: str | None = None
-    """What the reply is when it is no envelope."""
+    """What the reply is when it is not an envelope."""
 
 
 @dataclass

@@ -18,32 +18,30 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ...base import settings
 from ...base.addresses import Origin
 from ...base.config import Project
 from ...base.errors import Conflict, InvalidRequest, NotFound, StartFailed, Unavailable, Unsupported
 from ...base.limits import allow_many_open_files
 from ...isolation import cgroups
 from ...isolation.cgroups import owners
-from ...isolation.egress import VARIABLES as PROXY_VARIABLES
 from ...isolation.egress import Egress, EgressPolicy
 from ...isolation.sandbox import probe, protocol
-from ...isolation.sandbox.inside_paths import WORKSPACE
 from ...isolation.sandbox.rootfs import Rootfs
-from ..base import DATA_PLACE, Address, InstanceSpec, LazySidecar, ResourceUsage
+from ..base import DEFAULT_LIMITS, Address, InstanceSpec, LazySidecar, ResourceUsage
 from ..descriptors import readable
 from ..folder import InstanceFolder
 from ..instance_state import InstanceState
 from . import guarantees, gvisor, sidecars
+from .assignments import assignment_of, variables_of
 from .gvisor import Gvisor
 from .inside_access import InsideAccess
 from .instance_folders import InstanceFolders, check_does_not_hold
 from .members import go_on, members, stop
 from .relays import reopen
 from .sidecars import LazySidecarRootfs, SidecarRootfs, Sidecars
-from .spares import DEFAULTS, SOCKET, NativeInstance, Recipe, Spares
+from .spares import NativeInstance, Recipe, Spares
 from .stamps import Stamps
-from .zygotes import Kind, Zygotes, folder_place, is_in_use, owner_of
+from .zygotes import Kind, Zygotes, is_in_use, owner_of
 
 _TAIL_BYTES = 4096
 _STATUS_COMES = 1.0  # seconds after the end in which the zygote tells how it was
@@ -82,7 +80,9 @@ class NativeEngine(InsideAccess):
         self._spares = Spares(self._zygotes, self._cgroups, self._folders.refill)
         self._egress = Egress()
         self._gvisor = Gvisor(self._home, self._cgroups)
-        self._sidecars = Sidecars(self._spares, self._egress, sidecar_rootfs, lazy_sidecar_rootfs)
+        self._sidecars = Sidecars(
+            self._spares, self._egress, self._instance_relays.models, sidecar_rootfs, lazy_sidecar_rootfs
+        )
         self._made: dict[str, NativeInstance] = {}
         self._creating: set[str] = set()
         self._stamps = Stamps()
@@ -172,7 +172,7 @@ class NativeEngine(InsideAccess):
             spec, folder, None if recipe.kind.host_network else folder.leader()
         )
         # While others wait for theirs, there is no time for what the first call does as well.
-        assignment = _assignment(spec, root, rehearse=rehearse)
+        assignment = assignment_of(spec, root, rehearse=rehearse)
         await instance.assign(listener, assignment)
         if spec.sidecar:
             await self._sidecars.begin(spec, instance, recipe, sidecar, folder)
@@ -198,7 +198,7 @@ class NativeEngine(InsideAccess):
         not_enforced = self._not_enforced(recipe)
         try:
             folder.write_state(InstanceState(not_enforced=not_enforced))
-            address = await self._gvisor.start(spec, recipe, folder, _variables(spec, recipe.kind.root))
+            address = await self._gvisor.start(spec, recipe, folder, variables_of(spec, recipe.kind.root))
         except FileNotFoundError:
             if folder.exists():
                 raise
@@ -210,6 +210,8 @@ class NativeEngine(InsideAccess):
     def _recipe(self, spec: InstanceSpec, root: Rootfs) -> Recipe:
         if spec.isolation not in ("", "native", gvisor.NAME):
             raise Unsupported(f"isolation {spec.isolation!r} is not available here; 'aenv doctor' says what is")
+        if spec.limits.gpus:
+            raise Unsupported("the native engine gives instances no GPU; use the docker or kubernetes engine")
         python = spec.python.folders if spec.python else (Path(sys.prefix), Path(sys.base_prefix))
         for shown in (spec.project, spec.data, *spec.folders.values(), *python):
             if shown and shown not in self._checked:
@@ -231,7 +233,7 @@ class NativeEngine(InsideAccess):
             tenant=spec.tenant,
         )
         asked = {name: value for name, value in vars(spec.limits).items() if value is not None}
-        limits = replace(DEFAULTS, **asked)
+        limits = replace(DEFAULT_LIMITS, **asked)
         # Well below our own: descriptors that are on their way over sockets are counted together.
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 4
         limits = replace(limits, open_files=min(limits.open_files or most, most))
@@ -319,12 +321,12 @@ class NativeEngine(InsideAccess):
             found[folder.id] = Address(
                 origin, leader.pid, state.tools, state.root or "", state.not_enforced or (), own
             )
-            if folder.id not in self._made and state.egress:
-                adopted.append((folder, leader, folder.id))
+            if folder.id not in self._made and (state.egress or state.model or state.gateway):
+                adopted.append((folder.id, folder, leader))
                 if sidecar := sidecars.of(folder):
-                    adopted.append((folder, sidecar, sidecars.key(folder.id)))
+                    adopted.append((sidecars.key(folder.id), folder, sidecar))
         await asyncio.gather(*(reopen(self._relays, self._egress, *one) for one in adopted))
-        await self._instance_relays.reopen(folder for folder in self._all_folders() if folder.id not in self._made)
+        await self._instance_relays.reopen(adopted)
         return found
 
     async def leftovers(self) -> Ids:
@@ -431,45 +433,6 @@ class NativeEngine(InsideAccess):
         for path in sorted(self._root.glob("*/")):
             with contextlib.suppress(InvalidRequest):  # a folder that is not an instance's
                 yield InstanceFolder(self._root, path.name)
-
-
-def _assignment(spec: InstanceSpec, root: Rootfs, *, rehearse: bool) -> protocol.Assignment:
-    """What a spare instance is told."""
-    return protocol.Assignment(
-        variables=_variables(spec, root),
-        folder=WORKSPACE,
-        arguments=spec.arguments,
-        # What is the runtime's own may be wrong. Otherwise nothing fails once the environment is loaded.
-        confirm=any(name.startswith("AENV_") for name in spec.environment_variables),
-        rehearse=rehearse,
-    )
-
-
-def _variables(spec: InstanceSpec, root: Rootfs) -> dict[str, str]:
-    """The variables of an instance: few, and none of this process's own, which may be secret."""
-    python = os.path.dirname(spec.python.executable if spec.python else sys.executable)
-    variables = {
-        "PATH": f"{python}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "LANG": settings.variables().get("LANG", "C.UTF-8"),
-        "HOME": WORKSPACE,
-        "TMPDIR": "/tmp",
-        **(PROXY_VARIABLES if spec.network.kind == "egress" else {}),
-        **root.variables,
-        **spec.environment_variables,
-        **({spec.data_variable: DATA_PLACE} if spec.data_variable else {}),
-        **{variable: folder_place(variable) for variable in spec.folders},
-        "AENV_INSTANCE_ID": spec.id,
-        "AENV_ENVIRONMENT": spec.environment,
-        "AENV_WORKSPACE": WORKSPACE,
-    }
-    if spec.call_timeout is not None:
-        variables["AENV_CALL_TIMEOUT"] = f"{spec.call_timeout:g}"
-    if spec.storage:
-        variables["AENV_STORAGE"] = spec.storage_place
-    if spec.sidecar:
-        # The second is its old name, which environments that were pushed may read.
-        variables |= {"AENV_SIDECAR": SOCKET, "AENV_SECOND_PART": SOCKET}
-    return variables
 
 
 def _clear_group(group: cgroups.ControlGroup) -> None:

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from ...base.addresses import Origin
 from ...base.errors import NotFound, StartFailed
 from ...isolation import cgroups
-from ...isolation.sandbox import interpreter, system, volumes
+from ...isolation.sandbox import interpreter, volumes
 from ...isolation.sandbox.enter import EnterOrder
 from ...isolation.sandbox.typed_json import encode
 from .. import logfile, proc
@@ -20,7 +20,7 @@ from ..base import CommandOutput
 from ..commands import Command, Commands
 from ..folder import InstanceFolder
 from ..gateway_relays import InstanceRelays
-from ..workspace import Workspace, WorkspaceFiles
+from ..workspace import Workspace, WorkspaceFiles, acting_as
 from . import gvisor, sidecars
 from .gvisor import Gvisor
 from .relays import Relays
@@ -106,22 +106,9 @@ def _acting_for(folder: InstanceFolder) -> Callable[[], contextlib.AbstractConte
     owner = folder.read_state().owner
     if owner is None:
         raise NotFound(f"files of instance {folder.id!r} not found: its state does not say which user it runs as")
-    return lambda: _acting_as(owner)
+    return lambda: acting_as(owner)
 
 
 def _files_of(leader: proc.Process) -> str:
     """The root of an instance, as the host reaches it. Below it every step is taken without following links."""
     return f"/proc/{leader.pid}/root/."  # with the dot, or it would be the link itself that is opened
-
-
-@contextlib.contextmanager
-def _acting_as(owner: int) -> Iterator[None]:
-    """Inside, this thread has the instance's rights over files, and what it makes is the instance's."""
-    if owner == os.geteuid():  # an ordinary user is the same inside and outside
-        yield
-        return
-    system.act_as(owner)
-    try:
-        yield
-    finally:
-        system.act_as(0)

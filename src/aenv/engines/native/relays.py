@@ -123,16 +123,13 @@ class Relays:
         raise OSError(errno.EIO, f"no listener on port {port} of an instance: {failure}")
 
 
-async def reopen(
-    relays: Relays, egress: Egress, folder: InstanceFolder, leader: proc.Process, name: str = ""
-) -> None:
-    """Let an instance that another engine object has made out again, to where it may go.
+async def reopen(relays: Relays, egress: Egress, name: str, folder: InstanceFolder, leader: proc.Process) -> None:
+    """Let an instance, or a sidecar, that another engine object has made out again, to where it may go.
 
-    `name` is what it is called in the egress, if not by its id.
+    `name` is what it is called in the egress.
 
     Does nothing for one that has its way out, or shall have none. When it fails, the instance stays without.
     """
-    name = name or folder.id
     hosts = folder.read_state().egress
     if hosts is None or egress.serves(name):
         return

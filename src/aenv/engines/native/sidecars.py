@@ -26,6 +26,7 @@ from ..base import InstanceSpec, LazySidecar
 from ..descriptors import readable
 from ..folder import InstanceFolder
 from ..instance_state import AwaitedSidecar, InstanceState, SidecarProcess
+from ..model_relays import ModelRelays
 from .sidecar_first_use import DestroyedMeanwhile, SidecarFirstUses
 from .spares import NativeInstance, Recipe, Spares
 from .zygotes import Kind
@@ -52,10 +53,16 @@ class Sidecars:
     """
 
     def __init__(
-        self, spares: Spares, egress: Egress, root_of: SidecarRootfs | None, lazy_rootfs: LazySidecarRootfs | None
+        self,
+        spares: Spares,
+        egress: Egress,
+        models: ModelRelays,
+        root_of: SidecarRootfs | None,
+        lazy_rootfs: LazySidecarRootfs | None,
     ) -> None:
         self._spares = spares
         self._egress = egress
+        self._models = models
         self._root_of = root_of
         self._lazy_rootfs = lazy_rootfs
         self._first_uses = SidecarFirstUses()
@@ -155,7 +162,8 @@ class Sidecars:
         folder.write_state(InstanceState(sidecar=process))
         sidecar.fork.keep()
         try:
-            await sidecar.assign(listener, _assignment(spec, recipe.kind.root))
+            model = await self._model(spec, folder)
+            await sidecar.assign(listener, _assignment(spec, recipe.kind.root, model))
             if recipe.egress:
                 self._egress.serve(
                     key(spec.id), sidecar.listener("egress"), EgressPolicy.parse(spec.network.hosts)
@@ -171,6 +179,11 @@ class Sidecars:
             raise StartFailed(f"{what} failed to start: {said.error.strip()}")
         sidecar.let_go()
         self._tie(spec.id, first, sidecar)
+
+    async def _model(self, spec: InstanceSpec, folder: InstanceFolder) -> dict[str, str]:
+        """The variables that lead to the model which the instance may ask, from the sidecar's own network."""
+        process = of(folder) if spec.model else None
+        return await self._models.opened_for_sidecar(key(spec.id), folder, process) if process else {}
 
     def _tie(self, id: str, first: NativeInstance, sidecar: NativeInstance) -> None:
         """From now on the main part does not live without the sidecar."""
@@ -190,6 +203,7 @@ class Sidecars:
 
     async def _drop(self, id: str) -> None:
         await self._egress.stop(key(id))
+        await self._models.stop(key(id))
         if sidecar := self._made.pop(id, None):
             await sidecar.end()
 
@@ -249,14 +263,18 @@ def key(id: str) -> str:
     return f"{id}.sidecar"
 
 
-def _assignment(spec: InstanceSpec, root: Rootfs) -> protocol.Assignment:
-    """What it is told: nothing that is meant for the main part, whose variables may hold secrets."""
+def _assignment(spec: InstanceSpec, root: Rootfs, model: dict[str, str]) -> protocol.Assignment:
+    """What it is told: nothing that is meant for the main part, whose variables may hold secrets.
+
+    `model` leads to the model that both parts may ask.
+    """
     variables = {
         "PATH": _PATH,
         "HOME": "/root",
         "TMPDIR": "/tmp",
         **(PROXY_VARIABLES if spec.network.kind == "egress" else {}),
         **root.variables,
+        **model,
         "AENV_INSTANCE_ID": spec.id,
         "AENV_WORKSPACE": root.folder or "/",
         "AENV_CALL_TIMEOUT": f"{_NO_LIMIT:g}",

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import secrets
 import socket
 import struct
 from collections import deque
@@ -19,17 +18,17 @@ from typing import Any
 
 from ...base.errors import AEnvError
 from ...base.supervision import Tasks, kept_up
-from ...isolation.cgroups import Cgroups, ControlGroup, owners
+from ...isolation.cgroups import Cgroups, ControlGroup
 from ...isolation.egress import PORT as EGRESS_PORT
 from ...isolation.sandbox import protocol
 from ...isolation.sandbox.inside_paths import ORIGINAL
 from ..base import ResourceLimits
+from . import early_groups
 from .forked import ForkedProcess
 from .zygotes import Kind, Zygote, Zygotes
 
 logger = logging.getLogger("aenv.engines.native")
 
-DEFAULTS = ResourceLimits(memory_bytes=4 << 30, storage_bytes=1 << 30, pids=1024, open_files=4096)
 _BYTES_PER_INODE = 4096
 _ZYGOTE_BYTES = 128 << 20  # the interpreter, twice, and room for compiled code
 _SHORT = 64 << 10  # bytes of a line that are read at once; longer ones would keep all others waiting
@@ -249,29 +248,24 @@ class Spares:
         """
         zygote = await self._zygotes.get(recipe.kind, recipe.zygote_memory_bytes)
         forking = zygote.fork(recipe.request())
-        limits = recipe.limits
+        group = within
         try:
-            # While the zygote forks:
-            group = within or self._cgroups.make(
-                f"instance-{owners.own()}-{secrets.token_hex(8)}",
-                cpus=limits.cpus,
-                memory_bytes=limits.memory_bytes,
-                pids=limits.pids,
-            )
-        except BaseException:
-            _drop(forking, zygote)
-            raise
-        try:
+            if within is None and not zygote.early.expects(recipe.limits):
+                group = early_groups.make(self._cgroups, recipe.limits)  # while the zygote forks
             fork = await asyncio.shield(forking)
+            entered = None if group else await zygote.early.take(fork.spare, recipe.limits)
+            group = group or entered or early_groups.make(self._cgroups, recipe.limits)
         except BaseException:
             _drop(forking, zygote)
-            if within is None:
+            if within is None and group:
                 await _remove(group)
             raise
         instance = NativeInstance(fork, group, owns_group=within is None)
         try:
-            with contextlib.suppress(ProcessLookupError):  # it has ended already, and its channel will tell
-                group.attach(fork.pid)
+            if entered is None:
+                with contextlib.suppress(ProcessLookupError):  # it has ended already, and its channel will tell
+                    group.attach(fork.pid)
+                zygote.early.leave(fork.spare)
             with contextlib.suppress(OSError):
                 fork.channel.send(b"go")
         except BaseException:
@@ -368,6 +362,7 @@ def _drop(forking: asyncio.Future[ForkedProcess], zygote: Zygote) -> None:
         if not done.cancelled() and not done.exception():
             fork = done.result()
             fork.kill()
+            zygote.early.leave(fork.spare)
             fork.channel.close()
             os.close(fork.log)
             for listener in fork.listeners.values():

@@ -84,6 +84,8 @@ def failure(message: str) -> ToolOutput:
 
 def to_output(value: Any, structure: Callable[[Any], Any]) -> ToolOutput:
     """`value` as content; `structure` gives the structured form, or None where the return type has none."""
+    if isinstance(value, ToolOutput):  # another server's, which is passed on
+        return value
     structured = structure(value)
     parts = as_parts(value)
     if parts is not None:

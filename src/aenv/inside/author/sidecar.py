@@ -10,14 +10,16 @@ Not here: how the sidecar is reached, which is the runtime's matter.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ...base.errors import InvalidRequest
 from .sidecar_replies import CommandReply, PythonReply, nonsense, packed, unpacked
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Call = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 """Calls a function of the sidecar by its name, and gives what it returns."""
@@ -154,6 +156,18 @@ class Sidecar:
         return said
 
 
+def _blocking(
+    method: Callable[Concatenate[Sidecar, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SyncSidecar, P], T]:
+    """The method that waits for what `method` of the sidecar gives."""
+
+    @functools.wraps(method)
+    def blocking(self: SyncSidecar, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._wait(method(self._part, *args, **kwargs))
+
+    return blocking
+
+
 class SyncSidecar:
     """The same for sync tools, which run in threads of their own: each method is as that of `Sidecar`."""
 
@@ -161,54 +175,16 @@ class SyncSidecar:
         self._part = part
         self._loop = loop
 
-    def exec(
-        self,
-        command: Sequence[str],
-        *,
-        stdin: bytes | str = b"",
-        timeout: float | None = None,
-        folder: str | None = None,
-        variables: Mapping[str, str] | None = None,
-    ) -> CommandResult:
-        return self._wait(
-            self._part.exec(command, stdin=stdin, timeout=timeout, folder=folder, variables=variables)
-        )
-
-    def read_file(self, path: str) -> bytes:
-        return self._wait(self._part.read_file(path))
-
-    def write_file(self, path: str, data: bytes | str) -> None:
-        self._wait(self._part.write_file(path, data))
-
-    def terminal(
-        self, keys: str = "", *, wait: float = 0.0, history: bool = False, folder: str | None = None
-    ) -> str:
-        return self._wait(self._part.terminal(keys, wait=wait, history=history, folder=folder))
-
-    def python(
-        self,
-        code: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        variables: Mapping[str, str] | None = None,
-    ) -> PythonResult:
-        return self._wait(self._part.python(code, arguments, timeout=timeout, variables=variables))
-
-    def end_processes(self) -> None:
-        self._wait(self._part.end_processes())
-
-    def processes(self) -> int:
-        return self._wait(self._part.processes())
-
-    def restore(self) -> list[str]:
-        return self._wait(self._part.restore())
-
-    def put_folder(self, path: str, files: Mapping[str, bytes], executable: Sequence[str] = ()) -> None:
-        self._wait(self._part.put_folder(path, files, executable))
-
-    def remove(self, path: str) -> None:
-        self._wait(self._part.remove(path))
+    exec = _blocking(Sidecar.exec)
+    read_file = _blocking(Sidecar.read_file)
+    write_file = _blocking(Sidecar.write_file)
+    terminal = _blocking(Sidecar.terminal)
+    python = _blocking(Sidecar.python)
+    end_processes = _blocking(Sidecar.end_processes)
+    processes = _blocking(Sidecar.processes)
+    restore = _blocking(Sidecar.restore)
+    put_folder = _blocking(Sidecar.put_folder)
+    remove = _blocking(Sidecar.remove)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         try:

@@ -17,6 +17,7 @@ from typing import cast
 import httptools
 
 from ...base.limits import spell_bytes
+from .accepting import WatchedAcceptor
 from .messages import Handler, Reply, Request, Stream, refuse
 
 logger = logging.getLogger("aenv.inside.runtime.http")
@@ -271,12 +272,14 @@ class Listener:
         self._max_body_bytes = max_body_bytes
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
+        self._acceptor: WatchedAcceptor | None = None
 
     async def listen(self, sock: socket.socket) -> None:
         """Start serving on a bound socket, TCP or unix."""
         loop = asyncio.get_running_loop()
         if sock.family == socket.AF_UNIX:
-            self._server = await loop.create_unix_server(self.connection, sock=sock, backlog=1024)
+            self._acceptor = WatchedAcceptor(sock, self.connection)
+            self._acceptor.open()
         else:
             self._server = await loop.create_server(self.connection, sock=sock, backlog=1024)
 
@@ -294,6 +297,8 @@ class Listener:
     async def __aexit__(self, *exc: object) -> None:
         if self._server:
             self._server.close()
+        if self._acceptor:
+            self._acceptor.close()
         for connection in list(self._connections):
             connection.close()
         await asyncio.sleep(0)  # one turn, so that cancelled calls see it before the loop goes

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ...base import logs, masks, mcp, settings
+from ...base.container_start import ContainerStart
 from ...base.errors import AEnvError, InvalidRequest
 from ..author.inject import Context
-from . import orphans, sidecar_client
+from . import in_container, orphans, sidecar_client
 from .history import REMEMBERED
 from .loader import add_requirements, load
 from .serving import ServedEnvironment, bind, offered, served
@@ -45,11 +46,17 @@ class RuntimeOptions:
     stdio: bool = False
     stops_on_signals: bool = True
     arguments: list[str] = field(default_factory=list)
+    container: ContainerStart | None = None
+    """What the engine says, where this is the command of a container."""
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run until a signal; exit 0 after a clean stop, 1 when the environment cannot be served."""
     options = _parse(sys.argv[1:] if argv is None else argv)
+    if container := in_container.told():
+        options.container = container
+        options.arguments = options.arguments or [*container.arguments]
+        options.no_history = options.no_history or not container.keep_history
     if options.log_dir:
         options.log_dir.mkdir(parents=True, exist_ok=True)
     log = (options.log_dir / "runtime.log").open("a", buffering=1) if options.log_dir else sys.stderr
@@ -60,24 +67,28 @@ def main(argv: list[str] | None = None) -> NoReturn:
 def serve(options: RuntimeOptions) -> NoReturn:
     """The same, for who has read the options already, and has set up the log."""
     sys.argv = [str(options.path), *options.arguments]
-    run(_run(options), options.ready_fd)
+    run(_run(options), options.ready_fd, options.container)
 
 
-def run(serving: Coroutine[Any, Any, None], ready_fd: int | None) -> NoReturn:
+def run(
+    serving: Coroutine[Any, Any, None], ready_fd: int | None, container: ContainerStart | None = None
+) -> NoReturn:
     """Be nothing but this, to the end of the process."""
     loop = new_loop()
     asyncio.set_event_loop(loop)  # for code that still asks for it outside of a coroutine
-    loop.run_until_complete(run_here(serving, ready_fd))
+    loop.run_until_complete(run_here(serving, ready_fd, container))
     raise AssertionError("it ends the process")
 
 
-async def run_here(serving: Coroutine[Any, Any, None], ready_fd: int | None) -> NoReturn:
+async def run_here(
+    serving: Coroutine[Any, Any, None], ready_fd: int | None, container: ContainerStart | None = None
+) -> NoReturn:
     """The same, on the running loop."""
     try:
         await serving
         code = 0
     except AEnvError as error:
-        _say(ready_fd, {"ready": False, "error": error.message})
+        _say(ready_fd, container, {"ready": False, "error": error.message})
         print(f"aenv: {error.message}", file=sys.stderr)
         code = 1
     except KeyboardInterrupt:
@@ -142,14 +153,17 @@ async def _run(options: RuntimeOptions) -> None:
         await offer.join_parts()
         if out is not None:
             offer.calls.start(registry.starts)
-            await _first(stop.wait(), Stdio(offer.methods, out).serve())
+            from ...base.supervision import first_of  # for desktop clients alone
+
+            await first_of(stop.wait(), Stdio(offer.methods, out).serve())
             return
         data = _listening_socket(options)
         control = None
         if options.control_port is not None:
             control = bind(options.host, options.control_port, "--control-port")
         offer.calls.after = orphans.begin()
-        async with served(offer, data, control):
+        ways_out = options.container.ways_out if options.container else {}
+        async with served(offer, data, control), in_container.passed_on(ways_out):
             count = len(offer.tools)
             logger.info("serving %d %s at %s", count, "tool" if count == 1 else "tools", _spell(data))
             announce(options, data, offer)
@@ -172,17 +186,6 @@ def situation(options: RuntimeOptions) -> tuple[Context, float | None]:
     return context, options.call_timeout or known.call_timeout
 
 
-async def _first(*waits: Any) -> None:
-    """Return when the first of them ends; the others are cancelled."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 def _stop_on_signals(lifeline: int | None) -> asyncio.Event:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -199,6 +202,8 @@ def _stop_on_signals(lifeline: int | None) -> asyncio.Event:
 
 
 def _listening_socket(options: RuntimeOptions) -> socket.socket:
+    if options.container and options.container.socket:
+        return in_container.listen(options.container.socket)
     if options.fd is None:
         return bind(options.host, options.port, "--port")
     try:
@@ -216,17 +221,20 @@ def _spell(sock: socket.socket) -> str:
 
 def announce(options: RuntimeOptions, data: socket.socket, offer: ServedEnvironment) -> None:
     """Tell the program that waits for it that requests are answered now, and what there is to call."""
-    if options.ready_fd is None:
+    if options.ready_fd is None and not options.container:
         return
     address = _spell(data)
     line: dict[str, Any] = {"ready": True, "pid": os.getpid(), "name": options.name, "address": address}
     line["tools"] = offer.tools
     for kind, known in (("functions", offer.registry.functions), ("rewards", offer.registry.rewards)):
         line[kind] = [{"name": each.name, "description": each.description} for each in known.values()]
-    _say(options.ready_fd, line)
+    _say(options.ready_fd, options.container, line)
 
 
-def _say(fd: int | None, line: dict[str, Any]) -> None:
+def _say(fd: int | None, container: ContainerStart | None, line: dict[str, Any]) -> None:
+    if container and container.ready_line:
+        sys.stdout.flush()
+        in_container.say(mcp.dumps(line) + b"\n")
     if fd is None:
         return
     with os.fdopen(fd, "wb") as pipe:

@@ -58,7 +58,7 @@ def _may_go_on(pid: int, parents: Mapping[int, int], leaders: Container[int]) ->
 
 
 def _collect(leaders: Container[int]) -> bool:
-    """Collect what has ended; whether any of it was no instance."""
+    """Collect what has ended; whether any of it was not an instance."""
     others = False
     with contextlib.suppress(ChildProcessError):
         while pid := os.waitpid(-1, os.WNOHANG)[0]:

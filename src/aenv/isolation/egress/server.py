@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from ...base import logs
 from ...base.errors import Conflict, Forbidden, InvalidRequest
+from ...base.sockets import readable
 from ...base.supervision import Tasks
 from .destinations import Address, Destination, EgressPolicy, is_own, unmapped
 from .exchanges import ProxyRequest, ProxyTunnel, Refusal, parse_request, read_head, refuse
@@ -146,7 +147,7 @@ class _Instance:
                     while self._open >= self._share():
                         self.room.clear()
                         await self.room.wait()
-                    await _readable(self._listener.fileno())
+                    await readable(self._listener.fileno())
                     await self._accept()
         except OSError as error:
             logger.warning("egress ended: %s", error)
@@ -270,16 +271,6 @@ class _Instance:
             return await self._resolve(host, port)
         except OSError as error:
             return error
-
-
-async def _readable(descriptor: int) -> None:
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(descriptor, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(descriptor)
 
 
 _BUFFER = 64 << 10

@@ -18,7 +18,7 @@ from ..sandbox.rootfs import Rootfs
 from . import bases, folder_cache
 from .build_steps import BuildState, BuildSteps, CommandRunner
 from .debian import certificates_layer, debian
-from .docker import Docker
+from .docker_builds import Docker
 from .dockerfile_build import build
 from .host_layers import folders_layer, packages_layer, runtime_layer
 from .host_rootfs import description, host_root

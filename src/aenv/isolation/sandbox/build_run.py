@@ -23,6 +23,7 @@ from typing import Any
 
 from ...base.errors import InvalidRequest, StartFailed, Unsupported
 from ...base.limits import spell_bytes
+from ...base.sockets import readable
 from .. import cgroups
 from ..cgroups import Cgroups, ControlGroup
 from . import build_step, interpreter, probe
@@ -184,7 +185,7 @@ class _RunningStep:
 
     async def _converse(self, control: socket.socket, tasks: asyncio.TaskGroup) -> None:
         while True:
-            await _readable(control)
+            await readable(control.fileno())
             try:
                 message, handles, _, _ = socket.recv_fds(control, _CHUNK, 1)
             except ConnectionResetError:
@@ -290,12 +291,3 @@ async def _opened(handle: int) -> asyncio.StreamReader:
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(handle, "rb", buffering=0)
     )
     return reader
-
-
-async def _readable(control: socket.socket) -> None:
-    loop, ready = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(control.fileno(), ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(control.fileno())

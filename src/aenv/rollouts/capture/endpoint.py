@@ -12,17 +12,16 @@ import json
 import logging
 import re
 import secrets
-import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...base.errors import Conflict, NetworkError, TooLarge
+from ...base.errors import NetworkError, TooLarge
 from ...base.http1 import Response
 from ...client.model_server import ModelServer
-from .. import bounded_json
+from .. import bounded_json, loopback_server
+from ..loopback_server import Receive, Scope, Send
 from . import event_streams
 from .covered import CoveredStream, covered
 from .dialects import DIALECTS, ChatCompletions, Dialect
@@ -35,10 +34,6 @@ MAX_REQUEST_BYTES = 32 << 20
 MAX_REPLY_BYTES = 64 << 20
 TIMEOUT = 600.0
 TOKEN_PREFIX = "sk-aenv-"
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _CHAT = ChatCompletions()
 _SENT_ON = ("content-type", "accept", "user-agent", "idempotency-key")
@@ -116,7 +111,7 @@ class Capture:
         self.url = ""
 
     async def __aenter__(self) -> Capture:
-        self._listening = _listening(self, *self._where)
+        self._listening = loopback_server.listening(self, *self._where)
         port = await self._listening.__aenter__()
         host = self._where[0]
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
@@ -158,7 +153,7 @@ class Capture:
         answer = _Answer(send, dialect, self._secrets)
         try:
             admitted, key_header = self._who(headers)
-            body = await _body(receive) if scope["method"] == "POST" else b""
+            body = await loopback_server.body(receive, MAX_REQUEST_BYTES) if scope["method"] == "POST" else b""
             _check_route(scope["method"], path)
             sent = [(name, value) for name, value in headers.items() if _is_sent_on(name)]
             query = scope["query_string"].decode("latin-1")
@@ -174,6 +169,8 @@ class Capture:
             else:
                 work = self._forward(asked, answer, _Outcome())
             await self._while_there(admitted, work, receive)
+        except TooLarge as error:
+            await answer.fail(_NotServed(413, "request_too_large", error.message))
         except _NotServed as refused:
             await answer.fail(refused)
 
@@ -390,21 +387,6 @@ def _is_sent_on(header: str) -> bool:
     return header in _SENT_ON or (header[:7] in _OWN_HEADERS and header not in _KEY_HOLDERS)
 
 
-async def _body(receive: Receive) -> bytes:
-    parts: list[bytes] = []
-    size, more = 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise asyncio.CancelledError
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > MAX_REQUEST_BYTES:
-            raise _NotServed(413, "request_too_large", f"the request is larger than {MAX_REQUEST_BYTES} bytes")
-        more = message.get("more_body", False)
-    return b"".join(parts)
-
-
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -413,43 +395,3 @@ async def _gone(receive: Receive) -> None:
 def _digest(token: str) -> bytes:
     """What tokens are found by, so that the time of looking says nothing about them."""
     return hashlib.sha256(token.encode()).digest()
-
-
-@asynccontextmanager
-async def _listening(app: Capture, host: str, port: int) -> AsyncIterator[int]:
-    """Answer requests at this address; its port. uvicorn's HTTP, without its server, which owns signals."""
-    import uvicorn
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-    from uvicorn.server import ServerState
-
-    loop, state = asyncio.get_running_loop(), ServerState()
-    config = uvicorn.Config(
-        app,
-        http=HttpToolsProtocol,
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        log_level="critical",
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-    )
-    config.load()
-    try:
-        server = await loop.create_server(
-            lambda: HttpToolsProtocol(config, state, {}, loop), host, port, family=socket.AF_UNSPEC, backlog=2048
-        )
-    except OSError as error:
-        raise Conflict(
-            f"cannot listen on '{host}:{port}': {error.strerror or error}; choose another port"
-        ) from None
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        for connection in list(state.connections):
-            connection.shutdown()
-        for task in list(state.tasks):
-            task.cancel()
-        await asyncio.gather(*state.tasks, return_exceptions=True)

@@ -93,7 +93,7 @@ def _not_the_agents(exchange: ModelExchange) -> ModelFailed | NotJudged | None:
 
 
 _FIXES = {
-    401: "give the runner the key of its server, as capture_key=…",
+    401: "give the runner the key of its server, as capture_key=… or --api-key-env",
     402: "pay for its account",
     403: "its key may not ask this model; name another key or model",
     404: "it has no such model or path; check the URL, which ends with /v1, and the name of the model",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _KEEP_ALIVE = 300.0  # seconds; longer than clients keep theirs, so that it is they who close
 _HEAD_TIMEOUT = 15.0
 _BODY_TIMEOUT = 60.0  # seconds without a single byte of a body that was announced
+_UNREAD_TIMEOUT = 30.0  # seconds without a single byte read by a client whose connection is being closed
 _GONE_GRACE = 0.5  # a client that closed its side may still read; one that left looks the same
 _MAX_HEAD_BYTES = 64 << 10
 _MAX_AHEAD_BYTES = 64 << 10  # of requests behind the one that is answered
@@ -65,6 +66,8 @@ class DataConnection(asyncio.Protocol):
         """Whether the client does not read what was written to it."""
         self._is_lost = False
         self._due: float | None = None
+        self._unread = -1
+        """Bytes that the client had not read when its connection was closed, or when that was last looked at."""
         self._timer: asyncio.TimerHandle | None = None
 
     def shut_down(self) -> None:
@@ -73,7 +76,7 @@ class DataConnection(asyncio.Protocol):
         if self._pipe:
             self._pipe.end()
         elif self._call is None:
-            self._transport.close()
+            self.close()
 
     def abort(self) -> None:
         self._transport.abort()
@@ -104,7 +107,7 @@ class DataConnection(asyncio.Protocol):
         if self._call is None:
             return False
         self._keep_alive = False
-        self._forwarder.loop.call_later(_GONE_GRACE, self._transport.close)
+        self._forwarder.loop.call_later(_GONE_GRACE, self.close)
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -345,13 +348,13 @@ class DataConnection(asyncio.Protocol):
             # Too late for an error reply. Left unfinished, the response ends as a broken connection.
             self._account(self._status)
             self._call = None
-            self._transport.close()
+            self.close()
             return
         assert self._call
         self._release()
         if self._left or self._chunks:  # nothing more is read of it
             self._left, self._chunks, self._buffer, self._keep_alive = 0, None, b"", False
-        self._send_to(self._forwarder.owner.socket, self._forwarder.owner.why_broken(self._call.instance), b"")
+        self._send_to(self._forwarder.owner.socket, self._forwarder.owner.why_broken(self._call), b"")
 
     def _head(self, reply: ReplyHead) -> bytes:
         assert self._call
@@ -378,7 +381,8 @@ class DataConnection(asyncio.Protocol):
         end = b"" if self._keep_alive else b"connection: close\r\n"
         line = b"HTTP/1.1 %d \r\ncontent-length: %d\r\ncontent-type: application/json\r\n%b\r\n"
         self._status = error.status
-        self._transport.write(line % (error.status, len(body), end) + body)
+        head = line % (error.status, len(body), end)
+        self._transport.write(head if self._call and self._call.method == "HEAD" else head + body)
         self._finish(error.status)
 
     def _finish(self, status: int) -> None:
@@ -387,7 +391,7 @@ class DataConnection(asyncio.Protocol):
         self._status = status
         if not self._keep_alive:
             self._call = None
-            self._transport.close()
+            self.close()
         elif self._left or self._chunks:
             self._resume()  # to read the rest, which is unwanted, and then the next request
         else:
@@ -435,8 +439,10 @@ class DataConnection(asyncio.Protocol):
             return
         if left > 0:
             self._timer = self._forwarder.loop.call_later(left, self._look)
+        elif self._unread >= 0:
+            self._look_whether_it_reads()
         elif self._call is None and self._reader is None:
-            self._transport.close()
+            self.close()
         elif self._call is None:
             self._refuse(b"408 Request Timeout", b"")
         else:
@@ -446,7 +452,7 @@ class DataConnection(asyncio.Protocol):
         """The rest of its body does not come, or is not HTTP."""
         self._left, self._chunks, self._buffer, self._keep_alive = 0, None, b"", False
         if self._status:
-            self._transport.close()
+            self.close()
         else:
             self._reject(InvalidRequest(f"the rest of the body did not come within {_BODY_TIMEOUT:g} s"))
 
@@ -455,7 +461,7 @@ class DataConnection(asyncio.Protocol):
         kind = b"content-type: text/plain; charset=utf-8\r\n" if text else b""
         head = b"HTTP/1.1 %b\r\n%bcontent-length: %d\r\nconnection: close\r\n\r\n"
         self._transport.write(head % (status, kind, len(text)) + text)
-        self._transport.close()
+        self.close()
 
     # What the pipe calls.
 
@@ -468,7 +474,19 @@ class DataConnection(asyncio.Protocol):
         self._transport.write(data)
 
     def close(self) -> None:
+        """Let the client read what was written to it, for as long as it reads."""
         self._transport.close()
+        self._unread = self._transport.get_write_buffer_size()
+        if self._unread and not self._is_lost:
+            self._expect(_UNREAD_TIMEOUT)
+
+    def _look_whether_it_reads(self) -> None:
+        unread = self._transport.get_write_buffer_size()
+        if unread >= self._unread:
+            self._transport.abort()
+        else:
+            self._unread = unread
+            self._expect(_UNREAD_TIMEOUT)
 
     def _pause(self) -> None:
         if not self._is_paused and not self._is_lost:

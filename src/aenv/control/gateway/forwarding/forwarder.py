@@ -30,6 +30,7 @@ from .upstream import UpstreamConnection
 P = TypeVar("P", bound=asyncio.Protocol)
 
 _MAX_IDLE = 128  # connections to one instance
+_IDLE_TIMEOUT = 60.0  # seconds after which one that was not used is closed
 _STOP_GRACE = 5.0
 
 
@@ -42,9 +43,11 @@ class OwnerAccess:
     secret: str
     """The first part of paths that only workers ask for."""
 
-    def why_broken(self, instance: str) -> bytes:
+    def why_broken(self, call: ForwardedCall) -> bytes:
         """A request for the reply to a call whose instance has ended the connection."""
-        return f"GET /{self.secret}/{instance} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode("latin-1", "replace")
+        method = "HEAD" if call.method == "HEAD" else "GET"  # whether a body follows the head of its reply
+        line = f"{method} /{self.secret}/{call.instance} HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        return line.encode("latin-1", "replace")
 
 
 class Forwarder:
@@ -66,6 +69,8 @@ class Forwarder:
         self._marks = AccountMarks(board)
         self._replies = KnownReplies()
         self._idle: dict[str, list[UpstreamConnection]] = {}
+        """Those that wait for a request, the one that was used last at the end, which is taken first."""
+        self._sweep: asyncio.TimerHandle | None = None
         self._tasks = Tasks()
         self._changed = asyncio.Event()
 
@@ -85,9 +90,9 @@ class Forwarder:
         except TimeoutError:
             for connection in list(self.connections):
                 connection.abort()
-        for idle in list(self._idle.values()):
-            for upstream in list(idle):
-                upstream.abandon()
+        if self._sweep:
+            self._sweep.cancel()
+        self._let_go(time.monotonic())
         await asyncio.sleep(0)  # one turn of the loop, so that the transports are closed when we return
         await self._tasks.__aexit__(None, None, None)
 
@@ -188,8 +193,26 @@ class Forwarder:
             if upstream in idle:
                 idle.remove(upstream)
         elif len(idle) < _MAX_IDLE and not self.is_stopping:
+            upstream.idle_since = time.monotonic()
             idle.append(upstream)
+            if self._sweep is None:
+                self._sweep = self.loop.call_later(_IDLE_TIMEOUT, self._look_for_unused)
         else:
             upstream.abandon()
         if not idle:
             self._idle.pop(upstream.path, None)  # any number of instances comes and goes
+
+    def _look_for_unused(self) -> None:
+        self._let_go(time.monotonic() - _IDLE_TIMEOUT)
+        # No timer where nothing waits: an idle process does nothing.
+        self._sweep = self.loop.call_later(_IDLE_TIMEOUT, self._look_for_unused) if self._idle else None
+
+    def _let_go(self, before: float) -> None:
+        """Close the connections that were last used before a moment."""
+        for path, idle in list(self._idle.items()):
+            unused = [upstream for upstream in idle if upstream.idle_since <= before]
+            self._idle[path] = idle = idle[len(unused) :]
+            if not idle:
+                del self._idle[path]
+            for upstream in unused:
+                upstream.abandon()

@@ -47,6 +47,7 @@ class UpstreamConnection(asyncio.Protocol):
         """`replies`: reads heads of instances; None for the owner, whose replies are passed on as they are."""
         self.path = path
         self.is_closed = False
+        self.idle_since = 0.0
         self.has_all = True
         """Whether the whole request was sent."""
         self._replies = replies

@@ -1,0 +1,1 @@
+"""The docker engine: an instance is a container of Docker or podman on this machine."""

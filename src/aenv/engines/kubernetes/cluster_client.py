@@ -1,0 +1,236 @@
+"""The API server, with errors in our words: every failure is one line that says what to do.
+
+A request that the server answers with 429, or that meets a server which restarts, is tried again with a growing
+pause; what changes something is repeated only where that is safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2 as httpx
+from lightkube import AsyncClient
+from lightkube.config.kubeconfig import KubeConfig
+from lightkube.core.exceptions import ApiError, ConfigError, LoadResourceError
+from lightkube.generic_resource import create_namespaced_resource
+from lightkube.resources.core_v1 import PodLog
+from lightkube.types import PatchType
+
+from ...base.errors import AEnvError, Conflict, Forbidden, InvalidRequest, NotFound, TooManyRequests, Unavailable
+
+logger = logging.getLogger("aenv.engines.kubernetes")
+
+Result = TypeVar("Result")
+
+# Plain objects, not typed models: a template may have fields that are newer than the models.
+Pods = create_namespaced_resource("", "v1", "Pod", "pods")
+ConfigMaps = create_namespaced_resource("", "v1", "ConfigMap", "configmaps")
+Claims = create_namespaced_resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+Services = create_namespaced_resource("", "v1", "Service", "services")
+Events = create_namespaced_resource("", "v1", "Event", "events")
+Deployments = create_namespaced_resource("apps", "v1", "Deployment", "deployments")
+Policies = create_namespaced_resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
+
+_ATTEMPTS = 5
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 10.0
+_TIMEOUT = 30.0
+_CHUNK = 500
+
+
+@dataclass(frozen=True)
+class ClusterAccess:
+    """Where the cluster is, and which part of it is ours."""
+
+    kubeconfig: Path | None = None
+    """None: the service account of the Pod that we run in, else KUBECONFIG or ~/.kube/config."""
+    context: str | None = None
+    namespace: str | None = None
+    """None: that of the service account or of the context."""
+
+
+class Cluster:
+    """One namespace of a cluster. `async with` closes its connections."""
+
+    def __init__(self, access: ClusterAccess) -> None:
+        """InvalidRequest when there is no configuration to be found."""
+        try:
+            file = access.kubeconfig
+            configs = KubeConfig.from_file(file) if file else KubeConfig.from_env()
+            config = configs.get(context_name=access.context)
+        except (ConfigError, OSError, KeyError, ValueError, TypeError) as error:
+            raise InvalidRequest(f"no cluster is configured: {_line(error)}; name one with --kubeconfig") from None
+        if config is None:
+            raise InvalidRequest(f"the kubeconfig has no context {access.context!r}")
+        self._config = config
+        self.server = config.cluster.server
+        try:
+            self._client = AsyncClient(config, namespace=access.namespace, timeout=httpx.Timeout(_TIMEOUT))
+        except (ConfigError, OSError, ValueError) as error:
+            raise InvalidRequest(
+                f"the credentials of cluster {self.server} cannot be used: {_line(error)}"
+            ) from None
+        self.namespace = self._client.namespace
+
+    async def __aenter__(self) -> Cluster:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._client.aclose()
+
+    async def check(self) -> None:
+        """Return when we may do what the engine needs. One line on the first thing that does not work."""
+        await self.list_with_version(Pods, {"aenv.owner": "nobody"})
+        with contextlib.suppress(NotFound):
+            # A dry run asks for the right, and makes nothing.
+            await self.delete(Pods, "aenv-no-such-pod", dry_run=True)
+        probe = {"metadata": {"name": "aenv-probe"}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+        with contextlib.suppress(Conflict):
+            await self.create(Pods, probe, dry_run=True)
+
+    # Objects
+
+    async def create(self, kind: Any, manifest: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+        """Conflict when there is one of that name. Not repeated after an answer that was lost."""
+        made = await self._ask(lambda: self._client.create(kind(manifest), dry_run=dry_run), is_safe=False)
+        return plain(made)
+
+    async def get(self, kind: Any, name: str) -> dict[str, Any]:
+        return plain(await self._ask(lambda: self._client.get(kind, name)))
+
+    async def patch(self, kind: Any, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
+        """A merge. With `metadata.resourceVersion` in it, Conflict when another was faster."""
+        patch_type = PatchType.MERGE
+        return plain(await self._ask(lambda: self._client.patch(kind, name, dict(change), patch_type=patch_type)))
+
+    async def delete(self, kind: Any, name: str, *, grace: int | None = None, dry_run: bool = False) -> None:
+        await self._ask(lambda: self._client.delete(kind, name, grace_period=grace, dry_run=dry_run))
+
+    async def list_with_version(
+        self, kind: Any, labels: Mapping[str, str], fields: Mapping[str, str] | None = None
+    ) -> tuple[list[dict[str, Any]], str]:
+        """All of them, and the version of the list, from which a watch can go on."""
+
+        async def ask() -> tuple[list[dict[str, Any]], str]:
+            found = self._client.list(
+                kind, labels=dict(labels), fields=dict(fields or {}) or None, chunk_size=_CHUNK
+            )
+            return [plain(each) async for each in found], found.resourceVersion
+
+        return await self._ask(ask)
+
+    async def watch(
+        self, kind: Any, labels: Mapping[str, str], version: str, seconds: int
+    ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """Changes since the version, for at most so long. `Gone` when the server has forgotten that version."""
+        try:
+            async with asyncio.timeout(seconds + _TIMEOUT):
+                changes = self._client.watch(
+                    kind, labels=dict(labels), resource_version=version, server_timeout=seconds
+                )
+                async for change, found in changes:
+                    yield change, plain(found)
+        except (httpx.HTTPError, ApiError) as error:
+            raise self._failure(error) from error
+        except TimeoutError:
+            return
+
+    @contextlib.asynccontextmanager
+    async def log(
+        self, name: str, container: str, *, follow: bool = False, tail: int | None = None
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """What a container has printed, as it is. On a connection of its own, which ends with it."""
+        given = {"container": container, "follow": "true" if follow else None, "tailLines": tail}
+        async with contextlib.AsyncExitStack() as stack:
+            client = AsyncClient(
+                self._config, namespace=self.namespace, timeout=httpx.Timeout(_TIMEOUT, read=None)
+            )
+            stack.push_async_callback(client.aclose)
+            inner: Any = client._client
+            request = inner.build_adapter_request(inner.prepare_request("get", PodLog, name=name, params=given))
+            try:
+                response = await inner.send(request, stream=True)
+                stack.push_async_callback(response.aclose)
+                if response.is_error:
+                    await response.aread()
+                    inner.raise_for_status(response)
+                yield response.aiter_bytes()
+            except (httpx.HTTPError, ApiError, OSError) as error:
+                raise self._failure(error) from error
+
+    # Failures
+
+    async def _ask(self, request: Callable[[], Awaitable[Result]], *, is_safe: bool = True) -> Result:
+        pause = _FIRST_PAUSE
+        for attempt in range(_ATTEMPTS):
+            try:
+                return await request()
+            except (httpx.HTTPError, ApiError, OSError, LoadResourceError) as error:
+                failure = self._failure(error)
+                again = isinstance(failure, TooManyRequests) or (is_safe and isinstance(failure, Unavailable))
+                if not again or attempt == _ATTEMPTS - 1:
+                    raise failure from error
+                asked = getattr(failure, "retry_after", 0.0) if isinstance(failure, TooManyRequests) else 0.0
+                await asyncio.sleep(min(max(pause, asked), _LONGEST_PAUSE) * random.uniform(0.8, 1.2))
+                pause *= 2
+        raise AssertionError("the last attempt returns or raises")
+
+    def _failure(self, error: Exception) -> AEnvError:
+        return failure(error, self.server, self.namespace)
+
+
+class Gone(Unavailable, code="gone"):
+    """The version to go on from is too old: list again."""
+
+
+def failure(error: Exception, server: str, namespace: str) -> AEnvError:
+    """An error of the client in our words."""
+    if isinstance(error, ApiError):
+        return _refusal(error.status.code or 500, error.status.message or str(error), server, namespace)
+    if isinstance(error, httpx.HTTPStatusError):
+        text = error.response.text if error.response.is_closed else ""
+        return _refusal(error.response.status_code, text or str(error), server, namespace)
+    text = _line(error)
+    if "certificate" in text.lower() or "SSL" in text:
+        return Unavailable(f"the cluster at {server} refused our certificate: {text}; renew the kubeconfig")
+    return Unavailable(f"the cluster at {server} cannot be reached: {text or type(error).__name__}")
+
+
+def _refusal(code: int, message: str, server: str, namespace: str) -> AEnvError:
+    text = _line(message)
+    match code:
+        case 401:
+            return Unavailable(f"the cluster at {server} does not accept our credentials: renew the kubeconfig")
+        case 403 if "exceeded quota" in text:
+            return TooManyRequests(f"namespace {namespace!r} is full: {text}")
+        case 403:
+            return Forbidden(f"no rights in namespace {namespace!r} of the cluster: {text}")
+        case 404:
+            return NotFound(f"not found in the cluster: {text}")
+        case 409:
+            return Conflict(f"the cluster refused a change: {text}")
+        case 410:
+            return Gone(text)
+        case 429:
+            return TooManyRequests(f"the cluster at {server} has too many requests: {text}")
+        case 400 | 422:
+            return InvalidRequest(f"the cluster refused what we asked for: {text}")
+    return Unavailable(f"the cluster at {server} answered {code}: {text}")
+
+
+def plain(found: Any) -> dict[str, Any]:
+    """An object of the client as plain dicts."""
+    made = found.to_dict() if hasattr(found, "to_dict") else dict(found)
+    assert isinstance(made, dict)
+    return made
+
+
+def _line(error: object) -> str:
+    return " ".join(str(error).split())[:500]

@@ -1,0 +1,474 @@
+"""The Kubernetes engine: an instance is a Pod, reached by the Pod's address.
+
+Everything about an instance is noted on its Pod, so that every gateway of an installation finds, reaches and ends
+every instance, and a gateway that starts anew needs nothing but the cluster. An environment without an image runs
+in the base image: its Pod waits, and is sent the files (`pod_files.py`). One with an image starts by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ...base.addresses import Origin
+from ...base.config import Project
+from ...base.errors import Conflict, NotFound, StartFailed, Unsupported
+from ...base.pod_claim import Claim
+from ...base.supervision import to_the_end
+from ...isolation.sandbox import protocol
+from ..base import Address, InstanceSpec
+from ..containers.container_plan import BASE_IMAGE, PORT, PROJECT, REQUIREMENTS, WORKSPACE, plan
+from ..containers.ready_log import ReadyLog
+from . import pod_files, pod_notes, pod_state
+from .cluster_client import Cluster, ClusterAccess, ConfigMaps, Pods
+from .image_readiness import first_answer, tools_of
+from .pod_manifest import (
+    INSTANCE,
+    KIND,
+    OWNER,
+    RUNNING,
+    SPARE,
+    STATE,
+    TOKEN,
+    TOOLS,
+    PodNames,
+    manifest,
+)
+from .pod_state import Pod
+from .pod_templates import PodTemplates
+from .pod_watch import PodWatch, with_label
+from .warm_pods import WarmPods
+
+logger = logging.getLogger("aenv.engines.kubernetes")
+
+_ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
+_GRACE = 1  # second between asking an instance to end and ending it
+_GONE_WITHIN = 60.0  # seconds; then its node does not answer, and only its record in the cluster can be removed
+_STALE = 900.0  # seconds after which a Pod that never became ready belongs to no create
+_TAIL_LINES = 60
+_TAIL_BYTES = 4096
+_LONGEST_LIFE = 24 * 3600.0
+_NOT_ENFORCED = {
+    "pids": "the cluster's kubelets limit processes (podPidsLimit), and not an instance",
+    "open_files": "Kubernetes does not limit open files",
+}
+
+StorageVolume = Callable[[InstanceSpec], Mapping[str, Any]]
+
+
+def claim_volume(spec: InstanceSpec) -> Mapping[str, Any]:
+    """The storage of an instance as a volume: a claim of the storage's name."""
+    assert spec.storage
+    return {"persistentVolumeClaim": {"claimName": spec.storage.name}}
+
+
+@dataclass(frozen=True)
+class KubernetesOptions:
+    """What an operator chooses."""
+
+    access: ClusterAccess = field(default_factory=ClusterAccess)
+    owner: str = "aenv"
+    """Names the installation: gateways of one share all instances, and see no Pods of another."""
+    base_image: str = BASE_IMAGE
+    templates: str = ""
+    """The ConfigMap with the operator's own templates."""
+    longest_life: float = _LONGEST_LIFE
+    """Seconds that an instance may live with all its renewals: the cluster ends it then, should no gateway do so.
+    At least twice the TTL that it began with."""
+    storage_volume: StorageVolume = claim_volume
+
+
+class KubernetesEngine:
+    """Makes instances as Pods of one namespace. `async with` begins to watch them, as does the first use."""
+
+    name = "kubernetes"
+    isolation: tuple[str, ...] = ("a Pod", "no privileges", "seccomp", "network policies of the cluster")
+
+    def __init__(self, options: KubernetesOptions) -> None:
+        self._options = options
+        self._cluster = Cluster(options.access)
+        self._watch = PodWatch(self._cluster, {OWNER: options.owner})
+        self._warm = WarmPods(self._watch, self._make_spare, self._remove, self._kind_salt)
+        self._watch.on_change = self._warm.changed
+        self._templates: PodTemplates | None = None
+        self._exits = contextlib.AsyncExitStack()
+        self._beginning = asyncio.Lock()
+        self._has_begun = False
+        self._ending: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def summary(self) -> str:
+        return f"Pods in namespace {self._cluster.namespace!r} of {self._cluster.server}"
+
+    @property
+    def _kind_salt(self) -> str:
+        return self._options.base_image
+
+    def describe_rootfs(self, project: Project) -> str:
+        return f"the image {project.image}" if project.image else f"the base image {self._options.base_image}"
+
+    async def __aenter__(self) -> KubernetesEngine:
+        """Unavailable, Forbidden or InvalidRequest, in one line, when instances cannot be made here."""
+        await self._cluster.check()
+        await self._begin()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._exits.aclose()
+
+    async def _begin(self) -> None:
+        async with self._beginning:
+            if self._has_begun:
+                return
+            await self._exits.enter_async_context(self._cluster)
+            self._templates = await self._load_templates()
+            await self._exits.enter_async_context(self._watch)
+            await self._exits.enter_async_context(self._warm)
+            self._has_begun = True
+        await self._watch.listed()
+
+    async def _load_templates(self) -> PodTemplates:
+        name = self._options.templates
+        if not name:
+            return PodTemplates()
+        try:
+            found = await self._cluster.get(ConfigMaps, name)
+        except NotFound:
+            where = f"namespace {self._cluster.namespace!r}"
+            raise NotFound(f"no ConfigMap {name!r} in {where}, for --kube-templates") from None
+        return PodTemplates(found.get("data"), f"ConfigMap {name!r}")
+
+    # Engine
+
+    async def create(self, spec: InstanceSpec) -> Address:
+        self._check(spec)
+        await self._begin()
+        what = f"the instance of {spec.environment!r}"
+        spare = await self._warm.take(spec)
+        try:
+            async with asyncio.timeout(spec.start_timeout):
+                if spare:
+                    return await self._fill(spec, spare, what)
+                return await self._make(spec, what)
+        except TimeoutError:
+            raise StartFailed(f"{what} was not ready within {spec.start_timeout:g} s") from None
+
+    async def destroy(self, id: str) -> None:
+        """Return when nothing of it is left in the cluster."""
+        if not _ID.match(id):
+            return
+        task = self._ending.get(id)
+        if task is None:
+            task = self._ending[id] = asyncio.create_task(self._destroy(id))
+            task.add_done_callback(lambda _: self._ending.pop(id, None))
+        # Shared by all who want it gone, and not theirs to cancel half-way.
+        await asyncio.shield(task)
+
+    async def running(self) -> dict[str, Address]:
+        await self._begin()
+        pods, _ = await self._cluster.list_with_version(Pods, {OWNER: self._options.owner, STATE: RUNNING})
+        living = [pod for pod in pods if not pod_state.end_reason(pod) and pod_state.is_started(pod)]
+        return {_instance(pod): await self._address(pod) for pod in living}
+
+    async def leftovers(self) -> list[str]:
+        """Those that do not run: their Pod has ended, or never became ready."""
+        await self._begin()
+        pods, _ = await self._cluster.list_with_version(Pods, {OWNER: self._options.owner})
+        running = await self.running()
+        return [id for pod in pods if (id := _instance(pod)) and id not in running]
+
+    async def ended(self, id: str) -> str:
+        """Return, with the reason, when the instance has ended by itself (or has been destroyed)."""
+        await self._begin()
+        found = with_label(self._watch.pods.values(), INSTANCE, id) if _ID.match(id) else []
+        if not found:
+            return "its Pod is gone"
+        return await self._watch.until(found[0]["metadata"]["name"], _end_of)
+
+    async def sweep(self) -> None:
+        """Remove Pods that no create waits for and no gateway could know: never ready, and old."""
+        await self._begin()
+        pods, _ = await self._cluster.list_with_version(Pods, {OWNER: self._options.owner})
+        await self._warm.sweep(pods)
+        for pod in pods:
+            if _state(pod) not in (RUNNING, SPARE) and pod_state.age(pod) > _STALE:
+                await self._remove(pod["metadata"]["name"])
+
+    # What instances print, and spare ones
+
+    async def logs(self, id: str, *, follow: bool = False) -> AsyncIterator[bytes]:
+        pod = await self._find(id)
+        log = ReadyLog()
+        async with self._cluster.log(pod["metadata"]["name"], "main", follow=follow) as pieces:
+            async for piece in pieces:
+                if text := log.feed(piece):
+                    yield text
+        if rest := log.rest():
+            yield rest
+
+    async def keep_warm(self, spec: InstanceSpec, count: int) -> None:
+        self._check(spec)
+        if spec.image and count:
+            raise Unsupported(
+                f"the image of {spec.environment!r} starts by itself: no Pod of it can be kept ready"
+            )
+        await self._begin()
+        self._warm.keep(spec, count)
+
+    def warm(self) -> Mapping[str, int]:
+        return self._warm.ready()
+
+    # Making
+
+    def _check(self, spec: InstanceSpec) -> None:
+        """What must not be ignored is refused."""
+        if spec.isolation:
+            raise Unsupported(
+                f"the kubernetes engine isolates by runtimeClassName of a podTemplate, not by {spec.isolation!r}"
+            )
+        if spec.network.kind == "egress":
+            raise Unsupported("the kubernetes engine cannot limit an instance to hosts; write 'none' or 'full'")
+        if spec.model:
+            raise Unsupported("the kubernetes engine has no way to a model from an instance")
+        if spec.sidecar and not isinstance(spec.sidecar, str):
+            raise Unsupported("the kubernetes engine makes sidecars of an image, named by the datasource")
+        if spec.image and (spec.data or spec.folders):
+            raise Unsupported("the kubernetes engine sends no data to an environment with an image; put it there")
+
+    def _manifest(self, spec: InstanceSpec, name: str, token: str) -> dict[str, Any]:
+        assert self._templates
+        template = self._templates.get(spec.pod_template, is_dual=bool(spec.sidecar))
+        made = plan(spec, base_image=self._options.base_image)
+        life = None if spec.ttl is None else max(self._options.longest_life, 2 * spec.ttl)
+        names = PodNames(name, self._options.owner, token, life)
+        storage = self._options.storage_volume(spec) if spec.storage else None
+        return manifest(template, made, spec, names, storage)
+
+    async def _make(self, spec: InstanceSpec, what: str) -> Address:
+        token = "" if spec.image else secrets.token_urlsafe(24)
+        making = asyncio.ensure_future(self._cluster.create(Pods, self._manifest(spec, spec.id, token)))
+        try:
+            pod = await asyncio.shield(making)
+        except Conflict:
+            raise Conflict(f"instance {spec.id!r} exists already") from None
+        except asyncio.CancelledError:
+            # The request may be under way: what it makes must be known before it can be removed.
+            with contextlib.suppress(Exception):  # boundary: the cluster; then it has made nothing
+                await making
+                await self._remove(spec.id)
+            raise
+        self._watch.learn(pod)
+        return await self._started(spec, spec.id, token, what)
+
+    async def _started(self, spec: InstanceSpec, name: str, token: str, what: str) -> Address:
+        """The address of a Pod that exists, once it serves. A Pod that does not is removed."""
+        try:
+            host = await self._container_started(name, what)
+            if token:
+                said = await self._claimed(spec, name, host, token, what, is_spare=False)
+                tools = said.tools
+            else:
+                tools = await self._unless_ended(name, what, self._answers(host))
+            return await self._mark(name, RUNNING, tools, spec)
+        except BaseException:
+            await to_the_end(self._remove(name, grace=0))
+            raise
+
+    async def _fill(self, spec: InstanceSpec, pod: Pod, what: str) -> Address:
+        """Make an instance of a spare Pod that is ours now."""
+        name = pod["metadata"]["name"]
+        try:
+            said = self._claim(spec, pod["metadata"]["annotations"][TOKEN], is_spare=False)
+            line = await self._unless_ended(name, what, pod_files.claim(pod_state.address(pod), said, None))
+            tools = (await self._read(line, name, what)).tools
+            return await self._mark(name, RUNNING, tools, spec)
+        except BaseException:
+            await to_the_end(self._remove(name, grace=0))
+            raise
+
+    async def _make_spare(self, spec: InstanceSpec, name: str, kind: str) -> None:
+        """Make a Pod that has loaded the environment and waits; for `WarmPods`."""
+        token = secrets.token_urlsafe(24)
+        pod = self._manifest(spec, name, token)
+        labels = pod["metadata"]["labels"]
+        labels.pop(INSTANCE, None)
+        labels[KIND] = kind
+        what = f"a spare instance of {spec.environment!r}"
+        self._watch.learn(await self._cluster.create(Pods, pod))
+        try:
+            async with asyncio.timeout(spec.start_timeout):
+                host = await self._container_started(name, what)
+                said = await self._claimed(spec, name, host, token, what, is_spare=True)
+                await self._mark(name, SPARE, said.tools)
+        except BaseException:
+            await to_the_end(self._remove(name, grace=0))
+            raise
+
+    async def _container_started(self, name: str, what: str) -> str:
+        """The Pod's address, as soon as its main container runs."""
+
+        def judge(pod: Pod | None) -> tuple[str, str] | None:
+            if reason := _end_of(pod):
+                return "", reason
+            assert pod
+            return (pod_state.address(pod), "") if pod_state.is_started(pod) else None
+
+        try:
+            host, reason = await self._watch.until(name, judge)
+        except asyncio.CancelledError:
+            if words := pod_state.waits_for(self._watch.pods.get(name)):
+                logger.warning("%s does not start: %s", what, words)
+            raise
+        if reason:
+            raise StartFailed(f"{what} cannot start: {reason}{await self._printed(name)}")
+        return host
+
+    async def _claimed(
+        self, spec: InstanceSpec, name: str, host: str, token: str, what: str, *, is_spare: bool
+    ) -> protocol.Ready:
+        with contextlib.ExitStack() as stack:
+            files = await asyncio.to_thread(stack.enter_context, pod_files.packed(spec))
+            said = self._claim(spec, token, is_spare=is_spare, files_bytes=files.size)
+            line = await self._unless_ended(name, what, pod_files.claim(host, said, files))
+        return await self._read(line, name, what)
+
+    def _claim(self, spec: InstanceSpec, token: str, *, is_spare: bool, files_bytes: int = 0) -> Claim:
+        return Claim(
+            token,
+            files_bytes=files_bytes,
+            variables={} if is_spare else claim_variables(spec),
+            arguments=spec.arguments,
+            project=PROJECT,
+            requirements=REQUIREMENTS if spec.requirements else "",
+            workspace=WORKSPACE,
+            keep_history=spec.keep_history,
+            is_spare=is_spare,
+        )
+
+    async def _read(self, line: bytes, name: str, what: str) -> protocol.Ready:
+        if not line.endswith(b"\n") and len(line) <= protocol.MAX_READY_BYTES:
+            reason = await self._watch.until(name, _end_of)
+            raise StartFailed(f"{what} ended before it was ready: {reason}{await self._printed(name)}")
+        try:
+            said = await asyncio.to_thread(protocol.ready, line)
+        except protocol.Broken as error:
+            raise StartFailed(f"{what} failed to load: {error}") from None
+        if isinstance(said, protocol.NotReady):
+            raise StartFailed(f"{what} failed to load: {said.error.strip()}")
+        return said
+
+    async def _answers(self, host: str) -> list[dict[str, Any]]:
+        origin = Origin(host, PORT)
+        await first_answer(origin)
+        return await tools_of(origin)
+
+    async def _unless_ended(self, name: str, what: str, work: Any) -> Any:
+        """The result of the work; StartFailed as soon as the Pod ends first."""
+        working = asyncio.ensure_future(work)
+        ending = asyncio.ensure_future(self._watch.until(name, _end_of))
+        try:
+            await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
+            raise StartFailed(f"{what} ended before it was ready: {ending.result()}{await self._printed(name)}")
+        finally:
+            for task in (working, ending):
+                task.cancel()
+            await asyncio.gather(working, ending, return_exceptions=True)
+
+    async def _mark(
+        self, name: str, state: str, tools: list[dict[str, Any]], spec: InstanceSpec | None = None
+    ) -> Address:
+        """Note on the Pod what it is now; every gateway reads it there."""
+        note = {TOOLS: pod_notes.pack(tools)}
+        pod = await self._cluster.patch(Pods, name, {"metadata": {"labels": {STATE: state}, "annotations": note}})
+        if pod["metadata"].get("deletionTimestamp"):
+            raise StartFailed("its Pod was deleted while it started")
+        self._watch.learn(pod)
+        return _located(pod, tools, _not_enforced(spec) if spec else ())
+
+    # Finding and ending
+
+    async def _find(self, id: str) -> Pod:
+        if _ID.match(id):
+            await self._begin()
+            known = with_label(with_label(self._watch.pods.values(), INSTANCE, id), STATE, RUNNING)
+            if known:
+                return known[0]
+            labels = {OWNER: self._options.owner, INSTANCE: id, STATE: RUNNING}
+            pods, _ = await self._cluster.list_with_version(Pods, labels)
+            if pods:
+                return pods[0]
+        raise NotFound(f"instance {id!r} not found")
+
+    async def _address(self, pod: Pod) -> Address:
+        tools = pod_notes.unpack(pod["metadata"].get("annotations", {}).get(TOOLS))
+        if tools is None:
+            tools = await tools_of(Origin(pod_state.address(pod), PORT))
+        return _located(pod, tools, ())
+
+    async def _destroy(self, id: str) -> None:
+        await self._begin()
+        pods, _ = await self._cluster.list_with_version(Pods, {OWNER: self._options.owner, INSTANCE: id})
+        await asyncio.gather(*(self._remove(pod["metadata"]["name"]) for pod in pods))
+
+    async def _remove(self, name: str, grace: int = _GRACE) -> None:
+        """Return when the cluster has no such Pod any more."""
+        try:
+            await self._cluster.delete(Pods, name, grace=max(grace, 1))
+        except NotFound:
+            self._watch.forget(name)
+            return
+        try:
+            async with asyncio.timeout(_GONE_WITHIN):
+                await self._watch.until(name, lambda pod: True if pod is None else None)
+        except TimeoutError:
+            logger.warning("the node of Pod %s does not answer; its record is removed", name)
+            with contextlib.suppress(NotFound):
+                await self._cluster.delete(Pods, name, grace=0)
+
+    async def _printed(self, name: str) -> str:
+        """The end of what its main container printed, set off as a sentence's last part."""
+        text = b""
+        with contextlib.suppress(Exception):  # boundary: the cluster; the reason is known without it
+            async with asyncio.timeout(5), self._cluster.log(name, "main", tail=_TAIL_LINES) as pieces:
+                async for piece in pieces:
+                    text += piece
+        shown = text[-_TAIL_BYTES:].decode(errors="replace").strip()
+        return f"; it printed last:\n{shown}" if shown else ""
+
+
+def claim_variables(spec: InstanceSpec) -> dict[str, str]:
+    """Those of a container plan, without what only a container's own command reads."""
+    found = dict(plan(spec).variables)
+    for name in ("AENV_START", "AENV_SIDECAR", "AENV_SECOND_PART"):
+        found.pop(name, None)
+    return found
+
+
+def _end_of(pod: Pod | None) -> str | None:
+    return "its Pod was deleted" if pod is None else pod_state.end_reason(pod)
+
+
+def _instance(pod: Pod) -> str:
+    return str(pod["metadata"].get("labels", {}).get(INSTANCE, ""))
+
+
+def _state(pod: Pod) -> str:
+    return str(pod["metadata"].get("labels", {}).get(STATE, ""))
+
+
+def _located(pod: Pod, tools: list[dict[str, Any]], not_enforced: tuple[str, ...]) -> Address:
+    image = next((each["image"] for each in pod["spec"]["containers"] if each["name"] == "main"), "")
+    return Address(Origin(pod_state.address(pod), PORT), 0, tools, f"the image {image}", not_enforced)
+
+
+def _not_enforced(spec: InstanceSpec) -> tuple[str, ...]:
+    asked = [each.name for each in fields(spec.limits) if getattr(spec.limits, each.name) is not None]
+    return tuple(f"{name}: {_NOT_ENFORCED[name]}" for name in asked if name in _NOT_ENFORCED)

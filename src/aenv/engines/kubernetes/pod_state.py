@@ -1,0 +1,158 @@
+"""What the status of a Pod says: whether it can still become ready, where it serves, and why it has ended.
+
+Pure: a Pod is the JSON object that the API server sends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+Pod = dict[str, Any]
+
+_PULL_FAILURES = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "RegistryUnavailable",
+)
+_START_FAILURES = (
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "CrashLoopBackOff",
+    "PreStartHookError",
+    "PostStartHookError",
+)
+_WORDS = {
+    "DeadlineExceeded": "it lived longer than the cluster lets it (activeDeadlineSeconds)",
+    "Evicted": "it was evicted from its node",
+    "NodeLost": "its node was lost",
+    "NodeShutdown": "its node was shut down",
+    "Shutdown": "its node was shut down",
+    "Terminated": "its node was shut down",
+    "Preempting": "it was preempted by a Pod of higher priority",
+    "PreemptionByScheduler": "it was preempted by a Pod of higher priority",
+    "EvictionByEvictionAPI": "it was evicted from its node",
+    "DeletionByTaintManager": "its node was lost or drained",
+    "DeletionByPodGC": "its node was removed",
+    "TerminationByKubelet": "it was evicted from its node",
+}
+_OUT_OF_MEMORY = "it used more memory than its limit"
+
+
+def end_reason(pod: Pod) -> str | None:
+    """Why the instance has ended, or can never start; None while it lives or may still start."""
+    status = pod.get("status", {})
+    if status.get("phase") == "Failed":
+        return _failure(status)
+    if pod["metadata"].get("deletionTimestamp"):
+        return _disruption(status) or _WORDS.get(status.get("reason", ""), "its Pod was deleted")
+    for container in _containers(status):
+        waiting = container.get("state", {}).get("waiting")
+        if waiting and (problem := _start_problem(waiting, container)):
+            return problem
+    main = next(_main(status), {})
+    if terminated := main.get("state", {}).get("terminated"):
+        return _how_it_ended(terminated)
+    if status.get("phase") == "Succeeded":
+        return "it ended by itself, with exit code 0"
+    return None
+
+
+def is_started(pod: Pod) -> bool:
+    """Whether the main container runs, and the Pod has an address."""
+    status = pod.get("status", {})
+    running = any(container.get("state", {}).get("running") for container in _main(status))
+    return bool(running and status.get("podIP"))
+
+
+def address(pod: Pod) -> str:
+    """The address of its network; empty while it has none."""
+    return str(pod.get("status", {}).get("podIP") or "")
+
+
+def age(pod: Pod) -> float:
+    """Seconds since it was made, by our clock."""
+    made = pod["metadata"].get("creationTimestamp")
+    return time.time() - datetime.fromisoformat(str(made)).timestamp() if made else 0.0
+
+
+def waits_for(pod: Pod | None) -> str:
+    """What a Pod that does not become ready waits for, in words; empty when it only needs more time."""
+    if pod is None:
+        return "the cluster has not shown its Pod"
+    status = pod.get("status", {})
+    for condition in status.get("conditions", ()):
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return f"no node takes it: {_sentence(condition.get('message') or condition.get('reason'))}"
+    for container in _containers(status):
+        waiting = container.get("state", {}).get("waiting")
+        if waiting and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):
+            return _sentence(f"{waiting.get('reason')}: {waiting.get('message', '')}")
+    if not is_started(pod):
+        return "its container was being created"
+    return ""
+
+
+def _failure(status: dict[str, Any]) -> str:
+    for container in _containers(status):
+        terminated = container.get("state", {}).get("terminated")
+        if terminated and terminated.get("reason") == "OOMKilled":
+            return _OUT_OF_MEMORY
+    if disrupted := _disruption(status):
+        return disrupted
+    if reason := status.get("reason"):
+        message = _sentence(status.get("message"))
+        words = _WORDS.get(reason, f"the cluster ended it: {reason}")
+        return f"{words}; {message}" if message else words
+    for container in _main(status):
+        if terminated := container.get("state", {}).get("terminated"):
+            return _how_it_ended(terminated)
+    return "its Pod failed"
+
+
+def _disruption(status: dict[str, Any]) -> str | None:
+    for condition in status.get("conditions", ()):
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            words = _WORDS.get(condition.get("reason", ""), "the cluster ended it")
+            message = _sentence(condition.get("message"))
+            return f"{words}; {message}" if message else words
+    return None
+
+
+def _start_problem(waiting: dict[str, Any], container: dict[str, Any]) -> str | None:
+    reason, message = waiting.get("reason", ""), _sentence(waiting.get("message"))
+    if reason in _PULL_FAILURES:
+        return f"its image {container.get('image', '')!r} cannot be pulled: {message or reason}"
+    if reason in _START_FAILURES:
+        return f"its container {container.get('name', '')!r} cannot start: {message or reason}"
+    return None
+
+
+def _how_it_ended(terminated: dict[str, Any]) -> str:
+    if terminated.get("reason") == "OOMKilled":
+        return _OUT_OF_MEMORY
+    code = terminated.get("exitCode", 0)
+    if code > 128:
+        return f"it was ended by signal {code - 128}"
+    if terminated.get("reason") in ("ContainerCannotRun", "StartError"):
+        return f"its container cannot start: {_sentence(terminated.get('message'))}"
+    return f"it ended by itself, with exit code {code}"
+
+
+def _containers(status: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield from status.get("initContainerStatuses") or ()
+    yield from status.get("containerStatuses") or ()
+
+
+def _main(status: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    return (each for each in status.get("containerStatuses") or () if each.get("name") == "main")
+
+
+def _sentence(text: str | None) -> str:
+    """A message of the cluster as a part of one of our lines."""
+    return " ".join((text or "").split()).rstrip(".:")[:500]

@@ -1,0 +1,120 @@
+"""Templates of Pods: what operators decide about the Pods of instances, before an instance is filled in.
+
+`singleContainer` and `dualContainer` are ours. An operator's own are the entries of a ConfigMap, each the YAML of
+a Pod under the name that environments ask for with `podTemplate`. Environments give names only, never paths.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from ...base.errors import InvalidRequest
+from ..containers.container_plan import USER
+
+Template = dict[str, Any]
+
+SINGLE = "singleContainer"
+DUAL = "dualContainer"
+MAIN = "main"
+SECOND = "second"
+_ALIASES = {"DualContainer": DUAL, "SingleContainer": SINGLE}
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,62}\Z")
+_SUFFIXES = (".yaml", ".yml")
+
+_MAIN_SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "privileged": False,
+    "capabilities": {"drop": ["ALL"]},
+}
+_POD_SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": USER,
+    "runAsGroup": USER,
+    "fsGroup": USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_SINGLE: Template = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {},
+    "spec": {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 3,
+        "securityContext": _POD_SECURITY,
+        "containers": [
+            {
+                "name": MAIN,
+                "securityContext": _MAIN_SECURITY,
+                "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+            }
+        ],
+    },
+}
+_DUAL: Template = {
+    **_SINGLE,
+    "spec": {
+        **_SINGLE["spec"],
+        # The second container is an image of others, which may need its own user; what it may do is no more.
+        "securityContext": {"fsGroup": USER, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [
+            {**_SINGLE["spec"]["containers"][0], "securityContext": {**_MAIN_SECURITY, "runAsUser": USER}},
+            {"name": SECOND, "securityContext": {"allowPrivilegeEscalation": False, "privileged": False}},
+        ],
+    },
+}
+
+
+class PodTemplates:
+    """The templates by name: ours, and those of the operator, which may replace ours."""
+
+    def __init__(self, texts: Mapping[str, str] | None = None, source: str = "") -> None:
+        """`texts` by name, as a ConfigMap has them; `source` names it in errors. InvalidRequest for a bad one."""
+        own = {_stem(name): parse(text, f"{source}, entry {name!r}") for name, text in (texts or {}).items()}
+        self._templates = {SINGLE: _SINGLE, DUAL: _DUAL, **own}
+
+    def get(self, name: str, *, is_dual: bool = False) -> Template:
+        """A copy of the template. InvalidRequest with the names that there are."""
+        name = _ALIASES.get(name, name) or (DUAL if is_dual else SINGLE)
+        if name == SINGLE and is_dual:
+            name = DUAL
+        if not _NAME.match(name):
+            raise InvalidRequest(f"field 'podTemplate': {name[:80]!r} is not the name of a template")
+        if name not in self._templates:
+            known = ", ".join(sorted(self._templates))
+            raise InvalidRequest(f"field 'podTemplate': no template {name!r}; the cluster has {known}")
+        return copy.deepcopy(self._templates[name])
+
+
+def parse(text: str, source: str) -> Template:
+    """The template of a text in YAML. InvalidRequest, in one line, when it is not a Pod that we can fill in."""
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InvalidRequest(f"{source}: not YAML: {' '.join(str(error).split())[:200]}") from None
+    if not isinstance(found, dict) or found.get("kind") != "Pod" or found.get("apiVersion") != "v1":
+        kind = found.get("kind") if isinstance(found, dict) else type(found).__name__
+        raise InvalidRequest(f"{source}: a template is a Pod of apiVersion v1, not {kind!r}")
+    spec = found.get("spec")
+    containers = spec.get("containers") if isinstance(spec, dict) else None
+    if not isinstance(containers, list) or not all(isinstance(each, dict) for each in containers):
+        raise InvalidRequest(f"{source}: the template has no spec.containers")
+    if MAIN not in [container.get("name") for container in containers]:
+        raise InvalidRequest(f"{source}: the template has no container {MAIN!r}, in which the runtime starts")
+    if not isinstance(found.get("metadata", {}), dict):
+        raise InvalidRequest(f"{source}: the metadata of the template is not a mapping")
+    found["spec"].setdefault("restartPolicy", "Never")
+    if found["spec"]["restartPolicy"] != "Never":
+        raise InvalidRequest(f"{source}: the restartPolicy of a template must be Never: an instance starts once")
+    return found
+
+
+def _stem(name: str) -> str:
+    stem = next((name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix)), name)
+    return _ALIASES.get(stem, stem)

@@ -1,0 +1,110 @@
+"""Agent objects of frameworks, recognised by their classes and called as their own documentation says.
+
+No framework is imported here: whoever has made the object has imported it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+from .conversations import ChatSession
+
+Answer = Callable[[Any, str, ChatSession], Awaitable[Any]]
+
+
+class FrameworkSpeaker:
+    """An agent object, with the function that asks it."""
+
+    description: str | None = None
+    parameters: Mapping[str, inspect.Parameter] = {}
+    hints: Mapping[str, Any] = {}
+
+    def __init__(self, agent: Any, answer: Answer) -> None:
+        self._agent = agent
+        self._answer = answer
+
+    async def reply(self, message: str, conversation: ChatSession, given: Mapping[str, Any]) -> AsyncIterator[Any]:
+        yield await self._answer(self._agent, message, conversation)
+
+
+def of_framework(agent: Any) -> FrameworkSpeaker | None:
+    """What answers for an agent object; None for what is no agent of a known framework."""
+    for kind in type(agent).__mro__:
+        answer = _KNOWN.get((kind.__module__.split(".")[0], kind.__name__))
+        if answer:
+            return FrameworkSpeaker(agent, answer)
+    return None
+
+
+async def _openai(agent: Any, message: str, conversation: ChatSession) -> Any:
+    items = [*(conversation.state or []), {"role": "user", "content": message}]
+    result = await sys.modules["agents"].Runner.run(agent, items)
+    conversation.state = result.to_input_list()
+    return result.final_output
+
+
+async def _camel(agent: Any, message: str, conversation: ChatSession) -> Any:
+    if conversation.state is None:
+        conversation.state = agent.clone(with_memory=False)  # each conversation has a memory of its own
+    response = await conversation.state.astep(message)
+    messages = response.msgs
+    if not messages:
+        raise RuntimeError(f"the agent gave no answer: {response.info.get('termination_reasons')}")
+    return messages[0].content
+
+
+async def _langgraph(graph: Any, message: str, conversation: ChatSession) -> Any:
+    new = {"role": "user", "content": message}
+    keeps = bool(getattr(graph, "checkpointer", None))  # then the graph has what was said before
+    before = [] if keeps else conversation.state or []
+    config = {"configurable": {"thread_id": conversation.session}}
+    result = await graph.ainvoke({"messages": [*before, new]}, config=config)
+    conversation.state = result["messages"]
+    return _content(result["messages"][-1])
+
+
+async def _langchain(runnable: Any, message: str, conversation: ChatSession) -> Any:
+    result = await runnable.ainvoke([*conversation.history, {"role": "user", "content": message}])
+    if isinstance(result, dict) and "messages" in result:
+        result = result["messages"][-1]
+    return _content(result)
+
+
+async def _pydantic_ai(agent: Any, message: str, conversation: ChatSession) -> Any:
+    result = await agent.run(message, message_history=conversation.state)
+    conversation.state = result.all_messages()
+    return result.output
+
+
+async def _smolagents(agent: Any, message: str, conversation: ChatSession) -> Any:
+    # The agent has one memory: each conversation puts its own steps there, one at a time.
+    async with _turns.setdefault(id(agent), asyncio.Lock()):
+        before = conversation.state or []
+        agent.memory.steps = list(before)
+        answer = await asyncio.to_thread(lambda: agent.run(message, reset=not before))
+        conversation.state = list(agent.memory.steps)
+    return answer
+
+
+def _content(message: Any) -> Any:
+    """What a message of LangChain says: text, or the text of its blocks."""
+    content = getattr(message, "content", message)
+    if isinstance(content, list):
+        texts = [one if isinstance(one, str) else one.get("text", "") for one in content]
+        return "".join(texts)
+    return content
+
+
+_turns: dict[int, asyncio.Lock] = {}
+_KNOWN: dict[tuple[str, str], Answer] = {
+    ("agents", "Agent"): _openai,
+    ("camel", "ChatAgent"): _camel,
+    ("langgraph", "Pregel"): _langgraph,
+    ("langchain_core", "Runnable"): _langchain,
+    ("pydantic_ai", "AbstractAgent"): _pydantic_ai,
+    ("smolagents", "MultiStepAgent"): _smolagents,
+}

@@ -1,0 +1,1 @@
+"""Programs that drive Python packages of others; each is run by itself and imports nothing of aenv."""

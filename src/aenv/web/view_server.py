@@ -1,0 +1,175 @@
+"""The server of `aenv view`: the environment centre on loopback, with local files, in front of a gateway or alone.
+
+Other users of this machine can connect to it, and pages of other origins can try. So everything but the static
+files needs the token of the session, which the page gets once, for the key in its address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from .. import __version__
+from ..base import mcp, origins
+from ..base.addresses import Origin
+from ..base.errors import AEnvError, Forbidden, NetworkError, NotFound, Unauthenticated, Unavailable
+from ..base.http1 import Pool
+from ..control.serving import envelope, listeners
+from ..control.serving.centre import Centre
+from .viewed_runs import ViewedRuns
+
+_MAX_KEY_BYTES = 4096
+_MAX_BODY_BYTES = 64 << 20
+_PASSED_ON = ("content-type", "accept")
+_PASSED_BACK = (b"content-type", b"content-disposition", b"x-total-count", b"retry-after", b"cache-control")
+_LOCAL = {"user": "local", "role": "viewer", "account": None, "max_instances": None, "version": __version__}
+
+
+class ViewServer:
+    """The application. `platform` is where everything else is asked, with `api_key` where that needs one."""
+
+    def __init__(
+        self, runs: ViewedRuns, pool: Pool, platform: Origin | None = None, api_key: str | None = None
+    ) -> None:
+        self.key = secrets.token_urlsafe(24)
+        """Opens a session, once."""
+        self._token = secrets.token_urlsafe(24)
+        self._runs = runs
+        self._pool = pool
+        self._platform = platform
+        self._api_key = api_key
+        self._centre = Centre()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        try:
+            response = await self._answer(request)
+        except AEnvError as error:
+            response = envelope.failure(error)
+        except OSError as error:
+            response = envelope.failure(NotFound(f"{error.filename}: {(error.strerror or str(error)).lower()}"))
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        if refused := origins.check(request.method, request.headers, loopback_only=True):
+            raise Forbidden(refused)
+        path = request.url.path
+        if request.method in ("GET", "HEAD") and (path == "/" or path.startswith("/assets/")):
+            return self._centre.answer(request, path[1:] or "index.html")
+        if (request.method, path) == ("POST", "/view/session"):
+            return envelope.success({"token": self._open(await _read(request, _MAX_KEY_BYTES))})
+        if (request.method, path) == ("GET", "/session") and "authorization" not in request.headers:
+            return envelope.success({**_LOCAL, "user": "", "role": "anonymous"})
+        self._check_token(request)
+        match request.method, path.strip("/").split("/"):
+            case "GET", ["session"]:
+                return envelope.success(await self._session())
+            case "GET", ["runs"]:
+                return envelope.success(await asyncio.to_thread(self._runs.list))
+            case "GET", ["runs", run]:
+                return envelope.success(await asyncio.to_thread(self._runs.show, run))
+            case "GET", ["runs", run, "rollouts", rollout]:
+                return envelope.success(await asyncio.to_thread(self._runs.trajectory, run, rollout))
+        return await self._pass_on(request)
+
+    def _open(self, body: bytes) -> str:
+        """The token of the session. A key opens one: who reads it later in a history has nothing."""
+        try:
+            said = mcp.loads(body)
+        except ValueError:
+            said = None
+        given = said.get("key") if isinstance(said, dict) else None
+        if (
+            not self.key
+            or not isinstance(given, str)
+            or not hmac.compare_digest(given.encode(), self.key.encode())
+        ):
+            raise Forbidden("this key has been used, or was never one; run 'aenv view' again for another")
+        self.key = ""
+        return self._token
+
+    def _check_token(self, request: Request) -> None:
+        expected = f"Bearer {self._token}".encode()
+        if not hmac.compare_digest(request.headers.get("authorization", "").encode(), expected):
+            raise Unauthenticated("this session has ended; run 'aenv view' again")
+
+    async def _session(self) -> dict[str, Any]:
+        caller: Mapping[str, Any] = _LOCAL
+        if self._platform:
+            reply = await self._ask("GET", "/session", {}, b"")
+            said = mcp.loads(await reply.read())
+            if reply.status != 200:
+                raise Unauthenticated(str(said.get("message")))
+            caller = said["data"]
+        return {**caller, "runs": True, "platform": self._platform is not None}
+
+    async def _pass_on(self, request: Request) -> Response:
+        """Ask the platform, with its own key and not with the session's."""
+        if self._platform is None:
+            raise NotFound(f"no route {request.url.path!r}; there is no gateway behind 'aenv view FILE'")
+        headers = {name: value for name in _PASSED_ON if (value := request.headers.get(name))}
+        raw: bytes = request.scope["raw_path"]
+        target = raw.decode("ascii") + (f"?{request.url.query}" if request.url.query else "")
+        reply = await self._ask(request.method, target, headers, await _read(request, _MAX_BODY_BYTES))
+        kept = {name.decode(): value.decode("latin-1") for name, value in reply.headers if name in _PASSED_BACK}
+        # An instance's page, too, comes this way: it must not be one of ours.
+        safe = {"content-security-policy": "sandbox", "x-content-type-options": "nosniff"}
+        return StreamingResponse(aiter(reply), reply.status, headers={**kept, **safe})
+
+    async def _ask(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Any:
+        assert self._platform
+        sent = list(headers.items())
+        if self._api_key:
+            sent.append(("authorization", f"Bearer {self._api_key}"))
+        try:
+            return await self._pool.request(self._platform, method, target, sent, body)
+        except NetworkError as error:
+            raise Unavailable(f"the gateway does not answer: {error.message}") from None
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    parts, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise Forbidden(f"the body is larger than {limit} bytes")
+        parts.append(chunk)
+    return b"".join(parts)
+
+
+@asynccontextmanager
+async def viewing(
+    files: Sequence[Path], *, port: int = 0, platform: Origin | None = None, api_key: str | None = None
+) -> AsyncIterator[str]:
+    """The address of a page that shows these files, with its key, while the block lasts."""
+    async with Pool() as pool:
+        server = ViewServer(ViewedRuns(files), pool, platform, api_key)
+        with listeners.bind_tcp("127.0.0.1", port) as listener:
+            number = listener.getsockname()[1]
+            async with listeners.serving(server, [listener]):
+                yield f"http://127.0.0.1:{number}/#key={server.key}"
+
+
+async def serve(opened: AbstractAsyncContextManager[str], tell: Callable[[str], None]) -> None:
+    """Tell the address, and go on until SIGINT or SIGTERM."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with opened as url:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        try:
+            tell(url)
+            await stop.wait()
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)

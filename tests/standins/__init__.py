@@ -1,0 +1,1 @@
+"""Programs that stand in for those of others, and speak the same protocols."""

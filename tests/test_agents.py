@@ -1,0 +1,131 @@
+"""Agents as environments: functions and generators with a tool `chat`, conversations, and parts as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aenv import Environment
+from aenv.base.errors import RegistrationError
+from aenv.client.result import Progress, ToolResult
+from aenv.inside.author.conversations import register_agent
+from aenv.inside.author.registry import Registry, collecting
+from tests.gateways import make_project, running_gateway
+
+Make = Callable[[str], Path]
+
+
+def agent(code: str) -> str:
+    return f"from __future__ import annotations\nfrom aenv import Context, register_agent\n{code}"
+
+
+async def said(start: Any, path: Path, *messages: dict[str, Any]) -> list[ToolResult]:
+    runtime = await start(path)
+    async with Environment("agent-b@1.0.0", runtime_url=runtime.url) as env:
+        return [await env.call_tool("chat", message) for message in messages]
+
+
+class TestFunctions:
+    async def test_an_agent_has_one_tool_that_takes_a_message(self, start: Any, project: Make) -> None:
+        code = """
+        @register_agent
+        async def agent_b(message: str) -> str:
+            '''Answers in capitals.'''
+            return message.upper()
+        """
+        runtime = await start(project(agent(dedented(code))))
+        async with Environment("agent-b@1.0.0", runtime_url=runtime.url) as env:
+            [tool] = await env.list_tools()
+            assert tool["name"] == "agent-b@1.0.0/chat" and tool["description"] == "Answers in capitals."
+            schema = tool["inputSchema"]
+            assert schema["required"] == ["message"] and {*schema["properties"]} == {"message", "session"}
+            assert "conversation" in schema["properties"]["session"]["description"]
+            response = await env.call_tool("chat", {"message": "Hello!"})
+            assert response.content == [{"type": "text", "text": "HELLO!"}]
+
+    async def test_each_session_has_a_history_of_its_own(self, start: Any, project: Make) -> None:
+        code = """
+        @register_agent
+        def agent_b(message, history: list, session: str) -> str:
+            return f"{session}: {[one['role'][0] + ' ' + one['content'] for one in history]} {message}"
+        """
+        sent = [{"message": "a"}, {"message": "b"}, {"message": "c", "session": "other"}]
+        answers = [result.text for result in await said(start, project(agent(dedented(code))), *sent)]
+        assert answers == ["default: [] a", "default: ['u a', 'a default: [] a'] b", "other: [] c"]
+
+    async def test_further_parameters_are_arguments_and_the_context_is_given(
+        self, start: Any, project: Make
+    ) -> None:
+        code = """
+        @register_agent
+        async def agent_b(text: str, ctx: Context, times: int = 1) -> dict:
+            return {"said": text * times, "in": ctx.id}
+        """
+        [result] = await said(start, project(agent(dedented(code))), {"message": "ab", "times": 2})
+        assert result.structured == {"said": "abab", "in": "local"}
+
+    async def test_an_answer_that_failed_is_not_part_of_the_conversation(self, start: Any, project: Make) -> None:
+        code = """
+        @register_agent
+        async def agent_b(message: str, history: list) -> str:
+            if message == "fail":
+                raise ValueError("no idea")
+            return str(len(history))
+        """
+        sent = [{"message": "fail"}, {"message": "x"}, {"wrong": "x"}]
+        failed, answered, wrong = await said(start, project(agent(dedented(code))), *sent)
+        assert failed.is_error and "no idea" in failed.text
+        assert (answered.text, wrong.is_error) == ("0", True)
+
+
+class TestStreams:
+    @pytest.mark.parametrize("kind", ["async def", "def"])
+    async def test_parts_come_as_progress_and_the_answer_is_whole(
+        self, start: Any, project: Make, kind: str
+    ) -> None:
+        code = f"""
+        @register_agent
+        {kind} agent_b(message: str, history: list):
+            for word in (message, " is", " what you said"):
+                yield word
+            if history:
+                yield " " + history[-1]["content"]
+        """
+        runtime = await start(project(agent(dedented(code))))
+        async with Environment("agent-b@1.0.0", runtime_url=runtime.url) as env:
+            *parts, result = [one async for one in env.stream("chat", {"message": "Hi"})]
+            assert [one.message for one in parts if isinstance(one, Progress)] == ["Hi", " is", " what you said"]
+            assert isinstance(result, ToolResult) and result.text == "Hi is what you said"
+            again = await env.call_tool("chat", {"message": "So"})  # also for a client that wants no progress
+            assert again.text == "So is what you said Hi is what you said"
+
+
+def test_what_is_no_agent_is_refused_with_what_would_be_one() -> None:
+    with collecting(Registry()):
+        with pytest.raises(RegistrationError, match="type int is not an agent"):
+            register_agent(7)
+        with pytest.raises(RegistrationError, match="parameter 'message'"):
+            register_agent(lambda: "x")
+        assert callable(register_agent(name="ask", description="Ask it.")(lambda message: message))
+
+
+@pytest.mark.slow  # a gateway with isolated instances
+async def test_an_agent_is_served_by_a_gateway_like_any_environment(tmp_path: Path) -> None:
+    code = agent("@register_agent\nasync def agent_b(message: str) -> str:\n    return f'You said: {message}'\n")
+    project = make_project(tmp_path, "agent-b", code=code)
+    async with (
+        running_gateway(tmp_path / "home", project, engine="native") as gateway,
+        Environment("agent-b@1.0.0", aenv_url=gateway.address.url) as agent_b,
+    ):
+        tools = await agent_b.list_tools()
+        response = await agent_b.call_tool("chat", {"message": "Hello!"})
+        assert [tool["name"] for tool in tools] == ["agent-b@1.0.0/chat"]
+        assert response.content == [{"type": "text", "text": "You said: Hello!"}]
+
+
+def dedented(code: str) -> str:
+    lines = code.split("\n")
+    return "\n".join(line.removeprefix(" " * 8) for line in lines)

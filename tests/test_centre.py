@@ -1,0 +1,192 @@
+"""The environment centre as a server gives it out: files, policy, accounts, other origins, and the live stream."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aenv.base.http1 import Response
+from aenv.control.serving.centre import FOLDER
+from tests.conftest import REPOSITORY
+from tests.gateways import Gateway, make_project, running_gateway
+
+_MAX_FIRST_PAGE = 300_000
+SOURCES = REPOSITORY / "web"
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with running_gateway(tmp_path / "home", make_project(tmp_path)) as running:
+        yield running
+
+
+async def get(gateway: Gateway, path: str, **headers: str) -> tuple[Response, bytes]:
+    sent = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+    response = await gateway.pool.request(gateway.control, "GET", path, sent)
+    return response, await response.read()
+
+
+def named(text: str) -> list[str]:
+    """The files that a page names."""
+    return re.findall(r'(?:src|href)="\./([^"]+)"', text)
+
+
+async def test_the_first_page_is_small_and_can_only_run_what_the_wheel_has(gateway: Gateway) -> None:
+    page, body = await get(gateway, "/")
+    assert page.status == 200
+    policy = page.header(b"content-security-policy") or ""
+    assert "default-src 'none'" in policy and "script-src 'self'" in policy and "style-src 'self'" in policy
+    assert "frame-ancestors 'none'" in policy and "unsafe" not in policy and "http" not in policy
+    assert b"<script>" not in body and b"style=" not in body
+    size = 0
+    for name in named(body.decode()):
+        file, packed = await get(gateway, f"/{name}", accept_encoding="gzip")
+        assert file.status == 200 and "immutable" in (file.header(b"cache-control") or "")
+        assert gzip.decompress(packed) == (FOLDER / name).read_bytes()
+        size += len(packed)
+    assert 20_000 < size < _MAX_FIRST_PAGE
+
+
+async def test_a_page_that_has_not_changed_is_not_sent_again(gateway: Gateway) -> None:
+    first, _ = await get(gateway, "/")
+    again, body = await get(gateway, "/", if_none_match=first.header(b"etag") or "")
+    assert (again.status, body) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    "name", ["../../__init__.py", "..%2findex.html", "nothing.js", "%2e%2e%2f%2e%2e%2fmain.py"]
+)
+async def test_a_name_leads_to_no_other_file(gateway: Gateway, name: str) -> None:
+    response, _ = await get(gateway, f"/assets/{name}")
+    assert response.status == 404
+
+
+async def test_a_visitor_without_a_token_learns_only_that_one_is_needed(gateway: Gateway) -> None:
+    assert (await gateway.ask("GET", "/session"))[1]["data"]["role"] == "admin"
+    _, made = await gateway.ask("POST", "/token", {"user": "ann", "role": "admin"})
+    status, said = await gateway.ask("GET", "/session")
+    assert (status, said["data"]["role"], said["data"]["user"]) == (200, "anonymous", "")
+    bearer = (("authorization", f"Bearer {made['data']['token']}"),)
+    assert (await gateway.ask("GET", "/session", headers=bearer))[1]["data"]["user"] == "ann"
+    assert (await gateway.ask("GET", "/env-instances/live"))[0] == 401
+
+
+@pytest.mark.parametrize("path", ["/session", "/env-instances/live", "/env", "/metrics"])
+async def test_a_page_of_another_origin_reads_nothing(gateway: Gateway, path: str) -> None:
+    for headers in ({"origin": "http://evil.example"}, {"sec_fetch_site": "cross-site"}):
+        response, body = await get(gateway, path, **headers)
+        assert response.status == 403 and response.header(b"access-control-allow-origin") is None, body
+
+
+class Stream:
+    """The events of the live list."""
+
+    def __init__(self, response: Response) -> None:
+        self._chunks = response.__aiter__()
+        self._rest = b""
+
+    async def next(self, wanted: str) -> Any:
+        """The data of the next event of this name."""
+        while True:
+            while b"\n\n" not in self._rest:
+                async with asyncio.timeout(20):
+                    self._rest += await anext(self._chunks)
+            block, _, self._rest = self._rest.partition(b"\n\n")
+            name, _, data = block.decode().partition("\ndata: ")
+            if name == f"event: {wanted}":
+                return json.loads(data)
+
+    async def row(self, id: str, status: str) -> dict[str, Any]:
+        """The row of an instance, once it has this status."""
+        while True:
+            for row in await self.next("instances"):
+                if row["id"] == id and row["status"] == status:
+                    found: dict[str, Any] = row
+                    return found
+
+
+async def watch(gateway: Gateway, token: str = "") -> Stream:
+    headers = (("authorization", f"Bearer {token}"),) if token else ()
+    response = await gateway.pool.request(gateway.control, "GET", "/env-instances/live", headers)
+    assert response.status == 200, await response.read()
+    return Stream(response)
+
+
+async def test_the_stream_tells_what_is_there_and_then_what_changes(gateway: Gateway) -> None:
+    before = await gateway.create(labels={"experiment": "a"})
+    stream = await watch(gateway)
+    row = await stream.row(before["id"], "Running")
+    assert (row["env"], row["labels"]) == ("echo@1.0.0", {"experiment": "a"})
+    assert (await stream.next("ready"))["instances"] == 1
+    assert (await stream.next("usage"))["queue"] == 0
+    made = await gateway.create()
+    assert (await stream.row(made["id"], "Running"))["expires_at"] == made["expires_at"]
+    await gateway.ask("PUT", f"/env-instance/{made['id']}/ttl", {"ttl": "3h"})
+    assert (await stream.row(made["id"], "Running"))["expires_at"] > made["expires_at"]
+    await gateway.ask("DELETE", f"/env-instance/{made['id']}")
+    assert (await stream.row(made["id"], "Terminated"))["reason"] == "deleted"
+
+
+async def test_an_instance_that_breaks_is_told_with_its_reason(gateway: Gateway) -> None:
+    made = await gateway.create()
+    stream = await watch(gateway)
+    await gateway.ask("POST", f"/instances/{made['id']}/tools/die", {}, origin=gateway.data)
+    assert (await stream.row(made["id"], "Failed"))["reason"]
+
+
+async def test_a_stream_tells_the_instances_of_its_own_account_alone(gateway: Gateway) -> None:
+    _, first = await gateway.ask("POST", "/token", {"user": "root", "role": "admin"})
+    admin = (("authorization", f"Bearer {first['data']['token']}"),)
+    tokens = {}
+    for user in ("ann", "bob"):
+        _, made = await gateway.ask("POST", "/token", {"user": user, "role": "user"}, admin)
+        tokens[user] = made["data"]["token"]
+    stream = await watch(gateway, tokens["ann"])
+    assert "queue" not in await stream.next("usage")
+    ids = {}
+    for user in ("bob", "ann"):
+        headers = (("authorization", f"Bearer {tokens[user]}"),)
+        _, said = await gateway.ask("POST", "/env-instance", {"envName": "echo@1.0.0"}, headers)
+        ids[user] = said["data"]["id"]
+    told = [row["id"] for row in await stream.next("instances")]
+    assert ids["ann"] in told and ids["bob"] not in told
+
+
+@pytest.mark.slow
+def test_the_built_files_are_those_of_their_sources(tmp_path: Path) -> None:
+    if not shutil.which("npx") or not (SOURCES / "node_modules").is_dir():
+        pytest.skip("no Node, or no packages for it; install them with: npm ci --prefix web")
+    for command in (
+        ["tsc", "--noEmit"],
+        ["vite", "build", "--outDir", str(tmp_path / "built"), "--logLevel", "warn"],
+    ):
+        done = subprocess.run(["npx", "--no-install", *command], cwd=SOURCES, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    fresh = {
+        path.relative_to(tmp_path / "built"): path for path in (tmp_path / "built").rglob("*") if path.is_file()
+    }
+    kept = {path.relative_to(FOLDER): path for path in FOLDER.rglob("*") if path.is_file()}
+    assert sorted(fresh) == sorted(kept), "build again with: npm run build --prefix web"
+    assert [name for name in fresh if fresh[name].read_bytes() != kept[name].read_bytes()] == []
+
+
+def test_the_lock_file_has_digests_and_no_addresses() -> None:
+    text = (SOURCES / "package-lock.json").read_text()
+    packages = [one for name, one in json.loads(text)["packages"].items() if name]
+    assert packages and all(one.get("integrity", "").startswith("sha512-") for one in packages)
+    assert "resolved" not in text
+
+
+def test_each_library_in_the_built_files_has_its_licence() -> None:
+    text = (FOLDER / "licenses.txt").read_text()
+    wanted = json.loads((SOURCES / "package.json").read_text())["dependencies"]
+    assert [name for name in wanted if f"\n{name} " not in f"\n{text}"] == []

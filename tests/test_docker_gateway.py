@@ -1,0 +1,133 @@
+"""A gateway whose instances are containers: the walk of a client, services, images that `aenv build` has made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aenv import Environment
+from aenv.engines.docker.docker_engine import DockerEngine
+from tests import docker
+from tests.command_line import aenv, environ
+from tests.gateways import Gateway, make_project, running_gateway
+from tests.service_gateway import make_project as make_notes
+
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
+
+DOCKERFILE = f"""\
+FROM {docker.BASE_IMAGE}
+COPY . /app
+# The base image has the wheel already; this is what the Dockerfile of 'aenv init' does with pip.
+COPY .aenv/*.whl /tmp/
+RUN python3 -m zipfile -e /tmp/*.whl /app/site && echo built > /app/mark
+ENV PYTHONPATH=/app/site COLOUR=image SHADE=image TINT=image
+CMD ["python3", "-m", "aenv.main", "/app"]
+"""
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[str]:
+    with docker.engine_with_base_image() as host:
+        yield host
+
+
+@pytest.fixture
+def settings(host: str) -> dict[str, Any]:
+    return {"engine": "docker", "docker_host": host, "base_image": docker.BASE_IMAGE}
+
+
+async def test_the_whole_walk_of_a_client(settings: dict[str, Any], host: str, tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    async with running_gateway(tmp_path / "home", project, **settings) as gateway:
+        url = f"http://127.0.0.1:{gateway.address.port}"
+        async with Environment("echo@1.0.0", aenv_url=url, environment_variables={"COLOUR": "blue"}) as env:
+            assert (await env.call_tool("echo", {"text": "hello"})).content[0]["text"] == "hello"
+            assert await env.call_function("size", {"text": "four"}) == 4
+            done = await env.exec("echo $COLOUR > it; cat it")
+            assert (done.exit_code, done.stdout) == (0, "blue\n")
+            await env.download("it", tmp_path / "it")
+            assert (tmp_path / "it").read_text() == "blue\n"
+            _, shown = await gateway.ask("GET", f"/env-instance/{env.instance_id}")
+            assert (shown["data"]["engine"], "no capabilities" in shown["data"]["isolation"]) == ("docker", True)
+    assert docker.leftovers(host) == []
+
+
+async def test_a_gateway_takes_over_the_instances_of_the_one_before(
+    settings: dict[str, Any], host: str, tmp_path: Path
+) -> None:
+    project = make_project(tmp_path)
+    async with running_gateway(tmp_path / "home", project, **settings) as gateway:
+        id = (await gateway.create())["id"]
+        docker.ask(host, "inspect", f"aenv-{id}")
+        # As a gateway that is killed: a second one on the same home finds what the first one has made.
+        async with DockerEngine(tmp_path / "home", host) as engine:
+            assert list(await engine.running()) == [id]
+    assert docker.leftovers(host) == []
+
+
+async def test_an_image_that_was_built_starts_our_runtime_and_variables_come_in_their_order(
+    settings: dict[str, Any], host: str, tmp_path: Path
+) -> None:
+    project = make_project(tmp_path, environmentVariables={"COLOUR": "config", "SHADE": "config"})
+    (project / "Dockerfile").write_text(DOCKERFILE)
+    built = aenv(
+        "build", "-w", project, "--image", env=environ(AENV_HOME=str(tmp_path / "home"), DOCKER_HOST=host)
+    )
+    assert built.returncode == 0, built.stderr
+    (project / "src" / "environment.py").write_text("raise RuntimeError('the image is not used')")
+    async with running_gateway(tmp_path / "home", project, **settings) as gateway:
+        data = await gateway.create(arguments=["--x", "y z"], environment_variables={"COLOUR": "instance"})
+        seen = await gateway.call(data["id"], "seen")
+        assert seen["arguments"] == ["--x", "y z"]
+        assert [seen["variables"][name] for name in ("COLOUR", "SHADE", "TINT")] == ["instance", "config", "image"]
+        assert docker.ask(host, "exec", f"aenv-{data['id']}", "cat", "/app/mark") == "built\n"
+    assert docker.leftovers(host) == []
+
+
+async def until_running(gateway: Gateway, name: str) -> dict[str, Any]:
+    while True:
+        _, reply = await gateway.ask("GET", f"/env-service/{name}")
+        if reply["data"]["status"] not in ("Creating", "Updating"):
+            data: dict[str, Any] = reply["data"]
+            return data
+
+
+async def say(gateway: Gateway, tool: str, **arguments: Any) -> Any:
+    status, reply = await gateway.ask("POST", f"/services/notes/tools/{tool}", arguments, origin=gateway.data)
+    assert status == 200, reply
+    structured = reply["data"].get("structured")
+    return reply["data"]["content"][0]["text"] if structured is None else structured
+
+
+async def test_a_service_keeps_its_storage_over_an_update_until_it_is_deleted_with_it(
+    settings: dict[str, Any], host: str, tmp_path: Path
+) -> None:
+    projects = [make_notes(tmp_path, "1.0.0"), make_notes(tmp_path, "2.0.0")]
+    asked = {"envName": "notes@1.0.0", "service_name": "notes", "storage_size": "1Gi", "mount_path": "/notes"}
+    async with running_gateway(tmp_path / "home", *projects, **settings) as gateway:
+        refused, reply = await gateway.ask("POST", "/env-service", {**asked, "replicas": 2})
+        assert (refused, "replica" in reply["message"]) == (400, True)
+        status, reply = await gateway.ask("POST", "/env-service", asked)
+        assert status == 200, reply
+        assert (await until_running(gateway, "notes"))["status"] == "Running"
+        assert (await say(gateway, "keep", text="for long"))["size"] == 8
+        status, reply = await gateway.ask("PUT", "/env-service/notes", {"version": "2.0.0"})
+        assert status == 200, reply
+        while (await say_when_there(gateway, "who"))["version"] != "2.0.0":
+            await until_running(gateway, "notes")
+        assert await say(gateway, "kept") == "for long"
+        (replica,) = docker.ask(host, "ps", "--format", "{{.Names}}").splitlines()
+        mounts = json.loads(docker.ask(host, "inspect", replica))[0]["Mounts"]
+        assert [mount["RW"] for mount in mounts if mount["Destination"] == "/notes"] == [True]
+        assert (await gateway.ask("DELETE", "/env-service/notes?deleteStorage=true"))[0] == 200
+    assert docker.leftovers(host) == []
+
+
+async def say_when_there(gateway: Gateway, tool: str) -> Any:
+    """The same while the only replica is replaced, when there is a moment without one."""
+    status, reply = await gateway.ask("POST", f"/services/notes/tools/{tool}", {}, origin=gateway.data)
+    return reply["data"]["structured"] if status == 200 else {"version": ""}

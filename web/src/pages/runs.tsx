@@ -1,0 +1,102 @@
+/** Runs: files of results and trajectories that `aenv view FILE…` shows. */
+
+import type { JSX } from "preact";
+import { ask } from "../api";
+import { link } from "../router";
+import { session } from "../session";
+import { Badge, Empty, Problem, useAsked, useTitle } from "../ui";
+import { day, milliseconds, percent } from "../words";
+import { Chart } from "../chart";
+
+export interface RunSummary {
+  id: string;
+  name: string;
+  environment: string;
+  agent: string;
+  model: string | null;
+  seed: number;
+  began: string | null;
+  rollouts: number;
+  judged: number;
+  passed: number;
+  mean_reward: number | null;
+  median_seconds: number | null;
+  outcomes: Record<string, number>;
+  error: string | null;
+}
+
+export function RunsPage(): JSX.Element {
+  useTitle("Runs");
+  if (!session.hasRuns) {
+    return (
+      <Empty title="Results are files of yours" whole>
+        <p>
+          <code>aenv eval</code> and the runner write them. Show them with <code>aenv view results.jsonl</code>.
+        </p>
+      </Empty>
+    );
+  }
+  return <RunList />;
+}
+
+function RunList(): JSX.Element {
+  const { value, error } = useAsked((signal) => ask<RunSummary[]>("GET", "/runs", { signal }), []);
+  if (error !== undefined) return <Problem error={error} />;
+  const runs = value ?? [];
+  const dated = runs.filter((run) => run.began && run.judged).sort((a, b) => Date.parse(a.began!) - Date.parse(b.began!));
+  return (
+    <>
+      <h1>Runs</h1>
+      {value && !runs.length && <Empty title="There are no runs" />}
+      {dated.length > 1 && (
+        <section>
+          <h2>Pass rate over time</h2>
+          <Chart
+            label="Pass rate of runs over time"
+            x={dated.map((run) => Date.parse(run.began!) / 1000)}
+            time
+            series={[{ label: "pass rate", values: dated.map((run) => run.passed / run.judged) }]}
+            say={percent}
+          />
+        </section>
+      )}
+      {runs.length > 0 && (
+        <div class="scroll" tabIndex={0} role="region" aria-label="Runs">
+          <table>
+            <thead>
+              <tr>
+                <th>Run</th>
+                <th>Environment</th>
+                <th>Agent</th>
+                <th>Passed</th>
+                <th>Mean reward</th>
+                <th>Rollouts</th>
+                <th>Median time</th>
+                <th>Began</th>
+              </tr>
+            </thead>
+            <tbody>
+              {runs.map((run) => (
+                <tr key={run.id}>
+                  <th scope="row">
+                    <a href={link("runs", run.id)}>{run.name}</a>
+                    {run.error && <Badge kind="bad">cannot be read</Badge>}
+                  </th>
+                  <td>{run.environment}</td>
+                  <td>
+                    {run.agent} {run.model && <span class="quiet">{run.model}</span>}
+                  </td>
+                  <td>{run.judged ? `${percent(run.passed / run.judged)} of ${run.judged}` : "–"}</td>
+                  <td>{run.mean_reward === null ? "–" : run.mean_reward.toFixed(3)}</td>
+                  <td>{run.rollouts}</td>
+                  <td>{milliseconds(run.median_seconds)}</td>
+                  <td>{run.began ? day(run.began) : "–"}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,169 @@
+/** Trajectories: one, step by step, or two side by side with the first step in which they differ. */
+
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { ask, path } from "../api";
+import { Content, Text, type Part } from "../content";
+import { JsonTree } from "../json_tree";
+import { link } from "../router";
+import { Badge, Facts, Problem, useAsked } from "../ui";
+import { milliseconds } from "../words";
+import { classOf, kind, type RolloutRow } from "./run";
+
+interface Message {
+  role: string;
+  content?: string | Part[] | null;
+  tool_calls?: { id: string; function: { name: string; arguments: string } }[];
+  content_of_step?: number;
+}
+
+export interface StepView {
+  index: number;
+  at: number;
+  seconds: number;
+  reward: number | null;
+  message: Message | null;
+  call: { kind: string; name: string; arguments: Record<string, unknown>; content: Part[]; is_error: boolean; value: unknown; error: string; cut_bytes: number } | null;
+}
+
+interface TrajectoryView {
+  task: string;
+  attempt: number;
+  environment: string;
+  instance: string;
+  variables: Record<string, string>;
+  unrecorded: string[];
+  steps: StepView[];
+}
+
+export function Trajectories(props: { run: string; name: string; ids: string[]; rows: RolloutRow[] }): JSX.Element {
+  const ids = props.ids.slice(0, 2);
+  const found = ids.map((id) =>
+    useAsked((signal) => ask<TrajectoryView>("GET", path("runs", props.run, "rollouts", id), { signal }), [props.run, id]),
+  );
+  const [at, go] = useState(0);
+  const most = Math.max(0, ...found.map((one) => one.value?.steps.length ?? 0));
+  const move = (by: number) => go((now) => Math.max(0, Math.min(most - 1, now + by)));
+  useEffect(() => {
+    const key = (event: KeyboardEvent) => {
+      if (event.target instanceof HTMLElement && /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
+      if (event.key === "j") move(1);
+      if (event.key === "k") move(-1);
+    };
+    addEventListener("keydown", key);
+    return () => removeEventListener("keydown", key);
+  }, [most]);
+  useEffect(() => {
+    for (const element of document.querySelectorAll(`[data-step="${at}"]`)) element.scrollIntoView({ block: "nearest" });
+  }, [at]);
+  const [left, right] = found.map((one) => one.value?.steps);
+  const differs = left && right ? firstDifference(left, right) : null;
+  return (
+    <>
+      <div class="title">
+        <h1>
+          <a href={link("runs", props.run)}>{props.name}</a>
+        </h1>
+        <div class="row">
+          {differs !== null && <span class="quiet">{differs < 0 ? "The same steps" : `First difference at step ${differs + 1}`}</span>}
+          {differs !== null && differs >= 0 && (
+            <button type="button" onClick={() => go(differs)}>
+              Go there
+            </button>
+          )}
+          <button type="button" onClick={() => move(-1)} aria-keyshortcuts="k">
+            Previous
+          </button>
+          <span role="status">{most ? `Step ${at + 1} of ${most}` : ""}</span>
+          <button type="button" onClick={() => move(1)} aria-keyshortcuts="j">
+            Next
+          </button>
+        </div>
+      </div>
+      <div class={ids.length > 1 ? "side-by-side" : ""}>
+        {ids.map((id, column) => {
+          const { value, error } = found[column]!;
+          const row = props.rows.find((one) => one.id === id);
+          return (
+            <section key={id} aria-label={`Rollout ${column + 1}`}>
+              {error !== undefined && <Problem error={error} />}
+              {value && (
+                <>
+                  <h2>
+                    {value.task} <span class="quiet">attempt {value.attempt}</span> {row && <Badge kind={kind(row)}>{classOf(row)}</Badge>}
+                  </h2>
+                  <Facts
+                    of={[
+                      ["Reward", row?.reward ?? null],
+                      ["Time", milliseconds(row?.seconds)],
+                      ["Steps", value.steps.length],
+                      ["Environment", value.environment],
+                    ]}
+                  />
+                  {row?.error && <p class="problem">{row.error}</p>}
+                  {value.unrecorded.length > 0 && <p class="quiet">Not recorded: {value.unrecorded.join(", ")}</p>}
+                  <ol class="steps">
+                    {value.steps.map((step, index) => (
+                      <li key={index} data-step={index} class={index === at ? "current" : ""} onClick={() => go(index)}>
+                        <StepCard step={step} all={value.steps} />
+                      </li>
+                    ))}
+                  </ol>
+                </>
+              )}
+            </section>
+          );
+        })}
+      </div>
+    </>
+  );
+}
+
+function StepCard({ step, all }: { step: StepView; all: StepView[] }): JSX.Element {
+  const { message, call } = step;
+  return (
+    <article class="step">
+      <header>
+        <span class="quiet">{step.index + 1}</span> <strong>{call ? call.name : message?.role}</strong>{" "}
+        {call && <span class="quiet">{call.kind}</span>}{" "}
+        {call && (call.error || call.is_error) && <Badge kind="bad">error</Badge>}{" "}
+        {step.reward !== null && <Badge kind="good">reward {step.reward}</Badge>}{" "}
+        {step.seconds > 0 && <span class="quiet">{milliseconds(step.seconds)}</span>}
+      </header>
+      {message && <Said message={message} all={all} />}
+      {call && (
+        <>
+          <JsonTree name="arguments" value={call.arguments} open={2} />
+          {call.error && <p class="problem">{call.error}</p>}
+          {call.cut_bytes > 0 && <p class="quiet">The answer of {call.cut_bytes} bytes was too long to be kept.</p>}
+          <Content parts={call.content} value={call.kind === "tool" && call.content.length ? undefined : call.value} />
+        </>
+      )}
+    </article>
+  );
+}
+
+function Said({ message, all }: { message: Message; all: StepView[] }): JSX.Element {
+  const of = message.content_of_step;
+  return (
+    <>
+      {of !== undefined && <p class="quiet">the answer of step {all.findIndex((one) => one.index === of) + 1}</p>}
+      {typeof message.content === "string" && message.content && <Text text={message.content} />}
+      {Array.isArray(message.content) && <Content parts={message.content} />}
+      {(message.tool_calls ?? []).map((call) => (
+        <p key={call.id}>
+          calls <code>{call.function.name}</code> <code class="wrap">{call.function.arguments}</code>
+        </p>
+      ))}
+    </>
+  );
+}
+
+/** The number of the first step in which both differ; -1 when there is none. Times do not count. */
+export function firstDifference(left: StepView[], right: StepView[]): number {
+  const text = (step: StepView | undefined) => step && JSON.stringify([step.message, step.call]);
+  for (let at = 0; at < Math.max(left.length, right.length); at++) {
+    if (text(left[at]) !== text(right[at])) return at;
+  }
+  return -1;
+}
