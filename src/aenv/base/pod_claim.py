@@ -1,6 +1,6 @@
 """What an engine says to a runtime that waits in a Pod, over a connection to its port: for both ends.
 
-    engine → Pod    one line, a `Claim`, then the bytes of a tar with its files, where it announces any
+    engine → Pod    one line, a `PodClaim`, then the bytes of a tar with its files, where it announces any
     Pod → engine    the ready line, as every runtime says it; then the connection ends
 
 A first claim with `is_spare` loads the environment and no more; a second one then makes an instance of it.
@@ -16,13 +16,13 @@ from typing import Any
 
 from .errors import InvalidRequest
 
-MODULE = "aenv.inside.zygote.waiting"
+MODULE = "aenv.inside.zygote.claimed_pod"
 """The program that waits: `python3 -m MODULE --token TOKEN`."""
 MAX_LINE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
-class Claim:
+class PodClaim:
     """What a waiting runtime becomes."""
 
     token: str = field(repr=False)
@@ -41,7 +41,7 @@ class Claim:
         return json.dumps(asdict(self), separators=(",", ":")).encode() + b"\n"
 
     @classmethod
-    def parse(cls, line: bytes) -> Claim:
+    def parse(cls, line: bytes) -> PodClaim:
         """InvalidRequest when it is not one."""
         try:
             said: dict[str, Any] = json.loads(line)

@@ -1,4 +1,4 @@
-"""The parts of a gateway, made from its settings: the only place that knows which engine and which store."""
+"""The parts of a gateway, made from its settings. Which engine that is, `engine_choice.py` says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from starlette.responses import Response
@@ -19,7 +19,7 @@ from ... import __version__
 from ...artifacts.data.builtin import Folders
 from ...base import origins
 from ...base.config import Project
-from ...base.errors import InvalidRequest, Unavailable
+from ...base.errors import Unavailable
 from ...base.http1 import Pool
 from ...base.settings import GatewaySettings
 from ...base.supervision import Tasks
@@ -66,6 +66,7 @@ from ..stores.base import SharedStore
 from ..stores.opening import open_store
 from .child_routes import ChildRoutes
 from .data_request import DataRules
+from .engine_choice import engine_of
 from .home import Home
 from .inside_routes import InsideRoutes
 from .instance_routes import InstanceRoutes
@@ -80,8 +81,6 @@ from .usage_routes import UsageRoutes
 logger = logging.getLogger("aenv.control.gateway")
 
 _MEASURE_EVERY = 3600.0  # seconds: to walk through a large home folder takes a while
-
-_ENGINES = "'native', 'process', 'docker', 'kubernetes' and 'http'"
 
 ReadyCheck = Callable[[], Awaitable[None]]
 
@@ -320,7 +319,7 @@ async def parts(
     local = origins.is_loopback(settings.host)
     data_rules = DataRules(settings.max_body_bytes, local, allowed=settings.allow_origins)
     async with (
-        contextlib.nullcontext(engine) if engine else _engine(settings) as engine,
+        contextlib.nullcontext(engine) if engine else engine_of(settings) as engine,
         Pool() as pool,
         Queue() as queue,
         Freezing(engine, ledger, settings.freeze_after, clock) as freezing,
@@ -427,75 +426,3 @@ async def _ready(check: ReadyCheck, call: RouteCall) -> Response:
 def _or_part(size_bytes: int | None, part: int) -> int:
     """The size that was set, else so small a part of the host's memory."""
     return memory.total_bytes() // part if size_bytes is None else size_bytes
-
-
-@contextlib.asynccontextmanager
-async def _engine(settings: GatewaySettings) -> AsyncIterator[Engine]:
-    """The engine that the settings name, closed at the end."""
-    if settings.engine == "native":
-        from ...engines.native.makers import ManyCoreEngine
-        from ...isolation.rootfs.resolver import RootfsResolver
-        from ...isolation.sandbox.build_run import limited
-        from .rootfs_cache import RootfsCache
-
-        # Building is not narrowed to hosts: where instances may not reach everything, it reaches nothing.
-        network = settings.allow_network == "full"
-        home = settings.home.expanduser()
-        with limited(home) as run:
-            roots = RootfsResolver(home, run=run, pull=settings.pull, network=network, makes_bases=True)
-            async with (
-                RootfsCache(roots) as rootfs_cache,
-                ManyCoreEngine(
-                    settings.home,
-                    rootfs_cache.root_of,
-                    sidecar_rootfs=roots.image,
-                    lazy_sidecar_rootfs=rootfs_cache.lazy_sidecar_rootfs,
-                    describe_root=roots.describe,
-                ) as engine,
-            ):
-                yield engine
-    elif settings.engine == "process":
-        from ...engines.process import ProcessEngine
-
-        yield ProcessEngine(settings.home)
-    elif settings.engine == "docker":
-        from ...engines.docker.docker_engine import DockerEngine
-
-        async with DockerEngine(
-            settings.home,
-            settings.docker_host,
-            base_image=settings.base_image,
-            network=settings.docker_network,
-        ) as engine:
-            yield engine
-    elif settings.engine == "http":
-        from ...engines.http_engine import HttpEngine
-
-        if not settings.engine_url:
-            raise InvalidRequest("the http engine needs the address of its server; name it with --engine-url")
-        async with HttpEngine(settings.home, settings.engine_url) as engine:
-            yield engine
-    elif settings.engine == "kubernetes":
-        async with _kubernetes(settings) as engine:
-            yield engine
-    else:
-        raise InvalidRequest(f"no engine {settings.engine!r}; this gateway has {_ENGINES}")
-
-
-@contextlib.asynccontextmanager
-async def _kubernetes(settings: GatewaySettings) -> AsyncIterator[Engine]:
-    try:
-        from ...engines.kubernetes.cluster_client import ClusterAccess
-        from ...engines.kubernetes.kubernetes_engine import KubernetesEngine, KubernetesOptions
-    except ModuleNotFoundError as error:
-        hint = "pip install 'aenvironment[kubernetes]'"
-        raise InvalidRequest(f"the kubernetes engine needs the package {error.name!r}; run: {hint}") from None
-    options = KubernetesOptions(
-        ClusterAccess(settings.kubeconfig, namespace=settings.kube_namespace or None),
-        owner=settings.kube_name,
-        templates=settings.kube_templates,
-    )
-    if settings.base_image:
-        options = replace(options, base_image=settings.base_image)
-    async with KubernetesEngine(options) as engine:
-        yield engine

@@ -19,7 +19,7 @@ from typing import Any
 from ...base.addresses import Origin
 from ...base.config import Project
 from ...base.errors import Conflict, NotFound, StartFailed, Unsupported
-from ...base.pod_claim import Claim
+from ...base.pod_claim import PodClaim
 from ...base.supervision import to_the_end
 from ...isolation.sandbox import protocol
 from ..base import Address, InstanceSpec
@@ -54,6 +54,7 @@ _STALE = 900.0  # seconds after which a Pod that never became ready belongs to n
 _TAIL_LINES = 60
 _TAIL_BYTES = 4096
 _LONGEST_LIFE = 24 * 3600.0
+_OPEN_NETWORK = "network: the engine makes no NetworkPolicy; write one for the label aenv.network=none"
 _NOT_ENFORCED = {
     "pids": "the cluster's kubelets limit processes (podPidsLimit), and not an instance",
     "open_files": "Kubernetes does not limit open files",
@@ -236,8 +237,8 @@ class KubernetesEngine:
             raise Unsupported("the kubernetes engine cannot limit an instance to hosts; write 'none' or 'full'")
         if spec.model:
             raise Unsupported("the kubernetes engine has no way to a model from an instance")
-        if spec.sidecar and not isinstance(spec.sidecar, str):
-            raise Unsupported("the kubernetes engine makes sidecars of an image, named by the datasource")
+        if spec.sidecar:
+            raise Unsupported("the kubernetes engine makes no sidecars; use the native or the docker engine")
         if spec.image and (spec.data or spec.folders):
             raise Unsupported("the kubernetes engine sends no data to an environment with an image; put it there")
 
@@ -338,8 +339,8 @@ class KubernetesEngine:
             line = await self._unless_ended(name, what, pod_files.claim(host, said, files))
         return await self._read(line, name, what)
 
-    def _claim(self, spec: InstanceSpec, token: str, *, is_spare: bool, files_bytes: int = 0) -> Claim:
-        return Claim(
+    def _claim(self, spec: InstanceSpec, token: str, *, is_spare: bool, files_bytes: int = 0) -> PodClaim:
+        return PodClaim(
             token,
             files_bytes=files_bytes,
             variables={} if is_spare else claim_variables(spec),
@@ -471,4 +472,5 @@ def _located(pod: Pod, tools: list[dict[str, Any]], not_enforced: tuple[str, ...
 
 def _not_enforced(spec: InstanceSpec) -> tuple[str, ...]:
     asked = [each.name for each in fields(spec.limits) if getattr(spec.limits, each.name) is not None]
-    return tuple(f"{name}: {_NOT_ENFORCED[name]}" for name in asked if name in _NOT_ENFORCED)
+    limits = tuple(f"{name}: {_NOT_ENFORCED[name]}" for name in asked if name in _NOT_ENFORCED)
+    return (*limits, _OPEN_NETWORK) if spec.network.kind == "none" else limits

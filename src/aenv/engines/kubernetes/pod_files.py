@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from ...base.errors import StartFailed
-from ...base.pod_claim import Claim
+from ...base.pod_claim import PodClaim
 from ...isolation.sandbox import protocol
 from ..base import InstanceSpec
 from ..containers.container_plan import PORT, PROJECT, REQUIREMENTS, folder_place
@@ -25,7 +25,7 @@ _RETRY = 0.02  # seconds between attempts to connect to a container that has sta
 
 
 @dataclass(frozen=True)
-class PackedFiles:
+class PodFiles:
     """A tar, open for reading, and its length."""
 
     stream: IO[bytes]
@@ -45,7 +45,7 @@ def places(spec: InstanceSpec) -> Iterator[tuple[Path, str]]:
 
 
 @contextlib.contextmanager
-def packed(spec: InstanceSpec) -> Iterator[PackedFiles]:
+def packed(spec: InstanceSpec) -> Iterator[PodFiles]:
     """All of them as one tar. StartFailed when they are too large to be sent to each Pod."""
     with tempfile.SpooledTemporaryFile(_MEMORY_BYTES) as file:
         with tarfile.open(fileobj=file, mode="w") as tar:
@@ -60,14 +60,14 @@ def packed(spec: InstanceSpec) -> Iterator[PackedFiles]:
                         )
         size = file.tell()
         file.seek(0)
-        yield PackedFiles(file, size)
+        yield PodFiles(file, size)
 
 
 def _without_caches(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if "/__pycache__" in f"/{entry.name}" or entry.isdev() else entry
 
 
-async def claim(host: str, said: Claim, files: PackedFiles | None) -> bytes:
+async def claim(host: str, said: PodClaim, files: PodFiles | None) -> bytes:
     """Say a claim to the runtime that waits there, and return its ready line; what there is of it when it ends.
 
     Connecting is tried again while nothing listens: the container has just started.

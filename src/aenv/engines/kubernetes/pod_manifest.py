@@ -22,7 +22,7 @@ from ..containers.container_plan import (
     WORKSPACE,
     ContainerPlan,
 )
-from .pod_templates import MAIN, SECOND, Template
+from .pod_templates import MAIN, SECOND, PodTemplate
 
 OWNER = "aenv.owner"
 """A label: which gateways look after the Pod."""
@@ -58,7 +58,7 @@ class PodNames:
 
 
 def manifest(
-    template: Template,
+    template: PodTemplate,
     plan: ContainerPlan,
     spec: InstanceSpec,
     names: PodNames,

@@ -16,7 +16,7 @@ import yaml
 from ...base.errors import InvalidRequest
 from ..containers.container_plan import USER
 
-Template = dict[str, Any]
+PodTemplate = dict[str, Any]
 
 SINGLE = "singleContainer"
 DUAL = "dualContainer"
@@ -38,7 +38,7 @@ _POD_SECURITY = {
     "fsGroup": USER,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-_SINGLE: Template = {
+_SINGLE: PodTemplate = {
     "apiVersion": "v1",
     "kind": "Pod",
     "metadata": {},
@@ -57,7 +57,7 @@ _SINGLE: Template = {
         ],
     },
 }
-_DUAL: Template = {
+_DUAL: PodTemplate = {
     **_SINGLE,
     "spec": {
         **_SINGLE["spec"],
@@ -79,7 +79,7 @@ class PodTemplates:
         own = {_stem(name): parse(text, f"{source}, entry {name!r}") for name, text in (texts or {}).items()}
         self._templates = {SINGLE: _SINGLE, DUAL: _DUAL, **own}
 
-    def get(self, name: str, *, is_dual: bool = False) -> Template:
+    def get(self, name: str, *, is_dual: bool = False) -> PodTemplate:
         """A copy of the template. InvalidRequest with the names that there are."""
         name = _ALIASES.get(name, name) or (DUAL if is_dual else SINGLE)
         if name == SINGLE and is_dual:
@@ -92,7 +92,7 @@ class PodTemplates:
         return copy.deepcopy(self._templates[name])
 
 
-def parse(text: str, source: str) -> Template:
+def parse(text: str, source: str) -> PodTemplate:
     """The template of a text in YAML. InvalidRequest, in one line, when it is not a Pod that we can fill in."""
     try:
         found = yaml.safe_load(text)

@@ -1,4 +1,4 @@
-"""`python3 -m aenv.inside.zygote.waiting`: a runtime in a Pod that waits until an engine says what it becomes.
+"""`python3 -m aenv.inside.zygote.claimed_pod`: a runtime in a Pod that waits until an engine says what it becomes.
 
 It listens where instances are called. The first connection that brings the token gives it files, variables and
 arguments (`base/pod_claim.py`), and gets the ready line. Then the port is that of the instance.
@@ -22,7 +22,7 @@ from typing import IO, NoReturn
 
 from ...base import logs, mcp, settings
 from ...base.errors import AEnvError, InvalidRequest
-from ...base.pod_claim import MAX_LINE_BYTES, Claim
+from ...base.pod_claim import MAX_LINE_BYTES, PodClaim
 from ..runtime import program
 from ..runtime.loader import add_requirements, load
 from ..runtime.serving import bind
@@ -32,7 +32,7 @@ _PATIENCE = 20.0  # seconds for a connection to bring its claim
 _FILES_PATIENCE = 120.0  # seconds without a byte, for its files
 
 
-class Waiting:
+class ClaimListener:
     """The listening socket, and what has been loaded for the next claim."""
 
     def __init__(self, listener: socket.socket, token: str) -> None:
@@ -40,14 +40,14 @@ class Waiting:
         self._token = token
         self._connection: socket.socket | None = None
 
-    def claim(self) -> Claim:
+    def claim(self) -> PodClaim:
         """Wait for the next one that has the token; its files are in place. Others get no answer."""
         while True:
             connection, _ = self._listener.accept()
             try:
                 connection.settimeout(_PATIENCE)
                 with connection.makefile("rb") as stream:
-                    said = Claim.parse(stream.readline(MAX_LINE_BYTES))
+                    said = PodClaim.parse(stream.readline(MAX_LINE_BYTES))
                     if not hmac.compare_digest(said.token.encode(), self._token.encode()):
                         raise InvalidRequest("not the token of this Pod")
                     connection.settimeout(_FILES_PATIENCE)
@@ -74,7 +74,7 @@ class Waiting:
     def has_next(self) -> bool:
         return bool(select.select([self._listener], [], [], 0)[0])
 
-    def options(self, said: Claim) -> program.RuntimeOptions:
+    def options(self, said: PodClaim) -> program.RuntimeOptions:
         """Take over the claim's variables, arguments and folder; what serves it then has the connection."""
         settings.give({**_kept(settings.variables()), **said.variables})
         if said.workspace:
@@ -91,7 +91,7 @@ class Waiting:
 
 
 def main() -> NoReturn:
-    parser = argparse.ArgumentParser(prog="python3 -m aenv.inside.zygote.waiting", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python3 -m aenv.inside.zygote.claimed_pod", description=__doc__)
     parser.add_argument("--token", required=True, help="what a claim must bring")
     parser.add_argument("--port", type=int, default=8081, help="port to listen on")
     told = parser.parse_args()
@@ -100,14 +100,14 @@ def main() -> NoReturn:
     logs.configure("INFO", sys.stderr)
     listener = bind("0.0.0.0", told.port, "--port")
     listener.listen(1024)
-    waiting = Waiting(listener, told.token)
+    waiting = ClaimListener(listener, told.token)
     first = waiting.claim()
     if first.is_spare:
         _be_spare(waiting, first)
     program.serve(waiting.options(first))
 
 
-def _be_spare(waiting: Waiting, first: Claim) -> NoReturn:
+def _be_spare(waiting: ClaimListener, first: PodClaim) -> NoReturn:
     """Load the environment ahead, say so, and become an instance at the next claim."""
     if first.workspace:
         os.chdir(first.workspace)
