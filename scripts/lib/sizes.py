@@ -28,7 +28,7 @@ BUDGETS = {
     "core": 140,
     "engines": 9_800,
     "examples": 2_600,
-    "inside": 8_300,
+    "inside": 8_400,
     "isolation": 9_200,
     "rollouts": 10_300,
     "server": 10,
