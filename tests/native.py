@@ -23,5 +23,5 @@ def traces(home: Path) -> list[str]:
 def groups(home: Path) -> list[Path]:
     """The control groups of a home's instances, but for those that are made ahead."""
     found = glob.glob(f"/sys/fs/cgroup/**/{group_name(home)}/*/", recursive=True)
-    others = (".leaf", "spare.", "/zygote-", "/waiting-")
+    others = (".leaf", "spare.", "/zygote-")
     return [Path(path) for path in found if not any(other in path for other in others)]

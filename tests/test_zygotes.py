@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import glob
 import os
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -21,7 +20,6 @@ from aenv.base.http1 import Pool
 from aenv.engines.base import InstanceSpec, ResourceLimits
 from aenv.engines.native import spares, zygotes
 from aenv.engines.native.engine import NativeEngine
-from aenv.isolation.cgroups import ControlGroup
 from aenv.isolation.rootfs.host_rootfs import host_root
 from aenv.isolation.sandbox.rootfs import Rootfs
 from conformance.engine import Projects, call
@@ -264,102 +262,4 @@ sys.modules["__main__"]._Forker._obey = lambda self: os.kill(os.getpid(), signal
             held.append(len(os.listdir("/proc/self/fd")))
     # One may be about to be closed; each would leave two or more.
     assert held[2] <= held[0] + 1, "each left something open"
-    assert traces(home) == []
-
-
-async def waiting(home: Path, count: int) -> list[Path]:
-    """The groups of so many processes that wait to become instances, each with its process in it."""
-    while True:  # no event tells of them: the engine does that in the background
-        found = glob.glob(f"/sys/fs/cgroup/pids/**/{group_name(home)}/waiting-*/", recursive=True)
-        held = [Path(path) for path in found if Path(path, "cgroup.procs").read_text()]
-        if len(held) >= count:
-            return held
-        await asyncio.sleep(0.01)
-
-
-needs_version_1 = pytest.mark.skipif(
-    not os.path.isdir("/sys/fs/cgroup/pids") or os.geteuid() != 0, reason="control groups cannot be renamed here"
-)
-
-
-@needs_version_1
-async def test_a_create_finds_its_process_in_a_control_group_already(
-    home: Path, spec: InstanceSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with engine_of(home) as engine:
-        await engine.create(spec)
-        second = like(spec)
-        await waiting(home, 4)
-        moved: list[int] = []
-        attach = ControlGroup.attach
-
-        def watched(group: ControlGroup, pid: int) -> None:
-            moved.append(pid)
-            attach(group, pid)
-
-        monkeypatch.setattr(ControlGroup, "attach", watched)
-        pid = (await engine.create(second)).pid
-        assert pid not in moved
-        held = [pid for path in groups(home) for pid in (path / "cgroup.procs").read_text().split()]
-        assert held.count(str(pid)) == 3  # cpu, memory, pids
-        await engine.destroy(spec.id)
-        await engine.destroy(second.id)
-    assert traces(home) == []
-    assert glob.glob(f"/sys/fs/cgroup/**/{group_name(home)}", recursive=True) == []
-
-
-@needs_version_1
-async def test_an_instance_with_other_limits_is_in_a_group_with_these(home: Path, spec: InstanceSpec) -> None:
-    async with engine_of(home) as engine:
-        await engine.create(spec)
-        held = {(path / "cgroup.procs").read_text().strip(): path for path in await waiting(home, 4)}
-        limits = ResourceLimits(memory_bytes=200 << 20, pids=33)
-        limited = like(spec, limits=limits)
-        pid = (await engine.create(limited)).pid
-        [group] = [
-            path
-            for path in groups(home)
-            if str(pid) in (path / "cgroup.procs").read_text().split() and (path / "pids.max").exists()
-        ]
-        assert (group / "pids.max").read_text().strip() == "33"
-        while held[str(pid)].exists():  # which its process was in
-            await asyncio.sleep(0.01)
-        await engine.destroy(spec.id)
-        await engine.destroy(limited.id)
-    assert traces(home) == []
-
-
-@needs_version_1
-async def test_groups_of_processes_that_end_while_they_wait_are_removed(home: Path, spec: InstanceSpec) -> None:
-    async with engine_of(home) as engine:
-        await engine.create(spec)
-        held = await waiting(home, 4)
-        for path in held:
-            psutil.Process(int((path / "cgroup.procs").read_text())).kill()
-        while any(path.exists() for path in held):
-            await asyncio.sleep(0.01)
-        second = like(spec)
-        await engine.create(second)
-        await engine.destroy(spec.id)
-        await engine.destroy(second.id)
-    assert traces(home) == []
-
-
-@needs_version_1
-async def test_a_create_that_is_given_up_leaves_no_group_of_the_process_that_waited(
-    home: Path, spec: InstanceSpec
-) -> None:
-    async with engine_of(home) as engine:
-        await engine.create(spec)
-        held = await waiting(home, 4)
-        creates = [asyncio.create_task(engine.create(like(spec))) for _ in range(4)]
-        for turns in range(4):  # each is given up at another of its steps
-            await asyncio.sleep(0)
-            creates[turns].cancel()
-        await asyncio.gather(*creates, return_exceptions=True)
-        await engine.destroy(spec.id)
-        while any(path.exists() for path in held):  # one that no create had come to is there for the next
-            another = like(spec)
-            await engine.create(another)
-            await engine.destroy(another.id)
     assert traces(home) == []

@@ -26,8 +26,6 @@ class Handed:
     pidfd: int
     log: int
     listeners: Mapping[str, socket.socket]
-    spare: int
-    """The number by which the stager has announced it; 0 where it was not."""
 
     def close(self) -> None:
         os.close(self.pidfd)
@@ -51,7 +49,6 @@ class ForkedProcess:
         self.pid = pid_of(pidfd)
         self.zygote = zygote
         self._number = number
-        self.spare = handed.spare
         self.owner = zygote.owner
         """The id on the host of the user who is root inside."""
         self.is_loaded = zygote.is_loaded

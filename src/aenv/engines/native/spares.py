@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import socket
 import struct
 from collections import deque
@@ -18,12 +19,11 @@ from typing import Any
 
 from ...base.errors import AEnvError
 from ...base.supervision import Tasks, kept_up
-from ...isolation.cgroups import Cgroups, ControlGroup
+from ...isolation.cgroups import Cgroups, ControlGroup, owners
 from ...isolation.egress import PORT as EGRESS_PORT
 from ...isolation.sandbox import protocol
 from ...isolation.sandbox.inside_paths import ORIGINAL
 from ..base import ResourceLimits
-from . import early_groups
 from .forked import ForkedProcess
 from .zygotes import Kind, Zygote, Zygotes
 
@@ -248,24 +248,29 @@ class Spares:
         """
         zygote = await self._zygotes.get(recipe.kind, recipe.zygote_memory_bytes)
         forking = zygote.fork(recipe.request())
-        group = within
+        limits = recipe.limits
         try:
-            if within is None and not zygote.early.expects(recipe.limits):
-                group = early_groups.make(self._cgroups, recipe.limits)  # while the zygote forks
-            fork = await asyncio.shield(forking)
-            entered = None if group else await zygote.early.take(fork.spare, recipe.limits)
-            group = group or entered or early_groups.make(self._cgroups, recipe.limits)
+            # While the zygote forks:
+            group = within or self._cgroups.make(
+                f"instance-{owners.own()}-{secrets.token_hex(8)}",
+                cpus=limits.cpus,
+                memory_bytes=limits.memory_bytes,
+                pids=limits.pids,
+            )
         except BaseException:
             _drop(forking, zygote)
-            if within is None and group:
+            raise
+        try:
+            fork = await asyncio.shield(forking)
+        except BaseException:
+            _drop(forking, zygote)
+            if within is None:
                 await _remove(group)
             raise
         instance = NativeInstance(fork, group, owns_group=within is None)
         try:
-            if entered is None:
-                with contextlib.suppress(ProcessLookupError):  # it has ended already, and its channel will tell
-                    group.attach(fork.pid)
-                zygote.early.leave(fork.spare)
+            with contextlib.suppress(ProcessLookupError):  # it has ended already, and its channel will tell
+                group.attach(fork.pid)
             with contextlib.suppress(OSError):
                 fork.channel.send(b"go")
         except BaseException:
@@ -362,7 +367,6 @@ def _drop(forking: asyncio.Future[ForkedProcess], zygote: Zygote) -> None:
         if not done.cancelled() and not done.exception():
             fork = done.result()
             fork.kill()
-            zygote.early.leave(fork.spare)
             fork.channel.close()
             os.close(fork.log)
             for listener in fork.listeners.values():

@@ -28,7 +28,6 @@ from ...isolation.sandbox import interpreter, protocol
 from ...isolation.sandbox.orders import Bind, ZygoteOrder, layers_of
 from ...isolation.sandbox.rootfs import Rootfs
 from ..base import DATA_PLACE, STORAGE_PLACE
-from .early_groups import EarlyGroups, cleared
 from .forked import ForkedProcess, Handed, pid_of
 from .idle_zygotes import UNUSED, Candidate, to_let_go
 
@@ -38,15 +37,16 @@ _MAX_DESCRIPTORS = 4
 _START_TIMEOUT = 30.0
 _LEAVE = 1.0  # seconds; one without instances takes some milliseconds
 _TOLD = 5.0  # seconds after an end in which it is told how it was
+_CLEARED = 5.0  # seconds in which what was killed has ended, also on a busy host
 _GROUP = "zygote"
-_OWNED = re.compile(r"(?:zygote|waiting|instance)-(\d+-\d+)-[0-9a-f]+\Z")
+_OWNED = re.compile(r"(?:zygote|instance)-(\d+-\d+)-[0-9a-f]+\Z")
 _OWN_CPUS = 1.0  # of a zygote and the instances that it is forking: one process at a time works there
 _OWN_PIDS = 64
 _ROOM_STEP = 64  # instances
 _FORK_BYTES = 1 << 20  # what the kernel keeps for an instance in the group of its zygote: a third of that was seen
 _FROM_STAGER = (
     *(protocol.Launched, protocol.Started, protocol.NotStarted),
-    *(protocol.SpareFork, protocol.SpareGone, protocol.Prepared, protocol.NotForked, protocol.Ended),
+    *(protocol.Prepared, protocol.NotForked, protocol.Ended),
 )
 
 
@@ -80,11 +80,9 @@ class Zygote:
     """One zygote, by way of its stager."""
 
     def __init__(
-        self, launcher: int, control: socket.socket, log: Path, group: ControlGroup, room: int, early: EarlyGroups
+        self, launcher: int, control: socket.socket, log: Path, group: ControlGroup, memory_bytes: int
     ) -> None:
-        """`group` lets its own processes use `room` bytes of memory; more is added for those of instances."""
-        self.early = early
-        self._own_memory_bytes = room
+        self._own_memory_bytes = memory_bytes
         self._launcher = launcher
         self._control = control
         self._log = log
@@ -260,20 +258,15 @@ class Zygote:
                     if self._group.oom_kills():
                         reason = f"it used more memory than its limit while it was loaded; {reason}"
                 self._over(reason)
-            case protocol.SpareFork(number):
-                self.early.add(number, pid_of(handles[0]))
-            case protocol.SpareGone(number):
-                self.early.leave(number)
-            case protocol.Prepared(number, names, spare):
+            case protocol.Prepared(number, names):
                 pidfd, log, *sockets = handles
                 listeners = zip(names, (socket.socket(fileno=handle) for handle in sockets), strict=True)
-                handed = Handed(pidfd, log, dict(listeners), spare)
+                handed = Handed(pidfd, log, dict(listeners))
                 forked = self._forking.get(number)
                 if forked and not forked.done():
                     forked.set_result(handed)
                 else:  # not waited for any more; without its channel it goes away by itself
                     handed.close()
-                    self.early.leave(spare)
                 return []
             case protocol.NotForked(number, reason, code):
                 forked = self._forking.get(number)
@@ -312,7 +305,7 @@ class Zygote:
                 theirs.close()
         self._unsent.clear()
         # What the author's code has started there, too: only instances have groups of their own.
-        self.cleared = self._loop.create_task(self._clear())
+        self.cleared = self._loop.run_in_executor(None, _clear, self._group)
         self._settle(StartFailed(reason))
         for forked in self._forking.values():
             if not forked.done():
@@ -321,10 +314,6 @@ class Zygote:
             if not ended.done():
                 ended.set_result(None)
         self._ended.clear()
-
-    async def _clear(self) -> None:
-        await self.early.close()
-        await self._loop.run_in_executor(None, cleared, self._group)
 
     def _wait(self) -> None:
         self._loop.remove_reader(self._pidfd)
@@ -362,7 +351,7 @@ class Zygotes:
                 pids=_OWN_PIDS,
             )
             try:
-                zygote = self._by_kind[kind] = start(kind, self._log, group, memory_bytes, self._cgroups)
+                zygote = self._by_kind[kind] = start(kind, self._log, group, memory_bytes)
             except BaseException:
                 group.remove()
                 raise
@@ -415,7 +404,7 @@ def owner_of(group: str) -> str | None:
     return found[1] if found else None
 
 
-def start(kind: Kind, log: Path, group: ControlGroup, memory_bytes: int, cgroups: Cgroups) -> Zygote:
+def start(kind: Kind, log: Path, group: ControlGroup, memory_bytes: int) -> Zygote:
     """Start a zygote; it can be asked to fork at once, and does so when it is ready."""
     told = protocol.encode(order(kind))  # first: it may refuse
     python = str(kind.python.executable) if kind.python else sys.executable
@@ -436,7 +425,7 @@ def start(kind: Kind, log: Path, group: ControlGroup, memory_bytes: int, cgroups
         )
     ours.setblocking(False)
     ours.send(told)
-    return Zygote(launcher, ours, log, group, memory_bytes, EarlyGroups(cgroups))
+    return Zygote(launcher, ours, log, group, memory_bytes)
 
 
 def order(kind: Kind) -> ZygoteOrder:
@@ -481,6 +470,14 @@ def _overlap(one: str, other: str) -> bool:
 def folder_place(variable: str) -> str:
     """Where an instance sees a further folder."""
     return f"/folders/{variable.lower()}"
+
+
+def _clear(group: ControlGroup) -> None:
+    try:
+        group.kill()
+        group.remove(timeout=_CLEARED)
+    except OSError as error:  # the next engine on this home finds it
+        logger.warning("a control group could not be removed: %s", error)
 
 
 def close_on_exec(descriptors: Iterable[int]) -> None:

@@ -68,8 +68,6 @@ class _Spare:
     room: Room | None = None
     wanted: protocol.ForkRequest | None = None
     channel: int = -1
-    is_known: bool = False
-    """Whether the engine was told of it before it was asked for."""
 
     @property
     def is_ready(self) -> bool:
@@ -311,8 +309,8 @@ class _Stager:
             return
         if spare.building:
             self._listen(spare.building.fileno(), lambda: self._hear_builder(spare))
-        else:
-            self._offer(spare)
+        elif spare.wanted:
+            self._let_in(spare)
 
     def _hear_builder(self, spare: _Spare) -> None:
         assert spare.building
@@ -322,14 +320,8 @@ class _Stager:
         except rooms.NotBuilt as error:
             self._fail(spare, f"cannot isolate it: {error}")
             return
-        self._offer(spare)
-
-    def _offer(self, spare: _Spare) -> None:
-        """Its room is built. Where no instance is to be made of it yet, the engine can do its part ahead."""
         if spare.wanted:
             self._let_in(spare)
-        else:
-            spare.is_known = self._tell(protocol.SpareFork(spare.number), spare.handle)
 
     def _let_in(self, spare: _Spare) -> None:
         """Let the process be the instance that the engine has asked for."""
@@ -343,8 +335,7 @@ class _Stager:
             self._fail(spare, f"it ended before it was an instance: {error}")
             return
         handed = (spare.handle, room.log, *room.listeners.values())
-        known = spare.number if spare.is_known else 0
-        if not self._tell(protocol.Prepared(fork.number, tuple(room.listeners), known), *handed):
+        if not self._tell(protocol.Prepared(fork.number, tuple(room.listeners)), *handed):
             self._fail(spare, "too many descriptors are on their way to the gateway")
             return
         self._instances[spare.number] = fork.number
@@ -377,8 +368,6 @@ class _Stager:
         self._drop(spare)
 
     def _drop(self, spare: _Spare) -> None:
-        if spare.is_known:
-            self._tell(protocol.SpareGone(spare.number))
         self._forget(spare)
         spare.close()
 

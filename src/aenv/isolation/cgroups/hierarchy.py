@@ -103,18 +103,6 @@ class Cgroups:
             raise
         return ControlGroup(name, self._enforcing, self._freezer)
 
-    @property
-    def can_rename(self) -> bool:
-        """Whether a group can get another name: on version 1, and where there is one at all."""
-        return bool(self._enforcing) and all(hierarchy.version == 1 for hierarchy in self._enforcing)
-
-    def rename(self, group: ControlGroup, name: str) -> ControlGroup:
-        """The group under another name, with all that is in it; it must not have been frozen."""
-        _checked(name)
-        for hierarchy in self._enforcing:
-            os.rename(hierarchy.parent + group.name, hierarchy.parent + name)
-        return ControlGroup(name, self._enforcing, self._freezer)
-
     def group(self, id: str) -> ControlGroup:
         """A group that was made before, perhaps by another process, in another cgroup. Raises NotFound."""
         _checked(id)

@@ -58,22 +58,6 @@ class Prepared:
 
     number: int
     listeners: tuple[str, ...]
-    spare: int = 0
-    """The number by which it was announced as a `SpareFork`; 0 where it was not."""
-
-
-@dataclass(frozen=True)
-class SpareFork:
-    """A process waits to become an instance. Comes with its pidfd."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class SpareGone:
-    """A `SpareFork` that no instance will be made of."""
-
-    number: int
 
 
 @dataclass(frozen=True)
