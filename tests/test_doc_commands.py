@@ -73,6 +73,11 @@ NOT_HERE = {
     "aenv synth gsm-tools --templates": "stands for templates of the reader's own; tests/test_synth.py",
     "aenv synth ./my-env --model": "needs a server with a model; tests/test_synth.py",
     "aenv capture --upstream": "needs a server with a model; tests/test_capture.py",
+    "aenv view": "serves until it is stopped, and shows runs of the reader's own; tests/test_view.py",
+    "npm ": "needs Node; tests/test_centre.py builds the pages again",
+    "deploy/base-image": "needs a Docker daemon; tests/test_docker_engine.py",
+    "aenv serve --engine docker": "needs a Docker daemon; tests/test_docker_engine.py",
+    "aenv serve --engine kubernetes": "needs a cluster; tests/cluster",
     "aenv eval show results.jsonl": "shows results of the reader's own; tests/test_eval_show.py",
 }
 # Those that serve, or follow, until they are stopped; and what they print when they do what they are for.

@@ -183,7 +183,8 @@ gateway
     fill_the_lookups | names whose server never answers, until all threads wait for them |
         each lookup has a thread of its own, and an instance two at a time
     take_all_epoll_watches | all epoll watches of the gateway's user |
-        root: users of their own; else a loop that waits with poll for what epoll refuses
+        root: users of their own; else a loop that waits with poll for what epoll refuses, and instances that
+        refuse a connection rather than end
 """
 
 # Contained only by what an ordinary user has not.

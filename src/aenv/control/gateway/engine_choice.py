@@ -72,7 +72,7 @@ async def _kubernetes(settings: GatewaySettings) -> AsyncIterator[Engine]:
         from ...engines.kubernetes.cluster_client import ClusterAccess
         from ...engines.kubernetes.kubernetes_engine import KubernetesEngine, KubernetesOptions
     except ModuleNotFoundError as error:
-        hint = "pip install 'aenvironment[kubernetes]'"
+        hint = "pip install 'lightkube>=1.0'"
         raise InvalidRequest(f"the kubernetes engine needs the package {error.name!r}; run: {hint}") from None
     options = KubernetesOptions(
         ClusterAccess(settings.kubeconfig, namespace=settings.kube_namespace or None),

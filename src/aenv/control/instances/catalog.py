@@ -152,7 +152,9 @@ def _as_published(project: Project, published: EnvironmentRecord) -> Project:
 
 
 def _taken(project: Project, published: EnvironmentRecord) -> tuple[UsedEnvironment, ...]:
-    """The parts of a composed environment, each in the version that the push took."""
+    """The parts of a composed environment, each in the version that the push took, if a push took any."""
+    if not published.parts:  # pushed before hubs looked at `uses`
+        return project.uses
     pins = (refs.parse(pin) for pin in published.parts)
     return tuple(replace(part, environment=pin) for part, pin in zip(project.uses, pins, strict=True))
 
