@@ -103,6 +103,9 @@ TABLE = """
     GET /metrics                                200 200 200 200 200 200 200
     GET /openapi.json                           200 200 200 200 200 200 200
     GET /docs                                   200 200 200 200 200 200 200
+    GET /                                       200 200 200 200 200 200 200
+    GET /assets/{name}                          404 404 404 404 404 404 404
+    GET /session                                200 401 401 200 200 200 200
     data POST /instances/{id}/tools/{tool}      401 200 401 403 404 200 200
     data POST /services/{service}/tools/{tool}  401 400 401 403 404 200 200
     DELETE /token/{id}                          401 401 401 403 403 200 200
@@ -114,6 +117,8 @@ TABLE = """
     DELETE /env-instance/{id}                   401 401 401 403 404 200 200
 """
 """A status for each caller, in the order of `CALLERS`. What is deleted is last."""
+STREAMS = {"GET /env-instances/live"}
+"""Answers without an end, which tests/test_centre.py reads."""
 
 
 @dataclass
@@ -232,7 +237,7 @@ def state(gateway: Served, things: Things) -> Any:
 def test_the_table_has_every_route_of_the_document(gateway: Served) -> None:
     paths = gateway.ask("GET", "/openapi.json").json["paths"]
     documented = {f"{method.upper()} {path}" for path, by in paths.items() for method in by}
-    assert {route for route, _ in rows() if not route.startswith("data ")} == documented
+    assert {route for route, _ in rows() if not route.startswith("data ")} == documented - STREAMS
 
 
 def test_each_caller_gets_what_is_theirs_and_what_is_refused_has_no_effect(gateway: Served) -> None:

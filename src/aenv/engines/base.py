@@ -107,7 +107,7 @@ class InstanceSpec:
     """Those of its creator, for an engine that shows labels to operators."""
     ttl: float | None = None
     """Seconds after which the gateway ends it, unless it is renewed; None for a replica of a service."""
-    pod_template: str = ""
+    pod_template: str = "singleContainer"
     """The name of the operator's template for its Pod, where the engine makes Pods."""
 
 

@@ -77,13 +77,18 @@ class HttpEngine:
             await to_the_end(self._end(spec.id))
             raise
 
-    async def _start(self, spec: InstanceSpec, folder: InstanceFolder) -> Address:
-        what = f"the instance of {spec.environment!r}"
-        # Not to be cut off half-way: an instance whose id we never learn would be nobody's.
-        data = await to_the_end(self._ask("POST", "", environment(spec)))
+    async def _begun(self, spec: InstanceSpec, folder: InstanceFolder) -> dict[str, Any]:
+        """What the server says of the instance that it begins; its id is written down."""
+        data = await self._ask("POST", "", environment(spec))
         if not isinstance(data, dict) or not data.get("id"):
             raise StartFailed(f"the engine at {self.url} answered a create without the id of an instance")
         folder.write_state(InstanceState(environment=spec.environment, root=str(data["id"])))
+        return data
+
+    async def _start(self, spec: InstanceSpec, folder: InstanceFolder) -> Address:
+        what = f"the instance of {spec.environment!r}"
+        # Not to be cut off half-way: an instance whose id is not written down would have no owner.
+        data = await to_the_end(self._begun(spec, folder))
         while data.get("status") != "Running" or not data.get("ip"):
             if data.get("status") in _OVER:
                 raise StartFailed(f"{what} {data['status'].lower()}: {data.get('message') or 'without a reason'}")

@@ -218,7 +218,9 @@ def _dependencies(body: PushEnvironment, sent: _SentVersion, before: dict[str, A
         known |= said.model_dump(exclude_none=True) if said else {}
     if sent.facts:
         known["requirements"] = sent.facts.requirements
-        known["parts"] = [part.described for part in sent.parts]
+        known.pop("parts", None)
+        if sent.parts:
+            known["parts"] = [part.described for part in sent.parts]
     with of_field("dependencies.environments"):
         for reference in known["environments"]:
             refs.parse(reference)
