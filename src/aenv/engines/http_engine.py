@@ -70,7 +70,7 @@ class HttpEngine:
             async with asyncio.timeout(spec.start_timeout):
                 return await self._start(spec, folder)
         except TimeoutError:
-            await self._end(spec.id)
+            await to_the_end(self._end(spec.id))
             what = f"the instance of {spec.environment!r}"
             raise StartFailed(f"{what} was not ready within {spec.start_timeout:g} s") from None
         except BaseException:

@@ -23,6 +23,7 @@ from ..base import settings
 from ..base.addresses import Origin
 from ..base.config import Project
 from ..base.errors import Conflict, InvalidRequest, NotFound, StartFailed, Unsupported
+from ..base.supervision import to_the_end
 from ..isolation.sandbox import protocol
 from . import logfile, ports, proc
 from .base import Address, CommandOutput, InstanceSpec
@@ -82,7 +83,7 @@ class ProcessEngine(WorkspaceFiles):
             finally:
                 os.close(ready)
         except BaseException:
-            await self._end(spec.id, grace=0.0)
+            await to_the_end(self._end(spec.id, grace=0.0))
             raise
 
     async def destroy(self, id: str) -> None:

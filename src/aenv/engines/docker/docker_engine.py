@@ -123,7 +123,7 @@ class DockerEngine(ContainerAccess):
                 return await self._start(spec, folder, facts)
         except TimeoutError:
             printed = await self._printed(spec.id)
-            await self._end(spec.id)
+            await to_the_end(self._end(spec.id))
             raise StartFailed(
                 f"the instance of {spec.environment!r} was not ready within {spec.start_timeout:g} s{printed}"
             ) from None

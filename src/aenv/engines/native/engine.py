@@ -22,6 +22,7 @@ from ...base.addresses import Origin
 from ...base.config import Project
 from ...base.errors import Conflict, InvalidRequest, NotFound, StartFailed, Unavailable, Unsupported
 from ...base.limits import allow_many_open_files
+from ...base.supervision import to_the_end
 from ...isolation import cgroups
 from ...isolation.cgroups import owners
 from ...isolation.egress import Egress, EgressPolicy
@@ -128,10 +129,10 @@ class NativeEngine(InsideAccess):
                     return await self._start(spec, folder, listener, what, rehearse=rehearse)
         except TimeoutError:
             printed = _tail(self._made.get(spec.id))
-            await self._end(spec.id)
+            await to_the_end(self._end(spec.id))
             raise StartFailed(f"{what} was not ready within {spec.start_timeout:g} s{printed}") from None
         except BaseException:
-            await self._end(spec.id)
+            await to_the_end(self._end(spec.id))
             raise
         finally:
             self._creating.discard(spec.id)
