@@ -1,7 +1,7 @@
 """A project: its files in memory, and its versions, of which one is shown.
 
-A change makes a version whose parent is the one that was shown before. Undo shows the parent, redo the newest child;
-no version is lost by that. Changes that belong to one wish (`begin`) are one version.
+A change makes a version whose parent is the one that was shown before. Undo shows the parent, redo the newest
+child; no version is lost by that. Changes that belong to one wish (`begin`) are one version.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is wrong with a page, found without a browser: by the parser that browsers' rules describe, and by its tree."""
+"""What is wrong with a page, found without a browser: by a parser with the rules of browsers, and by its tree."""
 
 from __future__ import annotations
 
@@ -131,10 +131,10 @@ def _warnings(page: Page, files: Mapping[str, bytes]) -> Iterator[str]:
         yield 'no <meta name="viewport">, so that phones show the page as if it were wide'
     seen: set[str] = set()
     for element in page.elements():
-        if id := element.get("id"):
-            if id in seen:
-                yield f"id {id!r} is there more than once"
-            seen.add(id)
+        if name := element.get("id"):
+            if name in seen:
+                yield f"id {name!r} is there more than once"
+            seen.add(name)
     labels = {label.get("for") for label in page.elements("label")}
     inside = {id(one) for label in page.elements("label") for one in label.iter()}
     for element in page.elements("img", *_LABELLED):
@@ -142,9 +142,9 @@ def _warnings(page: Page, files: Mapping[str, bytes]) -> Iterator[str]:
             yield f"<img src={element.get('src')!r}> has no alt"
         is_named = element.get("aria-label") or element.get("aria-labelledby") or element.get("title")
         is_seen = element.get("type") not in ("hidden", "submit", "button", "reset", "image")
-        if element.tag in _LABELLED and is_seen and not is_named:
-            if element.get("id") not in labels - {None} and id(element) not in inside:
-                yield f"<{element.tag} id={element.get('id')!r}> has no label"
+        is_labelled = is_named or element.get("id") in labels - {None} or id(element) in inside
+        if element.tag in _LABELLED and is_seen and not is_labelled:
+            yield f"<{element.tag} id={element.get('id')!r}> has no label"
     for name, address, meant in page.references():
         if meant and meant not in files:
             yield f"<{name}> names {address!r}, and the project has no such file"

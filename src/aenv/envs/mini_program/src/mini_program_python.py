@@ -61,7 +61,9 @@ def _ran(code: str, folder: Path, timeout: float) -> dict[str, Any]:
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    assert process.stdin and process.stdout and process.stderr
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
     streams = [_Stream(process.stdout), _Stream(process.stderr)]
     feeder = threading.Thread(target=_feed, args=(process.stdin, code.encode()), daemon=True)
     feeder.start()
