@@ -19,7 +19,7 @@ export function Code(): JSX.Element {
   const open = files.find((one) => one.path === chosen) ?? files.find((one) => one.path === "index.html") ?? files[0];
   const act = (work: Promise<void>) => work.then(() => fail(null), fail);
   return (
-    <section class="files" aria-labelledby="files-title">
+    <section class="project-files" aria-labelledby="files-title">
       <div class="bar">
         <h2 id="files-title">Files</h2>
         <button type="button" class="plain" onClick={() => setNew(!isNew)} aria-expanded={isNew}>
