@@ -100,6 +100,7 @@ def _build(
                 "--model needs the address of its server", hint="pass --base-url URL", exit_code=2
             )
         chosen = ModelChoice(model, base_url, settings.variables().get(api_key_env))
+    output.talk("starting an instance of mini-program; the first start installs its packages")
     opened = building(project, chosen, port=port, aenv_url=gateway.url, api_key=gateway.api_key)
     asyncio.run(view_server.serve(opened, tell))
 

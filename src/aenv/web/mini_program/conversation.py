@@ -26,20 +26,20 @@ _SYSTEM = (
 )
 
 
-class Reply(Protocol):
+class ModelReply(Protocol):
     """A model's answer; `aenv.Chat` and the script give one."""
 
     @property
     def message(self) -> dict[str, Any]: ...
 
 
-class Model(Protocol):
+class ChatModel(Protocol):
     """What answers chat completions."""
 
-    async def complete(self, body: Mapping[str, Any]) -> Reply: ...
+    async def complete(self, body: Mapping[str, Any]) -> ModelReply: ...
 
 
-class Tools(Protocol):
+class ProjectTools(Protocol):
     """The tools of the instance."""
 
     async def offered(self) -> list[dict[str, Any]]:
@@ -49,7 +49,7 @@ class Tools(Protocol):
         """What the tool said, and whether it failed. The project is saved when this returns."""
 
 
-class Conversation:
+class IdeConversation:
     """One conversation. `tell` is handed each entry that is new or has changed."""
 
     def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
@@ -66,7 +66,7 @@ class Conversation:
         self._tell(entry)
         return entry
 
-    async def take_turn(self, wish: str, model: Model, name: str, tools: Tools) -> None:
+    async def take_turn(self, wish: str, model: ChatModel, name: str, tools: ProjectTools) -> None:
         """Let the agent work on a wish until it has said something without calling a tool."""
         self.show("user", wish)
         self._messages.append({"role": "user", "content": wish})
@@ -77,7 +77,7 @@ class Conversation:
         finally:
             self._answer_open_calls()
 
-    async def _work(self, model: Model, name: str, tools: Tools) -> None:
+    async def _work(self, model: ChatModel, name: str, tools: ProjectTools) -> None:
         offered = await tools.offered()
         for _ in range(_MAX_STEPS):
             body = {"model": name, "messages": self._told(), "tools": offered}
@@ -93,7 +93,7 @@ class Conversation:
                 await self._call(call, tools)
         self.show("error", f"the agent was stopped after {_MAX_STEPS} steps; say how it should go on")
 
-    async def _call(self, call: dict[str, Any], tools: Tools) -> None:
+    async def _call(self, call: dict[str, Any], tools: ProjectTools) -> None:
         id, name, arguments, problem = _read(call)
         entry = self.show("tool", "", tool=name, about=_about(arguments), state="running")
         try:

@@ -34,7 +34,7 @@ from ..session_key import SessionKey
 from . import saved_project, scripted_model, workshop
 from .preview import Preview
 from .scripted_model import ScriptedModel
-from .workshop import Agent, Workshop
+from .workshop import BuildingAgent, Workshop
 
 _COMMAND = "aenv view --mini-program"
 _MAX_BODY_BYTES = 1 << 20
@@ -214,10 +214,10 @@ async def building(
     folder = home or settings.client_settings().home.expanduser()
     async with AsyncExitStack() as stack:
         saved = stack.enter_context(saved_project.opened(folder, project))
-        agent = Agent(ScriptedModel(), scripted_model.NAME, is_script=True)
+        agent = BuildingAgent(ScriptedModel(), scripted_model.NAME, is_script=True)
         if model:
             chat = await stack.enter_async_context(Chat(model.base_url, model.key))
-            agent = Agent(chat, model.name)
+            agent = BuildingAgent(chat, model.name)
         listener = stack.enter_context(listeners.bind_tcp("127.0.0.1", port))
         number = listener.getsockname()[1]
         work = Workshop(project, saved, agent, make, first_wish)

@@ -29,7 +29,7 @@ _EMPTY = b'<!doctype html><html lang="en"><meta charset="utf-8"><title>Nothing y
 )
 
 
-class Files(Protocol):
+class ProjectFiles(Protocol):
     """Where the files of the project are."""
 
     async def read(self, path: str) -> dict[str, str]:
@@ -39,7 +39,7 @@ class Files(Protocol):
 class Preview:
     """The files of a project as a browser loads them."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: ProjectFiles) -> None:
         self._files = files
         self._part = secrets.token_urlsafe(24)
 

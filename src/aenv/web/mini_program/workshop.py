@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ... import Environment
-from ...base.errors import AEnvError, Conflict, InvalidRequest, NotFound
-from .conversation import MAX_MESSAGE, Conversation, Model
+from ...base.errors import AEnvError, Conflict, InvalidRequest, NotFound, Unavailable
+from .conversation import MAX_MESSAGE, ChatModel, IdeConversation
 from .saved_project import SavedProject
 from .scripted_model import FIRST_WISHES, LATER_WISHES
 
@@ -33,16 +33,16 @@ _TOOL_TIMEOUT = 90.0
 
 
 @dataclass(frozen=True)
-class Agent:
+class BuildingAgent:
     """The model that answers, and its name; `is_script` where it is none."""
 
-    model: Model
+    model: ChatModel
     name: str
     is_script: bool = False
 
 
 @dataclass(eq=False)
-class Watcher:
+class PageFeed:
     """A page that is told of changes. One that does not take them is let go, and connects again."""
 
     events: asyncio.Queue[tuple[str, Any] | None] = field(default_factory=lambda: asyncio.Queue(_MAX_BEHIND))
@@ -76,7 +76,7 @@ class Workshop:
         self,
         project: str,
         saved: SavedProject,
-        agent: Agent,
+        agent: BuildingAgent,
         make: Callable[[], Environment],
         first_wish: str = "",
     ) -> None:
@@ -88,10 +88,12 @@ class Workshop:
         self._env: Environment | None = None
         self._opening = asyncio.Lock()
         self._saving = asyncio.Lock()
+        self._is_closed = False
         self._history: dict[str, Any] = {"shown": 0, "revision": 0, "versions": [], "sizes": {}}
-        self._watchers: set[Watcher] = set()
+        self._watchers: set[PageFeed] = set()
+        self._working: asyncio.Task[None] | None = None
         self._turn: asyncio.Task[None] | None = None
-        self._conversation = Conversation(lambda entry: self._tell("entry", dict(entry)))
+        self._conversation = IdeConversation(lambda entry: self._tell("entry", dict(entry)))
 
     # What the page asks.
 
@@ -110,7 +112,7 @@ class Workshop:
 
     @property
     def is_busy(self) -> bool:
-        return self._turn is not None and not self._turn.done()
+        return self._turn is not None
 
     def ask(self, wish: str) -> None:
         """Begin a turn of the agent."""
@@ -119,12 +121,13 @@ class Workshop:
             raise InvalidRequest(f"a message has 1 to {MAX_MESSAGE:,} characters")
         if self.is_busy:
             raise Conflict("the agent is at work; wait until it has finished, or stop it")
-        self._turn = asyncio.create_task(self._take_turn(text))
+        self._working = asyncio.create_task(self._work(text))
+        self._turn = asyncio.create_task(self._take_turn(self._working))
 
     async def stop(self) -> None:
         """End the agent's turn, if there is one."""
-        if self._turn:
-            self._turn.cancel()
+        if self._turn and self._working:
+            self._working.cancel()
             await asyncio.wait({self._turn})
 
     async def read(self, path: str) -> dict[str, str]:
@@ -141,9 +144,9 @@ class Workshop:
         return self._shown()
 
     @contextlib.contextmanager
-    def watched(self) -> Iterator[Watcher]:
+    def watched(self) -> Iterator[PageFeed]:
         """A page that is told of changes, first of the state."""
-        watcher = Watcher()
+        watcher = PageFeed()
         wish, self._first_wish = self._first_wish, ""
         if wish and not self._files() and not self.is_busy:
             self.ask(wish)
@@ -180,10 +183,14 @@ class Workshop:
             for watcher in self._watchers:
                 watcher.let_go()
             await asyncio.wait({renewing})
-            await self._forget()
+            async with self._opening:
+                self._is_closed = True
+                await self._forget()
 
     async def _instance(self) -> Environment:
         async with self._opening:
+            if self._is_closed:
+                raise Unavailable("the IDE is ending")
             if self._env is None:
                 env = self._make()
                 try:
@@ -224,26 +231,24 @@ class Workshop:
                     await self._forget()
         raise NotFound("the instance of the project ends as soon as it is made; see 'aenv instances'")
 
-    async def _take_turn(self, wish: str) -> None:
+    async def _take_turn(self, work: asyncio.Task[None]) -> None:
+        """Wait for the agent's work, which may be cancelled, and keep what it has changed."""
         self._tell("busy", True)
+        await asyncio.wait({work})
         try:
-            await self._function("begin_change", {"summary": wish, "by": "agent"})
-            await self._conversation.take_turn(wish, self._agent.model, self._agent.name, self)
-        except AEnvError as error:
-            self._conversation.show("error", error.message)
-        finally:
-            # Shielded by its own task: a turn that is stopped has changed files as well.
-            await asyncio.shield(asyncio.ensure_future(self._end_turn()))
-
-    async def _end_turn(self) -> None:
-        try:
+            if not work.cancelled() and (error := work.exception()):
+                raise error
             await self._function("begin_change", {})
             await self._save()
-        except AEnvError as error:
-            self._conversation.show("error", error.message)
+        except (AEnvError, OSError) as error:
+            self._conversation.show("error", str(error))
         finally:
             self._turn = None
             self._tell("state", self.state())
+
+    async def _work(self, wish: str) -> None:
+        await self._function("begin_change", {"summary": wish, "by": "agent"})
+        await self._conversation.take_turn(wish, self._agent.model, self._agent.name, self)
 
     async def _save(self) -> None:
         """Keep what the project is now on this machine, and tell pages when it has changed."""
