@@ -102,8 +102,12 @@ def test_the_list_has_what_comes_with_aenv_after_what_was_pushed(
         env = {**variables, "HUB_BACKEND": url}
         aenv("push", "mini-mine", "--no-verify", cwd=tmp_path, env=env)
         rows = [line.split()[:3] for line in aenv("list", "mini", env=env).stdout.splitlines()[1:]]
-        assert rows == [["mini-mine", "1.0.0", "Ready"], ["mini-terminal", "1.0.1", "Built-in"]]
-        first, second = (aenv("list", "mini", "-l", "1", "-o", offset, "--json", env=env) for offset in ("0", "1"))
-        assert first.stderr == "1 of 2; use --offset 1 for the next ones\n"
-        (shipped,) = json.loads(second.stdout)
-        assert (shipped["name"], shipped["builtin"], second.stderr) == ("mini-terminal", True, "")
+        assert rows == [
+            ["mini-mine", "1.0.0", "Ready"],
+            ["mini-program", "1.0.0", "Built-in"],
+            ["mini-terminal", "1.0.1", "Built-in"],
+        ]
+        first, last = (aenv("list", "mini", "-l", "1", "-o", offset, "--json", env=env) for offset in ("0", "2"))
+        assert first.stderr == "1 of 3; use --offset 1 for the next ones\n"
+        (shipped,) = json.loads(last.stdout)
+        assert (shipped["name"], shipped["builtin"], last.stderr) == ("mini-terminal", True, "")
