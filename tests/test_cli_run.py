@@ -188,13 +188,23 @@ class TestRun:
         assert stderr.splitlines()[-1] == f"aenv: the runtime of '{project}' ended with SIGKILL"
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("template", ["benchmark", "service"])
-    def test_every_template_can_be_run(self, tmp_path: Path, template: str) -> None:
+    @pytest.mark.parametrize(
+        ("template", "call", "answer"),
+        [
+            ("agent", ("chat", "message=Is Emma here?"), "Emma: shelf A1"),
+            ("benchmark", ("read_question",), "two apples"),
+            ("gym", ("step", "direction=up"), '"done":false'),
+            ("service", ("list_notes",), "[]"),
+        ],
+    )
+    def test_every_template_can_be_run(
+        self, tmp_path: Path, template: str, call: tuple[str, ...], answer: str
+    ) -> None:
         scaffold.write(tmp_path, scaffold.render(template, "my-env", "1.0.0"))
-        tool = {"benchmark": "read_question", "service": "list_notes"}[template]
         with serving(*RUN, cwd=tmp_path) as server:
-            done = aenv("call", tool, "--url", address(server))
+            done = aenv("call", *call, "--url", address(server))
         assert done.returncode == 0, done.stderr
+        assert answer in done.stdout
 
     @pytest.mark.slow
     @pytest.mark.timeout(300)
