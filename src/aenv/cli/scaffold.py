@@ -1,8 +1,8 @@
 """Project templates: real files below `templates/`, with `$name`, `$version` and `$python` to fill in.
 
-A project is the files of `templates/shared`, then those of its template on top. A template's config.json has only the
-fields in which it differs. Every file carries the suffix `.tmpl`, so that linters, packagers and git do not take it
-for what it becomes.
+A project is the files of `templates/shared`, then those of its template on top; of config.json a template has
+only the fields in which it differs. Every file carries the suffix `.tmpl`, so that linters, packagers and git do
+not take it for what it becomes.
 """
 
 from __future__ import annotations
