@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
-from tests.integrations.conftest import Run
+import pytest
+
+from tests.gateways import running_gateway
+from tests.integrations import frameworks
+from tests.integrations.conftest import LINE, Run
 
 
 async def test_an_environment_passes_gymnasiums_checker_and_gives_the_environments_reward(run: Run) -> None:
@@ -31,3 +36,15 @@ async def test_a_vector_steps_together_and_begins_again_in_the_step_after_the_la
         "rewards": True,
         "custom": ["aenv/my-env@2.0.0", "my-env@2.0.0"],
     }
+
+
+@pytest.mark.parametrize("name", ["gymnasium", "stable_baselines3"])
+async def test_a_lost_instance_cuts_its_own_episode_and_no_other(
+    tmp_path: Path, pytestconfig: pytest.Config, name: str
+) -> None:
+    program = frameworks.PROGRAMS / "lost_instance.py"
+    python = frameworks.python_of(name, pytestconfig)
+    async with running_gateway(tmp_path / "home", LINE) as gateway:
+        url = f"http://127.0.0.1:{gateway.address.port}"
+        said = json.loads(await frameworks.run(python, program, name, cwd=tmp_path, AENV_SYSTEM_URL=url))
+    assert said == {"cut": [True, 1, False, 0.0], "as_before": True, "goes_on": True}
