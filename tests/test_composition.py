@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,8 +15,9 @@ from aenv.base import composition
 from aenv.base.composition import NamedPart
 from aenv.base.config import load_project
 from aenv.base.errors import InvalidRequest
+from aenv.control.instances import kinship
 from tests.command_line import aenv, environ
-from tests.composed_projects import project, url_of
+from tests.composed_projects import project, pushed, url_of
 from tests.gateways import Gateway, leftovers, running_gateway
 
 ARITHMETIC = """
@@ -90,6 +92,19 @@ async def judge(context: Context) -> float:
     count = await context.parts["calc"].call_function("count")
     return total + count + await context.parts["calc"].call_reward()
 """
+CURIOUS = """
+from aenv import Environment, register_tool
+
+
+@register_tool
+async def use(environment: str) -> str:
+    "Use an environment that is not granted."
+    try:
+        await Environment(environment).initialize()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "used"
+"""
 USES = [{"env": "arithmetic@^1", "as": "calc"}, {"env": "words", "environmentVariables": {"DIALECT": "broad"}}]
 
 
@@ -146,6 +161,7 @@ async def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         project(tmp_path, "whole", WHOLE, uses=USES),
         project(tmp_path, "lost", WHOLE, uses=[{"env": "nowhere@^1"}]),
         project(tmp_path, "mirror", WHOLE, uses=[{"env": "mirror"}]),
+        project(tmp_path, "curious", CURIOUS, uses=[{"env": "words"}]),
         project(tmp_path, "nested", WHOLE, uses=[{"env": "whole", "as": "all"}]),
     ]
     async with running_gateway(tmp_path / "home", *folders, engine=request.param) as running:
@@ -192,6 +208,13 @@ class TestWhole:
         async with whole(gateway, "nested") as env:
             assert (await env.call_tool("all_calc_add", {"a": 1, "b": 2})).text == "3"
 
+    async def test_its_code_uses_no_environments_but_its_parts_without_a_grant(self, gateway: Gateway) -> None:
+        async with whole(gateway, "curious") as env:
+            for name in ("arithmetic@1.0.0", "words@1.0.0"):
+                told = (await env.call_tool("use", {"environment": name})).text
+                assert told.startswith("GrantExceeded: 'curious@1.0.0' may use its parts alone"), told
+            assert len(await children(gateway, env)) == 1
+
     async def test_a_service_cannot_be_composed(self, gateway: Gateway) -> None:
         status, reply = await gateway.ask("POST", "/env-service", {"envName": "whole", "replicas": 1})
         assert (status, "'uses'), and a service cannot be" in reply["message"]) == (501, True), reply
@@ -200,13 +223,35 @@ class TestWhole:
         ("name", "why"),
         [
             ("lost", "the part 'nowhere' did not start: environment 'nowhere@^1' not found"),
-            ("mirror", "'mirror@1.0.0' is composed of more than 64 instances"),
+            ("mirror", "'mirror@1.0.0' is composed of more than 6 instances"),
         ],
     )
-    async def test_a_part_that_cannot_be_made_fails_the_whole(self, gateway: Gateway, name: str, why: str) -> None:
+    async def test_a_part_that_cannot_be_made_fails_the_whole(
+        self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch, name: str, why: str
+    ) -> None:
+        monkeypatch.setattr(kinship, "MOST_BELOW", 6)  # 64 of them take a minute
         with pytest.raises(Exception, match="failed to load") as caught:
             await whole(gateway, name).initialize()
         assert why in str(caught.value)
+
+
+@pytest.mark.slow
+async def test_parts_that_are_asked_for_at_once_are_no_more_than_one_create_may_bring_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kinship, "MOST_BELOW", 4)
+    async with running_gateway(tmp_path / "home") as gateway:  # each asks the hub, and waits for it
+        await pushed(gateway, project(tmp_path, "leaf", WHOLE))
+        for name, below in (("branch", "leaf"), ("tree", "branch")):
+            uses = [{"env": below, "as": f"{below}{number}"} for number in range(3)]
+            await pushed(gateway, project(tmp_path, name, WHOLE, uses=uses))
+        creating = asyncio.create_task(whole(gateway, "tree").initialize())
+        most = 0
+        while not creating.done():
+            _, reply = await gateway.ask("GET", "/env-instance/*/list")
+            most = max(most, len(reply["data"]))
+        assert "'tree@1.0.0' is composed of more than 4 instances" in str(creating.exception())
+        assert 0 < most <= 1 + 4
 
 
 def whole(gateway: Gateway, name: str = "whole") -> Environment:

@@ -11,7 +11,7 @@ import pytest
 from aenv.cli import scaffold
 from tests.gateways import running_gateway
 from tests.integrations import frameworks
-from tests.integrations.conftest import Run
+from tests.integrations.conftest import LINE, Run
 
 CHECK = """
 import sys, warnings
@@ -72,3 +72,15 @@ async def test_the_program_of_a_new_gym_project_plays_its_lakes(
     assert [line[1] for line in lines if line] == list("01234")
     # By the shortest way, through Gymnasium's own checker and the codec of the project.
     assert checked.strip() == "(1.0, True)"
+
+
+@pytest.mark.parametrize("name", ["gymnasium", "stable_baselines3"])
+async def test_a_lost_instance_cuts_its_own_episode_and_no_other(
+    tmp_path: Path, pytestconfig: pytest.Config, name: str
+) -> None:
+    program = frameworks.PROGRAMS / "lost_instance.py"
+    python = frameworks.python_of(name, pytestconfig)
+    async with running_gateway(tmp_path / "home", LINE) as gateway:
+        url = f"http://127.0.0.1:{gateway.address.port}"
+        said = json.loads(await frameworks.run(python, program, name, cwd=tmp_path, AENV_SYSTEM_URL=url))
+    assert said == {"cut": [True, 1, False, 0.0], "as_before": True, "goes_on": True}

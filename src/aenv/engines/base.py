@@ -79,6 +79,8 @@ class InstanceSpec:
     """Where the instance sees it, if its engine shows it other files than the host's."""
     works_in: str = ""
     """The id of the instance whose workspace it works in, in place of one of its own (`SharesWorkspaces`)."""
+    shares_workspace: bool = False
+    """Whether others will work in its workspace."""
     keep_history: bool = True
     """Whether the runtime remembers its last calls, with their arguments."""
     limits: ResourceLimits = field(default_factory=ResourceLimits)
@@ -198,7 +200,9 @@ class LeadsToGateway(Protocol):
 class SharesWorkspaces(Protocol):
     """An engine whose instances can work in the workspace of another one (`InstanceSpec.works_in`)."""
 
-    shares_workspaces: Literal[True]
+    def why_no_shared_workspaces(self) -> str:
+        """Why they cannot here, and what to do about it; empty when they can."""
+        ...
 
 
 @runtime_checkable

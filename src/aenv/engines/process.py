@@ -17,7 +17,7 @@ import sys
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ..base import settings
 from ..base.addresses import Origin
@@ -49,7 +49,6 @@ class ProcessEngine(WorkspaceFiles):
 
     name = "process"
     isolation: tuple[str, ...] = ()
-    shares_workspaces: Literal[True] = True
     summary = "does not isolate instances, so serve only code that you trust"
 
     def __init__(self, home: Path, python: str = sys.executable) -> None:
@@ -63,6 +62,9 @@ class ProcessEngine(WorkspaceFiles):
 
     def describe_rootfs(self, project: Project) -> str:
         return _ROOT
+
+    def why_no_shared_workspaces(self) -> str:
+        return ""
 
     async def create(self, spec: InstanceSpec) -> Address:
         _refuse(spec)

@@ -26,6 +26,8 @@ ALL: Engines = ("native", "process", "docker")
 NATIVE: Engines = ("native",)
 CONTAINED: Engines = ("native", "docker")
 DOCKER: Engines = ("docker",)
+RELAYED: Engines = ("native", "process")
+"""Those whose instances have a way to their gateway."""
 _JSON_NAMES = {
     str: "a string",
     int: "a whole number",

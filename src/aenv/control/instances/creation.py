@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...base import logs, mcp
+from ...base.config import Project
 from ...base.errors import AEnvError, Conflict, InvalidRequest, StartFailed, Unavailable, Unsupported
 from ...base.limits import shortage, spell_bytes
 from ...base.models import CreateInstance
@@ -123,11 +124,8 @@ class Admittance:
         if (project.grants or project.uses) and not isinstance(means.engine, LeadsToGateway):
             field = "grants" if project.grants else "uses"
             raise Unsupported(f"instances of the {means.engine.name} engine cannot use environments ('{field}')")
-        if any(part.shares_workspace for part in project.uses) and not isinstance(means.engine, SharesWorkspaces):
-            raise Unsupported(
-                f"instances of the {means.engine.name} engine cannot share a workspace "
-                f"(field 'uses.workspace' of '{project.ref}'); leave it out, and pass files on by tools"
-            )
+        if any(part.shares_workspace for part in project.uses):
+            _check_sharing(means.engine, project)
         for record in records:
             admission.complete(record, request, project, means.here.rules)
             owner = record.owner if caller.account else LOCAL.user
@@ -312,6 +310,15 @@ class Creation:
 def has_ended(record: Record) -> Conflict:
     """For a request that asks for it again."""
     return Conflict(f"instance {record.id!r} has ended; create another one")
+
+
+def _check_sharing(engine: Engine, project: Project) -> None:
+    """Unsupported where its instances cannot work in one workspace."""
+    field, instead = f"field 'uses.workspace' of '{project.ref}'", "leave it out, and pass files on by tools"
+    if not isinstance(engine, SharesWorkspaces):
+        raise Unsupported(f"instances of the {engine.name} engine cannot share a workspace ({field}); {instead}")
+    if why := engine.why_no_shared_workspaces():
+        raise Unsupported(f"instances cannot share a workspace here ({field}): {why}; or {instead}")
 
 
 def _check_tools(tools: Sequence[Any]) -> None:

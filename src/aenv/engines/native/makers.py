@@ -131,7 +131,7 @@ class ManyCoreEngine(NativeEngine):
         """Whose turn it is; None for what is made here."""
         # What needs more than its folder to be looked after stays with this process: proxies, sidecars, relays.
         is_plain = (
-            not (spec.sidecar or spec.storage or spec.model or spec.uses_environments)
+            not (spec.sidecar or spec.storage or spec.model or spec.uses_environments or spec.works_in)
             and spec.network.kind != "egress"
         )
         if not is_plain or spec.isolation == gvisor.NAME or self._missing or not self._most:

@@ -25,7 +25,8 @@ from ...isolation.sandbox import protocol
 from ...isolation.sandbox.inside_paths import ORIGINAL
 from ..base import ResourceLimits
 from .forked import ForkedProcess
-from .zygotes import Kind, Zygote, Zygotes
+from .kinds import Kind
+from .zygotes import Zygote, Zygotes
 
 logger = logging.getLogger("aenv.engines.native")
 
