@@ -88,7 +88,7 @@ class NativeInstance:
 
     async def assign(self, listener: socket.socket, assignment: protocol.Assignment) -> None:
         """Tell it what it is. It loads the environment, and says on its channel when it is ready."""
-        text = protocol.encode(assignment)
+        text = assignment.packed()
         try:
             message = struct.pack("!I", len(text)) + text
             sent = socket.send_fds(self.fork.channel, [message], [listener.fileno()])

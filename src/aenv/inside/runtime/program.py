@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -48,6 +48,8 @@ class RuntimeOptions:
     arguments: list[str] = field(default_factory=list)
     container: ContainerStart | None = None
     """What the engine says, where this is the command of a container."""
+    variables: Mapping[str, str] | None = None
+    """Those of the process, where they are at hand: to ask the process costs more."""
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
@@ -173,7 +175,7 @@ async def _run(options: RuntimeOptions) -> None:
 
 def situation(options: RuntimeOptions) -> tuple[Context, float | None]:
     """What authors can ask about their instance, and how long a call of it may take."""
-    known = settings.runtime_settings()
+    known = settings.runtime_settings(options.variables)
     logs.masks = masks.of(settings.variables())
     context = Context(
         id=known.instance_id,
