@@ -91,6 +91,21 @@ def test_the_changes_of_one_wish_are_one_version() -> None:
     assert made.files == {}
 
 
+def test_what_a_person_types_within_a_minute_is_one_version_until_it_was_undone() -> None:
+    made = project(a_txt="1")
+    for text in (b"12", b"123"):
+        made.change({"a.txt": text}, set(), "edit a.txt", "you", joins=True)
+    assert [one["summary"] for one in made.history()["versions"]][1:] == ["write a_txt", "edit a.txt"]
+    made.undo()
+    made.change({"a.txt": b"1!"}, set(), "edit a.txt", "you", joins=True)
+    made.show(2)
+    assert made.read("a.txt") == b"123"
+    made.change({"a.txt": b"1234"}, set(), "edit a.txt", "you", joins=True)
+    made.change({"b.txt": b""}, set(), "edit b.txt", "you", joins=True)
+    assert len(made.history()["versions"]) == 5
+    assert made.read("a.txt") == b"1234"
+
+
 def test_what_is_too_large_leaves_the_project_as_it_was() -> None:
     made = project(a_txt="1")
     before = made.history()

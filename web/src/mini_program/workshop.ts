@@ -22,6 +22,8 @@ export interface Project {
   shown: number;
   can_undo: boolean;
   can_redo: boolean;
+  /** What the script knows; empty for a model. */
+  wishes: string[];
   versions: Version[];
   files: FileRow[];
 }
@@ -39,7 +41,6 @@ interface State extends Project {
   project: string;
   model: string;
   is_script: boolean;
-  wishes: string[];
   busy: boolean;
   entries: Entry[];
 }

@@ -99,12 +99,10 @@ class Workshop:
 
     def state(self) -> dict[str, Any]:
         """Everything that a page shows."""
-        wishes = (LATER_WISHES if self._files() else FIRST_WISHES) if self._agent.is_script else ()
         return {
             "project": self.project,
             "model": self._agent.name,
             "is_script": self._agent.is_script,
-            "wishes": wishes,
             "busy": self.is_busy,
             "entries": self._conversation.entries,
             **self._shown(),
@@ -275,6 +273,7 @@ class Workshop:
         return {
             "revision": self._history["revision"],
             "shown": shown,
+            "wishes": (LATER_WISHES if self._files() else FIRST_WISHES) if self._agent.is_script else (),
             "can_undo": parents.get(shown) in parents,
             "can_redo": shown in parents.values(),
             "versions": [{name: value for name, value in one.items() if name != "files"} for one in versions],

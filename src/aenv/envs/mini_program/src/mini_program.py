@@ -217,7 +217,7 @@ def put_file(project: InProject, path: str, content: str, digest: str | None = N
     """Write a text as a person does. `digest` is what the file held when they began; "" for a file that is new."""
     name = cleaned(path)
     expected = None if digest is None else {name: digest}
-    project.change({name: content.encode(errors="replace")}, set(), f"edit {name}", "you", expected)
+    project.change({name: content.encode(errors="replace")}, set(), f"edit {name}", "you", expected, joins=True)
     return project.history()
 
 

@@ -24,6 +24,8 @@ MAX_PROJECT_BYTES = 4 << 20
 MAX_VERSIONS = 100
 MAX_HISTORY_BYTES = 16 << 20
 MAX_SUMMARY = 200
+JOINED_WITHIN = 60.0
+"""Seconds within which edits of one file by a person are one version."""
 
 
 @dataclass
@@ -83,10 +85,12 @@ class Project:
         summary: str,
         by: str = "agent",
         expected: Mapping[str, str] | None = None,
+        joins: bool = False,
     ) -> list[str]:
         """Write and remove files as one change; the paths that differ then. Too large a project stays as it was.
 
-        `expected` has the digests that some files must have, "" for one that must not be there.
+        `expected` has the digests that some files must have, "" for one that must not be there. A change that
+        `joins` is part of the version before, where that is of the same kind and of this minute.
         """
         with self._lock:
             before = self._versions[self._shown].files
@@ -104,13 +108,13 @@ class Project:
             changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
             if changed:
                 self._contents |= {new[path]: content for path, content in written.items()}
-                self._commit(after, summary, by)
+                self._commit(after, " ".join(summary.split())[:MAX_SUMMARY], by, joins)
             return changed
 
     def begin(self, summary: str, by: str) -> None:
         """Let the changes that follow be one version, until the next wish. Without a summary each is its own."""
         with self._lock:
-            self._wish = (summary, by) if summary else None
+            self._wish = (" ".join(summary.split())[:MAX_SUMMARY], by) if summary else None
             self._wished = None
 
     def undo(self) -> None:
@@ -171,15 +175,16 @@ class Project:
             self._wish = self._wished = None
             self.revision += 1
 
-    def _commit(self, files: dict[str, str], summary: str, by: str) -> None:
-        if self._wished is not None:
-            version = self._versions[self._wished]
-            version.files, version.at = files, time.time()
+    def _commit(self, files: dict[str, str], summary: str, by: str, joins: bool) -> None:
+        shown = self._versions[self._shown]
+        is_same = (shown.summary, shown.by) == (summary, by) and time.time() - shown.at < JOINED_WITHIN
+        has_children = any(one.parent == self._shown for one in self._versions.values())
+        if self._wished is not None or (joins and is_same and not has_children and not self._wish):
+            shown.files, shown.at = files, time.time()
         else:
             summary, by = self._wish or (summary, by)
             number = max(self._versions) + 1
-            short = " ".join(summary.split())[:MAX_SUMMARY]
-            self._versions[number] = Version(number, self._shown, short, by, time.time(), files)
+            self._versions[number] = Version(number, self._shown, summary, by, time.time(), files)
             self._shown = number
             self._wished = number if self._wish else None
         self.revision += 1
