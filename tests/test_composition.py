@@ -14,7 +14,7 @@ from aenv import Environment
 from aenv.base import composition
 from aenv.base.composition import NamedPart
 from aenv.base.config import load_project
-from aenv.base.errors import InvalidRequest
+from aenv.base.errors import InvalidRequest, ToolTimeoutError
 from aenv.control.instances import kinship
 from tests.command_line import aenv, environ
 from tests.composed_projects import project, pushed, url_of
@@ -49,8 +49,11 @@ def score() -> float:
     return 0.25
 """
 WORDS = """
+import asyncio
 import os
 from aenv import Image, register_tool
+
+ended = []
 
 
 @register_tool
@@ -75,6 +78,21 @@ def picture() -> Image:
 def fail() -> str:
     "Always fails."
     raise ValueError("no words")
+
+
+@register_tool
+async def hang() -> None:
+    "Never answers."
+    try:
+        await asyncio.Event().wait()
+    finally:
+        ended.append("hang")
+
+
+@register_tool
+def has_ended() -> list:
+    "Which tools were cancelled."
+    return ended
 """
 WHOLE = """
 from aenv import Context, register_reward, register_tool
@@ -174,7 +192,17 @@ class TestWhole:
     async def test_has_the_tools_of_all_parts_and_ends_with_them(self, gateway: Gateway) -> None:
         async with whole(gateway) as env:
             names = [tool["name"].removeprefix("whole/") for tool in await env.list_tools()]
-            assert names == ["own", "calc_add", "calc_version", "shout", "version", "picture", "fail"]
+            assert names == [
+                "own",
+                "calc_add",
+                "calc_version",
+                "shout",
+                "version",
+                "picture",
+                "fail",
+                "hang",
+                "has_ended",
+            ]
             assert (await env.call_tool("own", {})).text == "mine"
             assert (await env.call_tool("calc_add", {"a": 20, "b": 22})).text == "42"
             assert (await env.call_tool("shout", {"text": "hello"})).text == "HELLO"
@@ -198,6 +226,15 @@ class TestWhole:
             assert gone.is_error
             assert "the part 'words' (words@1.0.0) did not answer" in gone.text
             assert (await env.call_tool("calc_add", {"a": 1, "b": 1})).text == "2"
+
+    async def test_a_part_that_never_answers_is_stopped_when_its_caller_waits_no_longer(
+        self, gateway: Gateway
+    ) -> None:
+        async with whole(gateway) as env:
+            with pytest.raises(ToolTimeoutError, match="'hang' gave no answer within 1 s"):
+                await env.call_tool("hang", {}, timeout=1)
+            while (await env.call_tool("has_ended", {})).text != '["hang"]':
+                pass  # it is told when the connection of the caller is seen to be closed
 
     async def test_its_own_reward_uses_the_parts(self, gateway: Gateway) -> None:
         async with whole(gateway) as env:

@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar, overload
 from aenv import Environment, SyncEnvironment, ToolResult
 
 T = TypeVar("T")
+_TYPES = ("string", "boolean", "integer", "number", "array", "object", "null")
 MOST_WRITTEN = 20_000
 """Parts of a schema after which no more references are written out."""
 
@@ -126,6 +127,18 @@ def resolved(schema: Mapping[str, Any]) -> dict[str, Any]:
     """
     written = _WrittenOut(schema.get("$defs", {}))
     return dict(written.of({key: value for key, value in schema.items() if key != "$defs"}, ()))
+
+
+def types_of(described: Mapping[str, Any]) -> list[str]:
+    """The JSON types that a value may have, by its schema without references."""
+    said = described.get("type")
+    if isinstance(said, str):
+        return [said]
+    if isinstance(said, list):
+        return [str(one) for one in said]
+    members = [*described.get("anyOf", ()), *described.get("oneOf", ())]
+    found = [one for member in members for one in types_of(member)]
+    return list(dict.fromkeys(found)) or list(_TYPES)
 
 
 class _WrittenOut:
