@@ -5,7 +5,7 @@ The gateway sees only this file. `conformance/engine.py` holds every engine to i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -289,6 +289,26 @@ class Ports(Protocol):
 
     async def port(self, id: str, port: int) -> Origin:
         """Where a port of the instance can be reached. NotFound when nothing in the instance listens there."""
+        ...
+
+
+@runtime_checkable
+class SharedByGateways(Protocol):
+    """An engine whose instances all gateways on one store reach, call and end, wherever these gateways run."""
+
+    node: str
+    """Names it to these gateways, in place of the home folder of each."""
+
+    async def join(self, installation: str, place: str) -> bool:
+        """Take part as a gateway of `installation`, which is a store; whether no other gateway of it lives.
+
+        Conflict where gateways of another installation have instances under the same name. `place` is a home
+        folder: what had it before is no more.
+        """
+        ...
+
+    def present(self) -> Collection[str]:
+        """The ids of all instances that are there, as last seen: those that start or have ended, too."""
         ...
 
 

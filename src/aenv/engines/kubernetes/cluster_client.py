@@ -172,13 +172,13 @@ class Cluster:
         for attempt in range(_ATTEMPTS):
             try:
                 return await request()
-            except (httpx.HTTPError, ApiError, OSError, LoadResourceError) as error:
-                failure = self._failure(error)
+            except (httpx.HTTPError, ApiError, OSError, LoadResourceError, KeyError) as error:
+                failure = self._failure(answer_of(error))
                 again = isinstance(failure, TooManyRequests) or (is_safe and isinstance(failure, Unavailable))
                 if not again or attempt == _ATTEMPTS - 1:
                     raise failure from error
-                asked = getattr(failure, "retry_after", 0.0) if isinstance(failure, TooManyRequests) else 0.0
-                await asyncio.sleep(min(max(pause, asked), _LONGEST_PAUSE) * random.uniform(0.8, 1.2))
+                asked = min(max(pause, asked_pause(answer_of(error))), _LONGEST_PAUSE)
+                await asyncio.sleep(asked * random.uniform(0.8, 1.2))
                 pause *= 2
         raise AssertionError("the last attempt returns or raises")
 
@@ -188,6 +188,23 @@ class Cluster:
 
 class Gone(Unavailable, code="gone"):
     """The version to go on from is too old: list again."""
+
+
+def answer_of(error: Exception) -> Exception:
+    """The answer that an error is about: lightkube fails with a KeyError at one without a content type."""
+    found: BaseException | None = error
+    while isinstance(found, KeyError):
+        found = found.__context__
+    if isinstance(found, Exception):
+        return found
+    raise error
+
+
+def asked_pause(error: Exception) -> float:
+    """The seconds after which the server wants to be asked again; 0 where it does not say."""
+    response = getattr(error, "response", None)
+    asked = response.headers.get("retry-after", "") if response is not None else ""
+    return float(asked) if asked.isdigit() else 0.0
 
 
 def failure(error: Exception, server: str, namespace: str) -> AEnvError:

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -27,7 +27,9 @@ from ..containers.container_plan import BASE_IMAGE, PORT, PROJECT, REQUIREMENTS,
 from ..containers.ready_log import ReadyLog
 from . import pod_files, pod_notes, pod_state
 from .cluster_client import Cluster, ClusterAccess, ConfigMaps, Pods
+from .gateway_leases import GatewayLeases
 from .image_readiness import first_answer, tools_of
+from .pod_creation import create_once
 from .pod_manifest import (
     INSTANCE,
     KIND,
@@ -43,7 +45,7 @@ from .pod_manifest import (
 from .pod_state import Pod
 from .pod_templates import PodTemplates
 from .pod_watch import PodWatch, with_label
-from .warm_pods import WarmPods
+from .warm_pods import MAKER, WarmPods
 
 logger = logging.getLogger("aenv.engines.kubernetes")
 
@@ -95,8 +97,11 @@ class KubernetesEngine:
         self._options = options
         self._cluster = Cluster(options.access)
         self._watch = PodWatch(self._cluster, {OWNER: options.owner})
-        self._warm = WarmPods(self._watch, self._make_spare, self._remove, self._kind_salt)
+        self._leases = GatewayLeases(self._cluster, options.owner)
+        self._warm = WarmPods(self._watch, self._leases, self._make_spare, self._remove, self._kind_salt)
         self._watch.on_change = self._warm.changed
+        self._leases.on_change = self._warm.changed
+        self.node = f"{self._cluster.namespace}/{options.owner}"
         self._templates: PodTemplates | None = None
         self._exits = contextlib.AsyncExitStack()
         self._beginning = asyncio.Lock()
@@ -129,6 +134,7 @@ class KubernetesEngine:
                 return
             await self._exits.enter_async_context(self._cluster)
             self._templates = await self._load_templates()
+            await self._exits.enter_async_context(self._leases)
             await self._exits.enter_async_context(self._watch)
             await self._exits.enter_async_context(self._warm)
             self._has_begun = True
@@ -192,9 +198,17 @@ class KubernetesEngine:
             return "its Pod is gone"
         return await self._watch.until(found[0]["metadata"]["name"], _end_of)
 
+    async def join(self, installation: str, place: str) -> bool:
+        await self._begin()
+        return await self._leases.join(installation, place)
+
+    def present(self) -> Collection[str]:
+        return {id for pod in self._watch.pods.values() if (id := _instance(pod))}
+
     async def sweep(self) -> None:
         """Remove Pods that no create waits for and no gateway could know: never ready, and old."""
         await self._begin()
+        await self._leases.sweep()
         pods, _ = await self._cluster.list_with_version(Pods, {OWNER: self._options.owner})
         await self._warm.sweep(pods)
         for pod in pods:
@@ -253,17 +267,10 @@ class KubernetesEngine:
 
     async def _make(self, spec: InstanceSpec, what: str) -> Address:
         token = "" if spec.image else secrets.token_urlsafe(24)
-        making = asyncio.ensure_future(self._cluster.create(Pods, self._manifest(spec, spec.id, token)))
         try:
-            pod = await asyncio.shield(making)
+            pod = await create_once(self._cluster, self._watch, self._manifest(spec, spec.id, token))
         except Conflict:
             raise Conflict(f"instance {spec.id!r} exists already") from None
-        except asyncio.CancelledError:
-            # The request may be under way: what it makes must be known before it can be removed.
-            with contextlib.suppress(Exception):  # boundary: the cluster; then it has made nothing
-                await making
-                await self._remove(spec.id)
-            raise
         self._watch.learn(pod)
         return await self._started(spec, spec.id, token, what)
 
@@ -300,8 +307,9 @@ class KubernetesEngine:
         labels = pod["metadata"]["labels"]
         labels.pop(INSTANCE, None)
         labels[KIND] = kind
+        pod["metadata"]["annotations"][MAKER] = self._leases.name
         what = f"a spare instance of {spec.environment!r}"
-        self._watch.learn(await self._cluster.create(Pods, pod))
+        self._watch.learn(await create_once(self._cluster, self._watch, pod))
         try:
             async with asyncio.timeout(spec.start_timeout):
                 host = await self._container_started(name, what)
