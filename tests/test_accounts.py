@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,21 @@ async def test_a_token_is_shown_once_and_kept_as_a_hash(tmp_path: Path) -> None:
     kept = b"".join(file.read_bytes() for file in tmp_path.glob("aenv.db*"))
     assert account.id.encode() in kept
     assert token.rpartition("-")[2].encode() not in kept
+
+
+async def test_a_token_that_is_brought_makes_its_account_once(accounts: Accounts) -> None:
+    token = f"aenv-{'a' * 16}-{'b' * 32}"
+    made = await asyncio.gather(*(accounts.ensure("root", Role.ADMIN, token) for _ in range(3)))
+    assert await accounts.list() == [made[0]] == [await accounts.authenticate(token)]
+    for user, other, why in (
+        ("root", "secret", "has not the form aenv-ID-SECRET"),
+        ("root", f"aenv-{'a' * 16}-{'c' * 32}", "another token has the id"),
+        ("ada", token, "is the token of 'root'"),
+    ):
+        with pytest.raises(InvalidRequest, match=why):
+            await accounts.ensure(user, Role.ADMIN, other)
+    await accounts.revoke(made[0].id)
+    assert (await accounts.ensure("root", Role.ADMIN, token)).revoked_at
 
 
 async def test_a_token_that_nobody_has_opens_nothing(accounts: Accounts) -> None:

@@ -63,6 +63,13 @@ async def test_create_answers_when_the_instance_is_ready_to_be_called(gateway: G
     assert instance["mcp_url"] == f"{data}/instances/{instance['id']}/mcp"
 
 
+async def test_behind_a_proxy_clients_are_told_its_address(tmp_path: Path) -> None:
+    project, url = make_project(tmp_path, "echo", "1.0.0"), "https://aenv.example.com"
+    async with running_gateway(tmp_path / "home", project, public_url=url) as gateway:
+        instance = await gateway.create()
+        assert instance["mcp_url"] == f"{url}/instances/{instance['id']}/mcp"
+
+
 async def test_get_shows_what_create_showed(gateway: Gateway) -> None:
     instance = await gateway.create()
     status, reply = await gateway.ask("GET", f"/env-instance/{instance['id']}")

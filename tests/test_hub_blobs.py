@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -53,6 +55,24 @@ async def test_a_folder_shows_bundles_to_nobody_else(tmp_path):
     kept = tmp_path / "blobs" / digest[:2] / digest
     assert kept.stat().st_mode & 0o777 == 0o600
     assert kept.parent.stat().st_mode & 0o777 == 0o700
+
+
+_PUT = """
+import asyncio, sys
+from pathlib import Path
+from aenv.control.hub.directory import DirectoryBlobs
+asyncio.run(DirectoryBlobs(Path(sys.argv[1])).put(sys.argv[2], Path(sys.argv[3])))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_a_folder_may_be_a_mount_of_its_own_on_the_same_device(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    digest, file = given(tmp_path, b"x")
+    mounted = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" "$0" && exec "$@"', tmp_path / "kept"]
+    subprocess.run([*mounted, sys.executable, "-c", _PUT, tmp_path / "kept", digest, file], check=True)
+    assert (tmp_path / "kept" / digest[:2] / digest).read_bytes() == b"x"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept"]
 
 
 @pytest.mark.slow

@@ -99,6 +99,12 @@ class GatewaySettings:
     port: int | None = option(8080, "Control port; 0 picks a free port.", "port")
     data_port: int | None = option(8081, "Data port; 0 picks a free port.", "port")
     """None for either listens on no port."""
+    public_url: str = option(
+        "",
+        "Address that clients are told for calls, where a proxy in front of the control port has one.  "
+        "[default: the data port of the host that they ask]",
+        "origin",
+    )
     workers: int = 1
     """Processes that serve the data port; with 1, the gateway's own process does."""
     metrics_address: tuple[str, int] | None = option(

@@ -50,6 +50,10 @@ def _origins(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
         raise click.BadParameter(error.message, ctx, parameter) from error
 
 
+def _origin(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    return next(iter(_origins(ctx, parameter, (value,)))) if value else ""
+
+
 def _numbers(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
     """Options such as "experiment=100"."""
     found = {}
@@ -82,6 +86,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "cpus": {"type": parameters.CPUS},
     "size": {"type": parameters.SIZE},
     "duration": {"type": parameters.DURATION},
+    "origin": {"callback": _origin, "metavar": "URL"},
     "address": {"callback": parameters.host_and_port, "metavar": "HOST:PORT"},
 }
 _REPEATED: dict[str, dict[str, Any]] = {

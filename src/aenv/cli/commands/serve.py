@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     type=parameters.Number(1),
     help="Processes that serve the data port; 1 serves it in the gateway's own process.  [default: one per core]",
 )
-@options("metrics_address", "engine", "engine_url")
+@options("public_url", "metrics_address", "engine", "engine_url")
 @click.option(
     "--docker-host",
     envvar="DOCKER_HOST",

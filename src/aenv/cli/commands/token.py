@@ -68,20 +68,63 @@ def command() -> None:
     type=parameters.DURATION,
     help="Time after which the token expires.  [default: never]",
 )
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Use the token in this file, which is not printed; an account that has it already stays as it is.",
+)
+@click.option(
+    "--wait", type=parameters.DURATION, default="0s", help="Maximum time to wait until the store answers."
+)
 @formats(plain="text", json_help="Print the token and its id as JSON.")
 @_stored
 def create(
-    store: Any, user: str, role: str, max_instances: int | None, expires: float | None, as_json: bool
+    store: Any,
+    user: str,
+    role: str,
+    max_instances: int | None,
+    expires: float | None,
+    token_file: Path | None,
+    wait: float,
+    as_json: bool,
 ) -> None:
     """Create an account, and print its token once."""
     from ...control.serving.accounts import Role
 
-    account, token = store(lambda accounts: accounts.create(user, Role(role), max_instances, expires))
+    if token_file:
+        if max_instances is not None or expires is not None:
+            raise click.UsageError("--token-file goes with --user and --role only")
+        given = token_file.read_text(encoding="utf-8", errors="replace").strip()
+        account = store(_patient(wait, lambda accounts: accounts.ensure(user, Role(role), given)))
+        output.json({"id": account.id}) if as_json else output.data(account.id)
+        return
+    new = _patient(wait, lambda accounts: accounts.create(user, Role(role), max_instances, expires))
+    account, token = store(new)
     if as_json:
         output.json({"token": token, "id": account.id})
         return
     output.data(token)
     output.talk(f"this is the token of {user!r} ({role}, id {account.id}); it will not be shown again")
+
+
+def _patient(seconds: float, act: Callable[[Accounts], Awaitable[T]]) -> Callable[[Accounts], Awaitable[T]]:
+    """`act`, again while the store does not answer, for at most so long."""
+
+    async def acted(accounts: Accounts) -> T:
+        import asyncio
+
+        from ...base.errors import Unavailable
+
+        until = asyncio.get_running_loop().time() + seconds
+        while True:
+            try:
+                return await act(accounts)
+            except Unavailable as error:
+                if asyncio.get_running_loop().time() + error.retry_after > until:
+                    raise
+                await asyncio.sleep(error.retry_after)
+
+    return acted
 
 
 @command.command("list", examples=("aenv token list",))

@@ -60,6 +60,7 @@ class InsideRoutes:
         secrets: Secrets,
         *,
         data_port: int | None,
+        public_url: str = "",
         max_body_bytes: int,
     ) -> None:
         self._instances = instances
@@ -67,6 +68,7 @@ class InsideRoutes:
         self._pool = pool
         self._secrets = secrets
         self._data_port = data_port
+        self._public_url = public_url
         self._limit = max_body_bytes
         self._listings: Counter[str] = Counter()
         self._listing = asyncio.Semaphore(_LISTINGS)
@@ -167,7 +169,7 @@ class InsideRoutes:
         await self._instances.port(record.id, asked.port)
         lifetime = 60 * asked.expiration_time_in_minutes
         token = self._tokens.sign(record.id, call.caller.account, port=asked.port, lifetime=lifetime)
-        base = "" if call.is_local_socket else data_url(call.host, self._data_port)
+        base = "" if call.is_local_socket else self._public_url or data_url(call.host, self._data_port)
         return envelope.success({"url": f"{base}/ports/{token}/"})
 
     async def _able(self, call: RouteCall, kind: type[T], what: str) -> T:

@@ -40,7 +40,14 @@ class InstanceRoutes:
     """The handlers; `routes()` is the table."""
 
     def __init__(
-        self, instances: InstanceAccess, creator: Creator, tokens: Tokens, pool: Pool, *, data_port: int | None
+        self,
+        instances: InstanceAccess,
+        creator: Creator,
+        tokens: Tokens,
+        pool: Pool,
+        *,
+        data_port: int | None,
+        public_url: str = "",
     ) -> None:
         """`pool` is that of the data path."""
         self._instances = instances
@@ -48,6 +55,7 @@ class InstanceRoutes:
         self._tokens = tokens
         self._pool = pool
         self._data_port = data_port
+        self._public_url = public_url
         self._connecting: set[asyncio.Task[None]] = set()
 
     def routes(self) -> list[Route]:
@@ -192,7 +200,8 @@ class InstanceRoutes:
             shown["root"] = record.root or None
         if record.status is EnvStatus.RUNNING and record.address:
             path = f"/instances/{record.id}/mcp"
-            shown["mcp_url"] = path if call.is_local_socket else f"{data_url(host, self._data_port)}{path}"
+            data = self._public_url or data_url(host, self._data_port)
+            shown["mcp_url"] = path if call.is_local_socket else f"{data}{path}"
             if call.caller.role.includes(Role.USER):  # a viewer looks at it, and calls nothing
                 shown["token"] = self._tokens.sign(record.id, call.caller.account)
                 shown["socket"] = self._instances.socket(record) if is_near(call.request.scope) else None

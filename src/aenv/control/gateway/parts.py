@@ -211,8 +211,16 @@ class Parts:
     _tried: asyncio.Event = field(default_factory=asyncio.Event)
 
     def routes(self, data_port: int | None) -> list[Route]:
+        public_url = self.settings.public_url
         return [
-            *InstanceRoutes(self.instances, self.creator, self.tokens, self.pool, data_port=data_port).routes(),
+            *InstanceRoutes(
+                self.instances,
+                self.creator,
+                self.tokens,
+                self.pool,
+                data_port=data_port,
+                public_url=public_url,
+            ).routes(),
             *LeaseRoutes(self.leases).routes(),
             *self.live.routes(),
             *InsideRoutes(
@@ -221,11 +229,12 @@ class Parts:
                 self.pool,
                 self.shared.secrets,
                 data_port=data_port,
+                public_url=public_url,
                 max_body_bytes=self.settings.max_body_bytes,
             ).routes(),
             *UsageRoutes(self.instances, self.services, self.warmth, self.catalog, self.shared.hub).routes(),
             *RootfsRoutes(self.catalog, self.engine).routes(),
-            *ServiceRoutes(self.services, data_port=data_port).routes(),
+            *ServiceRoutes(self.services, data_port=data_port, public_url=public_url).routes(),
             *SecretRoutes(self.shared.secrets).routes(),
             *self.shared.routes(self.check_ready),
         ]

@@ -59,18 +59,25 @@ class DirectoryBlobs:
     def _put(self, digest: str, file: Path) -> None:
         place = self._place(digest)
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if file.stat().st_dev != place.parent.stat().st_dev:
-            file = self._bring(file, place)
-        with file.open("rb") as content:
-            os.fchmod(content.fileno(), 0o600)
-            os.fsync(content.fileno())
-        file.rename(place)
+        try:
+            self._move(file, place)
+        except OSError as error:
+            # Another mount. To compare devices is not enough: two mounts of one device are no place to rename between.
+            if error.errno != errno.EXDEV:
+                raise
+            self._move(self._bring(file, place), place)
         # The name must survive a crash, too, before the client is told that the bundle is here.
         for folder in (place.parent, self._root):
             _sync(folder)
 
+    def _move(self, file: Path, place: Path) -> None:
+        with file.open("rb") as content:
+            os.fchmod(content.fileno(), 0o600)
+            os.fsync(content.fileno())
+        file.rename(place)
+
     def _bring(self, file: Path, place: Path) -> Path:
-        """A copy on the file system of `place`, since a file can be renamed on its own only."""
+        """A copy on the mount of `place`, since a file can be renamed on its own only."""
         copy = place.with_name(f"{file.name}.new")
         try:
             shutil.copyfile(file, copy)

@@ -19,9 +19,10 @@ _LOGS = {
 
 
 class ServiceRoutes:
-    def __init__(self, services: ServiceSupervisor, *, data_port: int | None) -> None:
+    def __init__(self, services: ServiceSupervisor, *, data_port: int | None, public_url: str = "") -> None:
         self._services = services
         self._data_port = data_port
+        self._public_url = public_url
 
     def routes(self) -> list[Route]:
         one, user, viewer = "/env-service/{id}", Role.USER, Role.VIEWER
@@ -69,4 +70,5 @@ class ServiceRoutes:
         path = f"/services/{record.id}"
         host = f"[{call.host}]" if ":" in call.host else call.host
         here = call.is_local_socket or self._data_port is None
-        return describe(record, url=path if here else f"http://{host}:{self._data_port}{path}")
+        data = self._public_url or f"http://{host}:{self._data_port}"
+        return describe(record, url=path if here else f"{data}{path}")

@@ -21,6 +21,7 @@ from ..stores.base import Document, Put, Stale, Store, walk
 
 _KIND = "accounts"
 _TOKEN = re.compile(r"aenv-([a-z2-7]{16})-[a-z2-7]{32}\Z")
+FORM = "aenv-ID-SECRET, with 16 and 32 characters of a-z and 2-7"
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _USER = re.compile(r"[^\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]{0,126}[^\s\x00-\x1f\x7f])?\Z")
 _CACHED = 30.0  # seconds for which a revoked token may still work on a gateway that has just seen it
@@ -111,18 +112,33 @@ class Accounts:
         expires: float | None = None,
     ) -> tuple[Account, str]:
         """A new account and its token, which is shown once. `expires` is in seconds from now."""
-        if not _USER.match(user):
-            raise InvalidRequest(f"field 'user': {user!r} is not a name; use 1 to 128 printable characters")
-        if role is Role.ANONYMOUS:
-            raise InvalidRequest("field 'role': use 'admin', 'user' or 'viewer'")
         if max_instances is not None and max_instances < 0:
             raise InvalidRequest(f"field 'max_instances': {max_instances} is negative")
-        now = time.time()
-        account = Account(_random(16), user, role, max_instances, now, now + expires if expires else None)
+        account = _new(_random(16), user, role)
+        over = account.created_at + expires if expires else None
+        account = replace(account, max_instances=max_instances, expires_at=over)
         token = f"aenv-{account.id}-{_random(32)}"
         await self._store.write(self._put(account, _hash(token), 0))
         self._exist = True
         return account, token
+
+    async def ensure(self, user: str, role: Role, token: str) -> Account:
+        """The account that this token opens: the one that has it, else a new one, made once by all who ask."""
+        match = _TOKEN.match(token)
+        if match is None:
+            raise InvalidRequest(f"field 'token': it has not the form {FORM}")
+        account = _new(match[1], user, role)
+        with suppress(Stale):
+            await self._store.write(self._put(account, _hash(token), 0))
+            self._exist = True
+            return account
+        [document] = await self._store.get(_KIND, account.id)
+        if document is None or not hmac.compare_digest(document.value["hash"], _hash(token)):
+            raise InvalidRequest(f"field 'token': another token has the id {account.id}; choose a random one")
+        known = _account(document)
+        if (known.user, known.role) != (user, role):
+            raise InvalidRequest(f"field 'token': it is the token of {known.user!r} ({known.role})")
+        return known
 
     async def exist(self) -> bool:
         """Whether there is any account, if only a revoked one: then a token is needed to administer."""
@@ -222,6 +238,14 @@ class Accounts:
             revision=revision,
             terms={"all": place, f"user={account.user}": place},
         )
+
+
+def _new(id: str, user: str, role: Role) -> Account:
+    if not _USER.match(user):
+        raise InvalidRequest(f"field 'user': {user!r} is not a name; use 1 to 128 printable characters")
+    if role is Role.ANONYMOUS:
+        raise InvalidRequest("field 'role': use 'admin', 'user' or 'viewer'")
+    return Account(id, user, role, None, time.time())
 
 
 def is_token(text: str) -> bool:
