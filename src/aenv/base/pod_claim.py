@@ -34,6 +34,8 @@ class PodClaim:
     project: str = ""
     requirements: str = ""
     workspace: str = ""
+    variables_file: str = ""
+    """Where the variables are noted, for commands that are started beside it; empty: nowhere."""
     keep_history: bool = True
     is_spare: bool = False
 

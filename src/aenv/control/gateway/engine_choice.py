@@ -78,6 +78,7 @@ async def _kubernetes(settings: GatewaySettings) -> AsyncIterator[Engine]:
         ClusterAccess(settings.kubeconfig, namespace=settings.kube_namespace or None),
         owner=settings.kube_name,
         templates=settings.kube_templates,
+        gateways=settings.kube_gateways,
     )
     if settings.base_image:
         options = replace(options, base_image=settings.base_image)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hmac
 import io
+import json
 import os
 import select
 import signal
@@ -76,7 +77,10 @@ class ClaimListener:
 
     def options(self, said: PodClaim) -> program.RuntimeOptions:
         """Take over the claim's variables, arguments and folder; what serves it then has the connection."""
-        settings.give({**_kept(settings.variables()), **said.variables})
+        variables = {**_kept(settings.variables()), **said.variables}
+        if said.variables_file:
+            note(Path(said.variables_file), variables)
+        settings.give(variables)
         if said.workspace:
             os.chdir(said.workspace)
         sys.argv = [said.project, *said.arguments]
@@ -152,6 +156,13 @@ def unpack(stream: Limited) -> None:
         for entry in packed:
             packed.extract(entry, "/", filter="tar")
     stream.read()  # what pads the archive
+
+
+def note(file: Path, variables: Mapping[str, str]) -> None:
+    """Write them down for commands that are started beside us, as the same user."""
+    text = json.dumps(dict(variables)).encode("utf-8", "surrogateescape")
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as written:
+        written.write(text)
 
 
 def _kept(variables: Mapping[str, str]) -> dict[str, str]:
