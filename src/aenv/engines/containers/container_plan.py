@@ -87,6 +87,7 @@ def plan(spec: InstanceSpec, *, base_image: str = BASE_IMAGE, socket: str = "") 
         socket=socket,
         arguments=spec.arguments,
         keep_history=spec.keep_history,
+        drain=spec.drain,
         ways_out=ways_out(spec),
     )
     return ContainerPlan(

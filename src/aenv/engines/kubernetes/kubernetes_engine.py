@@ -13,8 +13,9 @@ import json
 import logging
 import re
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ...base.addresses import Origin
@@ -23,12 +24,14 @@ from ...base.errors import Conflict, NotFound, StartFailed, Unsupported
 from ...base.pod_claim import PodClaim
 from ...base.supervision import to_the_end
 from ...isolation.sandbox import protocol
-from ..base import Address, InstanceSpec
-from ..containers.container_plan import BASE_IMAGE, PORT, PROJECT, REQUIREMENTS, VARIABLES_FILE, WORKSPACE, plan
+from ..base import Address, InstanceSpec, ServiceReplica, WantedService
+from ..containers.container_plan import PORT, PROJECT, REQUIREMENTS, VARIABLES_FILE, WORKSPACE, plan
 from ..containers.sidecar_plan import refuse_built
 from . import pod_files, pod_notes, pod_state
-from .cluster_client import Cluster, ClusterAccess, ConfigMaps, Pods
+from .cluster_client import Cluster, ConfigMaps, Pods
 from .image_readiness import first_answer, tools_of
+from .kubernetes_options import KubernetesOptions
+from .kubernetes_services import PodServices
 from .pod_access import PodAccess
 from .pod_manifest import (
     INSTANCE,
@@ -48,6 +51,7 @@ from .pod_sidecar import add_sidecar, served, sidecar_ready, with_sidecar
 from .pod_state import Pod
 from .pod_templates import MAIN, SECOND, PodTemplates
 from .pod_watch import PodWatch, with_label
+from .service_manifests import SERVED, claim_name
 from .warm_pods import WarmPods
 
 logger = logging.getLogger("aenv.engines.kubernetes")
@@ -56,33 +60,6 @@ _ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 _GRACE = 1  # second between asking an instance to end and ending it
 _GONE_WITHIN = 60.0  # seconds; then its node does not answer, and only its record in the cluster can be removed
 _STALE = 900.0  # seconds after which a Pod that never became ready belongs to no create
-_LONGEST_LIFE = 24 * 3600.0
-
-StorageVolume = Callable[[InstanceSpec], Mapping[str, Any]]
-
-
-def claim_volume(spec: InstanceSpec) -> Mapping[str, Any]:
-    """The storage of an instance as a volume: a claim of the storage's name."""
-    assert spec.storage
-    return {"persistentVolumeClaim": {"claimName": spec.storage.name}}
-
-
-@dataclass(frozen=True)
-class KubernetesOptions:
-    """What an operator chooses."""
-
-    access: ClusterAccess = field(default_factory=ClusterAccess)
-    owner: str = "aenv"
-    """Names the installation: gateways of one share all instances, and see no Pods of another."""
-    base_image: str = BASE_IMAGE
-    templates: str = ""
-    """The ConfigMap with the operator's own templates."""
-    gateways: str = ""
-    """Who may connect to instances, as for `pod_network.peers_of`."""
-    longest_life: float = _LONGEST_LIFE
-    """Seconds that an instance may live with all its renewals: the cluster ends it then, should no gateway do so.
-    At least twice the TTL that it began with."""
-    storage_volume: StorageVolume = claim_volume
 
 
 class KubernetesEngine(PodAccess):
@@ -98,6 +75,9 @@ class KubernetesEngine(PodAccess):
         self._warm = WarmPods(self._watch, self._make_spare, self._remove, self._kind_salt)
         self._watch.on_change = self._warm.changed
         self._networks = PodNetworks(self._cluster, options.owner, options.gateways)
+        self._services = PodServices(
+            self._watch, options.owner, self._service_pod, self._service_claim, options.storage_class
+        )
         self._templates: PodTemplates | None = None
         self._exits = contextlib.AsyncExitStack()
         self._beginning = asyncio.Lock()
@@ -134,6 +114,7 @@ class KubernetesEngine(PodAccess):
             await self._networks.keep()
             await self._exits.enter_async_context(self._watch)
             await self._exits.enter_async_context(self._warm)
+            await self._exits.enter_async_context(self._services)
             self._has_begun = True
         await self._watch.listed()
 
@@ -203,7 +184,7 @@ class KubernetesEngine(PodAccess):
         pods, _ = await self._cluster.list_with_version(Pods, {OWNER: self._options.owner})
         await self._warm.sweep(pods)
         for pod in pods:
-            if _state(pod) not in (RUNNING, SPARE) and pod_state.age(pod) > _STALE:
+            if _state(pod) not in (RUNNING, SPARE, SERVED) and pod_state.age(pod) > _STALE:
                 await self._remove(pod["metadata"]["name"])
 
     # Spare ones
@@ -220,6 +201,33 @@ class KubernetesEngine(PodAccess):
 
     def warm(self) -> Mapping[str, int]:
         return self._warm.ready()
+
+    # Services, which the cluster looks after
+
+    async def keep_service(self, wanted: WantedService) -> str:
+        spec = with_sidecar(wanted.spec)
+        self._check(spec)
+        await self._begin()
+        return await self._services.keep(replace(wanted, spec=spec))
+
+    def service_replicas(self, id: str) -> list[ServiceReplica]:
+        return self._services.replicas(id)
+
+    async def service_changed(self, id: str) -> None:
+        await self._services.changed(id)
+
+    async def end_service(self, id: str, storage: Path | None) -> None:
+        await self._begin()
+        await self._services.end(id, storage)
+
+    def check_storage(self, storage: Path) -> None:
+        claim_name(storage)
+
+    def _service_pod(self, spec: InstanceSpec) -> dict[str, Any]:
+        return self._manifest(spec, spec.id, "" if spec.image else secrets.token_urlsafe(24))
+
+    def _service_claim(self, spec: InstanceSpec, token: str, files_bytes: int) -> PodClaim:
+        return self._claim(spec, token, is_spare=False, files_bytes=files_bytes)
 
     # Making
 
@@ -354,6 +362,7 @@ class KubernetesEngine(PodAccess):
             workspace=WORKSPACE,
             variables_file="" if is_spare else VARIABLES_FILE,
             keep_history=spec.keep_history,
+            drain=spec.drain,
             is_spare=is_spare,
         )
 
@@ -412,6 +421,9 @@ class KubernetesEngine(PodAccess):
             pods, _ = await self._cluster.list_with_version(Pods, labels)
             if pods:
                 return pods[0]
+            replica = self._watch.pods.get(id)
+            if replica and _state(replica) == SERVED:
+                return replica
         raise NotFound(f"instance {id!r} not found")
 
     async def _address(self, pod: Pod) -> Address:

@@ -72,6 +72,18 @@ def is_started(pod: Pod, container: str = "main") -> bool:
     return bool(running and status.get("podIP"))
 
 
+def is_ready(pod: Pod) -> bool:
+    """Whether the cluster would send it requests."""
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+
+
+def container_id(pod: Pod) -> str:
+    """Names the main container that runs, and no other one that ran before; empty while none does."""
+    status = pod.get("status", {})
+    return next((each["containerID"] for each in _main(status) if each.get("containerID")), "")
+
+
 def address(pod: Pod) -> str:
     """The address of its network; empty while it has none."""
     return str(pod.get("status", {}).get("podIP") or "")

@@ -91,6 +91,7 @@ class ClaimListener:
             requirements=Path(said.requirements) if said.requirements else None,
             no_history=not said.keep_history,
             arguments=list(said.arguments),
+            drain=said.drain,
         )
 
 
