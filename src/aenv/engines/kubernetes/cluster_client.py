@@ -110,13 +110,14 @@ class Cluster:
     async def get(self, kind: Any, name: str) -> dict[str, Any]:
         return plain(await self._ask(lambda: self._client.get(kind, name)))
 
-    async def replace(self, kind: Any, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """All of it. With `metadata.resourceVersion` in it, Conflict when another was faster."""
-        return plain(await self._ask(lambda: self._client.replace(kind(manifest))))
+    async def patch(
+        self, kind: Any, name: str, change: Mapping[str, Any], *, strategic: bool = False
+    ) -> dict[str, Any]:
+        """A merge. With `metadata.resourceVersion` in it, Conflict when another was faster.
 
-    async def patch(self, kind: Any, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
-        """A merge. With `metadata.resourceVersion` in it, Conflict when another was faster."""
-        patch_type = PatchType.MERGE
+        A strategic one takes `$patch: replace` in a mapping whose other fields shall go.
+        """
+        patch_type = PatchType.STRATEGIC if strategic else PatchType.MERGE
         return plain(await self._ask(lambda: self._client.patch(kind, name, dict(change), patch_type=patch_type)))
 
     async def delete(self, kind: Any, name: str, *, grace: int | None = None, dry_run: bool = False) -> None:

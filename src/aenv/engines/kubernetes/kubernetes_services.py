@@ -156,8 +156,15 @@ class PodServices:
         if labels.get(GENERATION) == str(wanted.generation) and spec.get("replicas") == wanted.replicas:
             return found
         if labels.get(GENERATION) != str(wanted.generation):
-            made["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
-            return await self._cluster.replace(Deployments, made)
+            change = {
+                "metadata": {"labels": made["metadata"]["labels"]},
+                "spec": {
+                    "replicas": wanted.replicas,
+                    # Whole: nothing of the setup before may stay in it.
+                    "template": {"$patch": "replace", **made["spec"]["template"]},
+                },
+            }
+            return await self._cluster.patch(Deployments, wanted.id, change, strategic=True)
         return await self._cluster.patch(Deployments, wanted.id, {"spec": {"replicas": wanted.replicas}})
 
     async def _ensure(self, kind: Any, made: dict[str, Any]) -> dict[str, Any]:
@@ -248,13 +255,13 @@ class PodServices:
             self._take_note(name)
 
     async def _answers(self, host: str) -> bool:
-        """Whether it is a replica already: one that waits ends the connection without an answer."""
+        """Whether it is a replica already: one that waits answers with an error."""
         with contextlib.suppress(AEnvError, OSError, TimeoutError):
             async with asyncio.timeout(_ANSWERS_WITHIN):
                 head = [("connection", "close")]
                 response = await self._pool.request(Origin(host, PORT), "GET", "/health", head)
                 await response.read(protocol.MAX_READY_BYTES)
-                return True
+                return response.status == 200
         return False
 
 

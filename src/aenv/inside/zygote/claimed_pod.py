@@ -30,6 +30,8 @@ from ..runtime.serving import bind
 from .preloaded import PreloadedInstance
 
 _PATIENCE = 20.0  # seconds for a connection to bring its claim
+_NOT_YET = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+"""For who asks whether it serves: a cluster does every second."""
 _FILES_PATIENCE = 120.0  # seconds without a byte, for its files
 
 
@@ -48,7 +50,12 @@ class ClaimListener:
             try:
                 connection.settimeout(_PATIENCE)
                 with connection.makefile("rb") as stream:
-                    said = PodClaim.parse(stream.readline(MAX_LINE_BYTES))
+                    line = stream.readline(MAX_LINE_BYTES)
+                    if line.startswith(b"GET "):
+                        connection.sendall(_NOT_YET)
+                        connection.close()
+                        continue
+                    said = PodClaim.parse(line)
                     if not hmac.compare_digest(said.token.encode(), self._token.encode()):
                         raise InvalidRequest("not the token of this Pod")
                     connection.settimeout(_FILES_PATIENCE)
