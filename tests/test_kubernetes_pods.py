@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from aenv.engines.base import InstanceSpec, ResourceLimits
 from aenv.engines.containers.container_plan import plan
 from aenv.engines.kubernetes import pod_notes, pod_state
 from aenv.engines.kubernetes.pod_manifest import PodNames, manifest, merged_variables
+from aenv.engines.kubernetes.pod_sidecar import add_sidecar
 from aenv.engines.kubernetes.pod_templates import PodTemplates, parse
 
 SPEC = InstanceSpec(
@@ -43,6 +45,47 @@ def test_an_instance_has_no_privileges_and_no_way_to_the_api_server() -> None:
     assert security["allowPrivilegeEscalation"] is False
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert not any("hostPath" in volume for volume in inside["volumes"])
+
+
+def test_what_a_template_says_of_node_runtime_and_registry_stays() -> None:
+    text = """
+    {kind: Pod, apiVersion: v1, metadata: {labels: {team: a}}, spec: {
+      runtimeClassName: gvisor, nodeSelector: {pool: sandboxes}, tolerations: [{key: sandbox, operator: Exists}],
+      imagePullSecrets: [{name: registry}], containers: [{name: main, env: [{name: A, value: old}]}]}}
+    """
+    spec = InstanceSpec("x-1", "x@1.0", Path("/nowhere"), image="own:1", environment_variables={"A": "new"})
+    template = PodTemplates({"mine.yaml": text}, "ConfigMap 'own'").get("mine")
+    made = manifest(template, plan(spec), spec, PodNames("x-1", "here", ""))
+    inside = made["spec"]
+    assert (inside["runtimeClassName"], inside["nodeSelector"]) == ("gvisor", {"pool": "sandboxes"})
+    assert inside["tolerations"] == [{"key": "sandbox", "operator": "Exists"}]
+    assert inside["imagePullSecrets"] == [{"name": "registry"}]
+    (main,) = inside["containers"]
+    assert [each for each in main["env"] if each["name"] == "A"] == [{"name": "A", "value": "new"}]
+    labels = made["metadata"]["labels"]
+    assert (labels["team"], labels["business/aenv-name"], labels["app.kubernetes.io/managed-by"]) == (
+        "a",
+        "x",
+        "aenv",
+    )
+
+
+def test_a_sidecar_has_the_rights_of_a_package_manager_and_no_way_to_the_node() -> None:
+    spec = replace(SPEC, sidecar="other:1", environment_variables={"KEY": "hidden"}, image="own:1")
+    made = manifest(PodTemplates().get("", is_dual=True), plan(spec), spec, PodNames("x-1", "here", ""))
+    add_sidecar(made, plan(spec), spec, "base:py{python}")
+    (copying,) = made["spec"]["initContainers"]
+    main, second = made["spec"]["containers"]
+    assert (second["name"], second["image"], copying["image"][:7]) == ("second", "other:1", "base:py")
+    assert second["securityContext"]["capabilities"]["drop"] == ["ALL"]
+    assert second["securityContext"]["allowPrivilegeEscalation"] is False
+    assert (
+        main["securityContext"]["capabilities"] == copying["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    )
+    assert ("hidden" in str(main), "hidden" in str(second)) == (True, False)
+    writable = {each["mountPath"] for each in second["volumeMounts"] if not each.get("readOnly")}
+    assert writable == {"/shared", "/run/aenv-sidecar"}
+    assert all("emptyDir" in volume for volume in made["spec"]["volumes"])
 
 
 def test_what_was_asked_for_is_both_limit_and_request() -> None:

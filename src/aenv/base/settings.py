@@ -128,6 +128,8 @@ class GatewaySettings:
     kube_namespace: str = option("", "Namespace of instances.  [default: that of the kubeconfig]")
     kube_name: str = option("aenv", "Name of the installation; gateways on one store share it.")
     kube_templates: str = option("", "ConfigMap with templates of Pods.")
+    kube_storage_class: str = option("", "Class of storage of services.  [default: the cluster's own]")
+    kube_gateways: str = option("", "Who may connect to Pods: labels of Pods, or networks.  [default: gateways]")
     base_image: str = option(
         "", "Image of environments without one, in containers and Pods.  [default: aenv-base:VERSION-py{python}]"
     )

@@ -109,6 +109,8 @@ class InstanceSpec:
     """Those of its creator, for an engine that shows labels to operators."""
     ttl: float | None = None
     """Seconds after which the gateway ends it, unless it is renewed; None for a replica of a service."""
+    drain: float = 0.0
+    """Seconds in which requests that are under way may end, where not the gateway but the engine ends it."""
     pod_template: str = "singleContainer"
     """The name of the operator's template for its Pod, where the engine makes Pods."""
 
@@ -327,6 +329,60 @@ class Leftovers(Protocol):
 
     async def leftovers(self) -> Sequence[str]:
         """Their ids. One that another engine object starts at this moment is among them."""
+        ...
+
+
+@dataclass(frozen=True)
+class WantedService:
+    """A service as it shall run, where the engine looks after its replicas."""
+
+    id: str
+    generation: int
+    """Which setup it is: replicas of others are replaced."""
+    replicas: int
+    spec: InstanceSpec
+    """Of every replica; `storage` names the storage, which the engine makes."""
+    port: int | None = None
+    """Where a server of the environment may listen, beside the runtime."""
+    storage_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class ServiceReplica:
+    """A replica that such an engine has made."""
+
+    id: str
+    generation: int
+    origin: Origin | None
+    """Where its runtime serves; None while it does not, or must not be given requests."""
+    problem: str = ""
+    """Why its last start came to nothing, or why it has ended."""
+    waits_for: str = ""
+    """What keeps it from serving, while nothing is wrong with it."""
+
+
+@runtime_checkable
+class KeepsServices(Protocol):
+    """An engine that looks after the replicas of services itself, whichever gateways there are."""
+
+    async def keep_service(self, wanted: WantedService) -> str:
+        """From now on it shall be like that; may be repeated. Returns why it has no replicas, if that is known."""
+        ...
+
+    def service_replicas(self, id: str) -> Sequence[ServiceReplica]:
+        """Those that there are now, oldest first."""
+        ...
+
+    async def service_changed(self, id: str) -> None:
+        """Return at the next change of its replicas."""
+        ...
+
+    async def end_service(self, id: str, storage: Path | None) -> None:
+        """Return once its replicas are gone, and the storage that is named. Fine when they are."""
+        ...
+
+    def check_storage(self, storage: Path) -> None:
+        """InvalidRequest when there can be no storage of that name."""
         ...
 
 

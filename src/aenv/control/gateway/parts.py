@@ -447,6 +447,7 @@ def _this_gateway(settings: GatewaySettings, home: Home) -> ThisGateway:
         settings.allow_network,
         settings.self_check,
         ModelRules(settings.model_urls, settings.model_key),
+        own_templates=settings.engine == "kubernetes",
     )
     return ThisGateway(home.node, secrets.token_hex(8), settings.start_timeout, settings.keep_history, rules)
 
