@@ -184,11 +184,18 @@ async def test_an_app_appears_and_changes_by_chat_and_by_hand_and_undo_brings_it
         await page.get_by_role("button", name="edit style.css").click()
         await expect(heading).to_have_css("color", "rgb(1, 2, 3)")
 
+        await page.get_by_role("button", name="index.html", exact=True).click()
+        await expect(page.get_by_label("Text of index.html")).to_contain_text("Groceries")
+        await type_anew(
+            tab, "index.html", '<!doctype html>\n<html lang="en"><title>Mine</title><h1>By hand</h1></html>'
+        )
+        await expect(heading).to_have_text("By hand")
+
         await page.get_by_role("button", name="Dark", exact=True).click()
         await page.set_viewport_size({"width": 390, "height": 844})
         assert await tab.violations() == []
         await page.reload()
-        await expect(heading).to_have_text("Groceries")
+        await expect(heading).to_have_text("By hand")
     assert await instances(gateway) == []
 
 
@@ -280,6 +287,11 @@ async def test_only_who_has_the_key_gets_in_and_other_pages_get_nothing(gateway:
         shown, body = await view.get(preview)
         assert b"The app appears here" in body
         assert "sandbox allow-scripts allow-forms;" in (shown.header(b"content-security-policy") or "")
+        odd = {"path": "my page?.txt", "content": "odd", "digest": ""}
+        assert (await view.ask("PUT", "/ide/file", odd))[0] == 200
+        assert (await view.get(f"{preview}my%20page%3F.txt"))[1] == b"odd"
+        for name in ("no.txt", "..%2fhistory.json", "%2e%2e/x", "my%2520page%3F.txt"):
+            assert (await view.get(preview + name))[0].status == 404
         assert (await view.get("/preview/guessed/index.html"))[0].status == 404
         reader, writer = await asyncio.open_connection("127.0.0.1", view.origin.port)
         writer.write(f"GET {preview} HTTP/1.1\r\nHost: evil.example\r\n\r\n".encode())

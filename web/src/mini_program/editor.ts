@@ -43,6 +43,17 @@ const look = EditorView.theme({
   ".cm-panels": { color: "var(--text)", backgroundColor: "var(--soft)" },
 });
 
+// Typed over a selection, a text would take the look of what it replaces: browsers write that as a style attribute,
+// which the page's policy refuses.
+const typeOver = EditorView.domEventHandlers({
+  beforeinput(event, view) {
+    if (event.inputType !== "insertText" || event.data === null || view.state.selection.main.empty) return false;
+    event.preventDefault();
+    view.dispatch(view.state.replaceSelection(event.data), { userEvent: "input.type", scrollIntoView: true });
+    return true;
+  },
+});
+
 /** An editor in `place`; `onChange` is told of what a person types, and of nothing else. */
 export class Editor {
   private view: EditorView;
@@ -65,6 +76,7 @@ export class Editor {
           highlightSelectionMatches(),
           syntaxHighlighting(colours),
           look,
+          typeOver,
           EditorView.lineWrapping,
           // Escape, then Tab, leaves the editor with the keyboard.
           keymap.of([...defaultKeymap, ...historyKeymap, ...searchKeymap, indentWithTab]),

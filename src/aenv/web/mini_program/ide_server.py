@@ -65,7 +65,7 @@ class IdeServer:
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        path = request.url.path
+        path: str = request.scope["path"]
         reads = request.method in ("GET", "HEAD")
         if reads and path.startswith("/preview/"):
             # Its frame has no origin, so it is foreign to every check but that of the name that it was asked by.

@@ -13,7 +13,6 @@ import secrets
 from mimetypes import guess_type
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import unquote
 
 from starlette.responses import Response
 
@@ -61,7 +60,7 @@ class Preview:
             "referrer-policy": "no-referrer",
             "x-content-type-options": "nosniff",
         }
-        status, content, media = await self._found(unquote(name) or "index.html")
+        status, content, media = await self._found(name or "index.html")
         return Response(content, status, media_type=media, headers=headers)
 
     async def _found(self, name: str) -> tuple[int, bytes, str]:
