@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -169,3 +172,37 @@ def test_tools_are_noted_unless_they_are_too_many_or_were_changed() -> None:
     tools = [{"name": "a", "inputSchema": {}}]
     assert pod_notes.unpack(pod_notes.pack(tools)) == tools
     assert pod_notes.unpack("not a note") is None
+
+
+def test_a_token_may_begin_with_a_hyphen() -> None:
+    assert "--token=-x" in pod(token="-x")["spec"]["containers"][0]["command"]
+
+
+async def test_a_relay_in_a_pod_answers_only_who_brings_its_token() -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"heard " + await reader.read())
+        writer.write_eof()
+        writer.close()
+
+    async def said(text: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(text)
+        writer.write_eof()
+        with contextlib.closing(writer), contextlib.suppress(ConnectionError):
+            return await reader.read()
+        return b""
+
+    async with await asyncio.start_server(echo, "127.0.0.1", 0) as server:
+        own = server.sockets[0].getsockname()[1]
+        pipe = asyncio.subprocess.PIPE
+        command = ("-P", "-m", "aenv.inside.runtime.port_relay", str(own))
+        relay = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=pipe, stdout=pipe)
+        assert relay.stdin
+        assert relay.stdout
+        relay.stdin.write(b"secret\n")
+        port = int((await relay.stdout.readline()).split()[1])
+        assert await said(b"secrethello") == b"heard hello"
+        assert await said(b"secreT" + b"hello") == b""
+        assert await said(b"") == b""
+        relay.stdin.close()
+        assert await relay.wait() == 0
