@@ -25,6 +25,9 @@ SPEC = InstanceSpec(
     "x-1", "x@1.0", Path("/nowhere"), limits=ResourceLimits(cpus=0.5, memory_bytes=1 << 30, gpus=1)
 )
 
+SILENT = [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]
+"""As the cluster, and not the node, writes it."""
+
 
 def pod(spec: InstanceSpec = SPEC, token: str = "t", template: str = "") -> dict[str, Any]:
     names = PodNames("x-1", "here", token, 3600)
@@ -154,10 +157,18 @@ def test_a_template_is_found_by_its_name_alone(name: str) -> None:
         ),
         (status(phase="Failed", reason="DeadlineExceeded"), "activeDeadlineSeconds"),
         ({"metadata": {"deletionTimestamp": "now"}, "status": {}}, "was deleted"),
+        ({"metadata": {"deletionTimestamp": "now"}, "status": {"conditions": SILENT}}, "node does not answer"),
     ],
 )
 def test_the_end_of_a_pod_has_a_reason(seen: dict[str, Any], words: str) -> None:
     assert words in (pod_state.end_reason(seen) or "")
+
+
+def test_a_pod_that_is_gone_has_the_reason_that_was_seen_last() -> None:
+    judge = pod_state.end_judge()
+    assert judge(status(conditions=SILENT)) is None  # its node may come back
+    assert judge(None) == "its node does not answer, and the cluster gave it up"
+    assert pod_state.end_judge()(None) == "its Pod was deleted"
 
 
 def test_a_pod_that_starts_or_runs_has_not_ended() -> None:

@@ -38,7 +38,7 @@ class LocalCluster:
     kubeconfig: Path
     folder: Path
     say: Callable[[str], None]
-    """`stop kubelet`, `start apiserver`, `load FILE`."""
+    """`stop kubelet`, `start apiserver`, `start node2`, `load FILE`."""
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         command = ["kubectl", f"--kubeconfig={self.kubeconfig}", *arguments]

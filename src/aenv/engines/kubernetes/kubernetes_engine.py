@@ -181,7 +181,7 @@ class KubernetesEngine(PodAccess):
         found = with_label(self._watch.pods.values(), INSTANCE, id) if _ID.match(id) else []
         if not found:
             return "its Pod is gone"
-        return await self._watch.until(found[0]["metadata"]["name"], _end_of)
+        return await self._watch.until(found[0]["metadata"]["name"], pod_state.end_judge())
 
     async def join(self, installation: str, place: str) -> bool:
         await self._begin()

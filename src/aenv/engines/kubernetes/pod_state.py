@@ -6,7 +6,7 @@ Pure: a Pod is the JSON object that the API server sends.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -42,6 +42,8 @@ _WORDS = {
     "TerminationByKubelet": "it was evicted from its node",
 }
 _OUT_OF_MEMORY = "it used more memory than its limit"
+_DELETED = "its Pod was deleted"
+_SILENT = "its node does not answer, and the cluster gave it up"
 
 
 def end_reason(pod: Pod) -> str | None:
@@ -50,7 +52,8 @@ def end_reason(pod: Pod) -> str | None:
     if status.get("phase") == "Failed":
         return _failure(status)
     if pod["metadata"].get("deletionTimestamp"):
-        return _disruption(status) or _WORDS.get(status.get("reason", ""), "its Pod was deleted")
+        silent = _SILENT if _node_is_silent(status) else ""
+        return _disruption(status) or silent or _WORDS.get(status.get("reason", ""), _DELETED)
     for container in _containers(status):
         waiting = container.get("state", {}).get("waiting")
         if waiting and (problem := _start_problem(waiting, container)):
@@ -63,6 +66,19 @@ def end_reason(pod: Pod) -> str | None:
     if status.get("phase") == "Succeeded":
         return "it ended by itself, with exit code 0"
     return None
+
+
+def end_judge() -> Callable[[Pod | None], str | None]:
+    """Why a Pod has ended, asked again and again as it changes: of one that is gone, by what was seen last."""
+    seen: list[Pod] = []
+
+    def judge(pod: Pod | None) -> str | None:
+        if pod is None:
+            return _SILENT if seen and _node_is_silent(seen[0].get("status", {})) else _DELETED
+        seen[:] = [pod]
+        return end_reason(pod)
+
+    return judge
 
 
 def is_started(pod: Pod, container: str = "main") -> bool:
@@ -151,6 +167,16 @@ def _sidecar_end(status: dict[str, Any]) -> str | None:
             is_full = terminated.get("reason") == "OOMKilled"
             return "its sidecar used more memory than its limit" if is_full else "its sidecar ended"
     return None
+
+
+def _node_is_silent(status: dict[str, Any]) -> bool:
+    """Whether the cluster, and not the node, has said that it is not ready: the node then gives no reason.
+
+    Clusters before 1.26 do not tell it otherwise.
+    """
+    found = {each.get("type"): each for each in status.get("conditions", ())}
+    ready, containers = found.get("Ready", {}), found.get("ContainersReady", {})
+    return ready.get("status") == "False" and not ready.get("reason") and containers.get("status") == "True"
 
 
 def _start_problem(waiting: dict[str, Any], container: dict[str, Any]) -> str | None:
