@@ -36,8 +36,13 @@ def engine(folder: Path, driver: str = "vfs") -> Iterator[str]:
     command = [program, "--host", host, "--data-root", folder / "data", "--exec-root", folder / "exec"]
     command += ["--pidfile", folder / "pid", "--storage-driver", driver]
     command += ["--bridge", "none", "--iptables=false", "--ip6tables=false"]
-    with _started(command, "API listen on"):
-        yield host
+    try:
+        with _started(command, "API listen on"):
+            yield host
+    finally:
+        # The network namespace of this machine, for containers in it, stays mounted when the engine has ended.
+        for mounted in (folder / "exec" / "netns").glob("*"):
+            subprocess.run(["umount", mounted], capture_output=True)
 
 
 @contextmanager

@@ -19,7 +19,8 @@ import yaml
 from aenv import __version__
 from aenv.cli.main import cli
 from aenv.engines.kubernetes.pod_templates import PodTemplates
-from tests.command_line import environ
+from tests.command_line import AENV, environ
+from tests.system import require
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "deploy" / "chart"
@@ -295,6 +296,26 @@ class TestOtherHosts:
         assert commands
         for command in commands:
             accepted(command)
+
+    def test_docker_compose_reads_the_file(self, tmp_path: Path) -> None:
+        program = require("docker-compose", "docker-compose")
+        command = [program, "--file", ROOT / "deploy" / "compose.yaml", "config"]
+        done = subprocess.run(command, capture_output=True, text=True, env=environ(AENV_IMAGE="mine:1"))
+        assert done.returncode == 0, done.stderr
+        gateway = yaml.safe_load(done.stdout)["services"]["gateway"]
+        assert gateway["image"] == "mine:1"
+        assert (ROOT / "deploy" / "gateway.Dockerfile").samefile(
+            Path(gateway["build"]["context"], gateway["build"]["dockerfile"])
+        )
+
+    def test_systemd_reads_the_units(self, tmp_path: Path) -> None:
+        program = require("systemd-analyze", "systemd")
+        for unit in (ROOT / "deploy" / "systemd").glob("*.service"):
+            installed = tmp_path / unit.name
+            installed.write_text(unit.read_text().replace("/opt/aenv/bin/aenv", str(AENV)))
+            done = subprocess.run([program, "verify", installed], capture_output=True, text=True)
+            told = [line for line in done.stderr.splitlines() if unit.name in line]
+            assert (done.returncode, told) == (0, [])
 
     def test_the_units_start_the_gateway_with_options_that_exist(self) -> None:
         for unit in (ROOT / "deploy" / "systemd").glob("*.service"):

@@ -11,6 +11,7 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from aenv.cli import image_builder as image
 from aenv.cli import wheel
 from tests import docker
 from tests.command_line import aenv, environ
+from tests.system import require
 
 CONFIG = """{
     "name": "my-env", "version": "1.2.0", "tags": ["linux"],
@@ -349,3 +351,37 @@ class TestImage:
         kept = [path for path in (docker_config, tmp_path / "user") for path in path.rglob("*") if path.is_file()]
         assert [path for path in kept if b"auth" in path.read_bytes()] == []
         assert not [name for name in os.listdir("/tmp") if name.startswith("aenv-login-")]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="buildah needs root, or user namespaces")
+def test_without_docker_an_image_is_built_by_buildah_just_the_same(folder: Path, tmp_path: Path) -> None:
+    program = require("buildah", "buildah")
+    (tmp_path / "storage.conf").write_text(
+        f'[storage]\ndriver = "vfs"\ngraphroot = "{tmp_path}/kept"\nrunroot = "{tmp_path}/run"\n'
+    )
+    (tmp_path / "bin").mkdir()
+    for name in ("buildah", "git"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name) or name)
+    variables = environ(
+        AENV_HOME=str(tmp_path / "home"),
+        PATH=str(tmp_path / "bin"),
+        CONTAINERS_STORAGE_CONF=str(tmp_path / "storage.conf"),
+    )
+
+    def layers_of(tag: str) -> tuple[dict[str, Any], list[Any]]:
+        words = [program, "inspect", "--type", "image", f"docker.io/aenv/my-env:{tag}"]
+        told = json.loads(subprocess.run(words, env=variables, check=True, capture_output=True).stdout)
+        image = told["OCIv1"]
+        return image, [step["created"] for step in image["history"]]
+
+    (folder / "Dockerfile").write_text("FROM scratch\nCOPY src /app\n")
+    for options in (("-t", "a", "-t", "b"), ("-t", "c"), ("-t", "d", "--no-cache", "-p", "linux/arm64")):
+        done = aenv("build", "-w", folder, "--image", *options, env=variables)
+        assert done.returncode == 0, done.stderr
+    assert layers_of("a") == layers_of("b")
+    (first, made), (_, again), (other, anew) = (layers_of(tag) for tag in "acd")
+    bundle = config(folder)["artifacts"][0]["content"]  # type: ignore[index]
+    assert other["config"]["Labels"]["aenv.bundle"] == bundle
+    assert (first["config"]["Labels"]["aenv.environment"], other["architecture"]) == ("my-env@1.2.0", "arm64")
+    assert made[0] == again[0] != anew[0]  # the layer of the files was used again, and then not

@@ -157,6 +157,11 @@ def _claim(cluster: LocalCluster, namespace: str, folder: Path) -> str:
     return folder.name
 
 
+async def _echo(env: Environment, text: str) -> Any:
+    done = await env.call_tool("my_custom_echo_env", {"content": text})
+    return json.loads(done.content[0]["text"])["result"]
+
+
 def test_what_is_rendered_for_this_old_cluster_has_versions_that_it_knows(release: Release) -> None:
     found = release.helm("template", "aenv", CHART, "--validate", gateway={"autoscaling": {"enabled": True}})
     assert "apiVersion: policy/v1beta1" in found and "apiVersion: policy/v1\n" not in found
@@ -192,16 +197,17 @@ async def test_the_documents_workflow_runs_on_an_installed_chart_which_leaves_no
     (made,) = shown if isinstance(shown, list) else [shown]
     assert made["id"] in run("instance", "list")
     assert made["id"] in release.kubectl("get", "pods", "--selector=aenv.owner=aenv", "--output=name")
-    assert run("call", "--instance", made["id"], "my_custom_echo_env", "content=hello").strip().endswith("hello")
+    called = run("call", "--instance", made["id"], "my_custom_echo_env", "content=hello")
+    assert json.loads(called) == {"result": "hello"}
 
     async with Environment("my-env@1.0.0", aenv_url=url, api_key=token) as env:
-        assert (await env.call_tool("my_custom_echo_env", {"content": "one"})).content[0]["text"] == "one"
+        assert await _echo(env, "one") == "one"
         assert await env.call_function("word_count", {"text": "one two three"}) == 3
         # An upgrade: a hub of its own is added, and the gateway begins anew. Instances go on.
         release.helm("upgrade", "aenv", CHART, hub={"separate": True}, instances={"maxInstances": 2})
         release.rolled_out("aenv", "aenv-hub")
         assert release.token == token
-        assert (await env.call_tool("my_custom_echo_env", {"content": "two"})).content[0]["text"] == "two"
+        assert await _echo(env, "two") == "two"
         refused = aenv("instance", "create", "my-env@1.0.0", cwd=tmp_path, env=variables)
         assert refused.returncode == 1 and "2" in refused.stderr  # the new limit
 

@@ -49,6 +49,8 @@ class Builder:
         labels = [word for name, value in wanted.labels.items() for word in ("--label", f"{name}={value}")]
         chosen = ["--platform", wanted.platform] if wanted.platform else []
         chosen += [] if wanted.cache else ["--no-cache"]
+        if wanted.cache and Path(self.command[0]).name == "buildah":
+            chosen += ["--layers"]  # the others keep layers, and use them again, by default
         self._run("build", *tags, *labels, *chosen, "--file", str(dockerfile), str(context))
 
     def push(self, names: Sequence[str], registry: Mapping[str, str]) -> None:

@@ -62,7 +62,7 @@ class DirectoryBlobs:
         try:
             self._move(file, place)
         except OSError as error:
-            # Another mount. Devices do not tell: two mounts of one device are no place to rename between.
+            # Another mount: even of the same device, nothing is renamed between two mounts.
             if error.errno != errno.EXDEV:
                 raise
             self._move(self._bring(file, place), place)
