@@ -75,6 +75,7 @@ from .live_routes import LiveRoutes
 from .proxy import Proxy
 from .rootfs_routes import RootfsRoutes
 from .self_checks import SelfChecks
+from .terminal_routes import TerminalRoutes
 from .tokens import Tokens
 from .usage_routes import UsageRoutes
 
@@ -214,6 +215,7 @@ class Parts:
         return [
             *InstanceRoutes(self.instances, self.creator, self.tokens, self.pool, data_port=data_port).routes(),
             *LeaseRoutes(self.leases).routes(),
+            *TerminalRoutes(self.instances, self.shared.accounts).routes(),
             *self.live.routes(),
             *InsideRoutes(
                 self.instances,
