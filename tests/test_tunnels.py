@@ -33,8 +33,8 @@ async def serve(reader, writer):
         await writer.drain()
         return writer.close()
     accept = base64.b64encode(hashlib.sha1(headers[b"sec-websocket-key"] + KEY).digest())
-    writer.write(b"HTTP/1.1 101 Yes\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\nSec-WebSocket-Accept: " + accept)
-    writer.write(b"\\r\\n\\r\\n")
+    writer.write(b"HTTP/1.1 101 Yes\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\n")
+    writer.write(b"Sec-WebSocket-Accept: " + accept + b"\\r\\n\\r\\n")
     try:
         while True:
             first, second = await reader.readexactly(2)
