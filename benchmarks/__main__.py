@@ -18,7 +18,20 @@ from aenv.artifacts.requirements import folder_for
 from tests.netns import namespace
 from tests.venvs import create
 
-from . import containers, control, creates, crowds, environments, floods, native, pods, registry, rollouts, scale
+from . import (
+    centre,
+    containers,
+    control,
+    creates,
+    crowds,
+    environments,
+    floods,
+    native,
+    pods,
+    registry,
+    rollouts,
+    scale,
+)
 from .measures import Bench
 from .processes import ROOT
 from .report import Row, as_json, table
@@ -29,7 +42,8 @@ NATIVE = ("native",)
 ENVIRONMENTS = ("environments",)
 SCALE = ("scale",)
 ROLLOUTS = ("rollout",)
-NAMES = (*AGAINST_PUBLISHED, *CONTROL_PLANE, *NATIVE, *ENVIRONMENTS, *SCALE, *ROLLOUTS)
+CENTRE = ("centre",)
+NAMES = (*AGAINST_PUBLISHED, *CONTROL_PLANE, *NATIVE, *ENVIRONMENTS, *SCALE, *ROLLOUTS, *CENTRE)
 ONLY_BY_NAME = ("rollout-2000", "docker", "kubernetes")
 """What takes minutes and is measured small by another name, or needs programs that few machines have."""
 
@@ -101,6 +115,7 @@ def measure(bench: Bench, names: list[str]) -> list[Row]:
         "environments": environments.rows,
         "scale": scale.rows,
         "rollout": rollouts.rows,
+        "centre": centre.rows,
         "docker": containers.rows,
         "kubernetes": pods.rows,
         "rollout-2000": lambda: rollouts.crowd(2_000),

@@ -15,9 +15,11 @@ from urllib.parse import urlencode
 
 import psutil
 import pytest
+from playwright.async_api import expect
 
 from aenv import Context, NotJudged, ToolError
 from aenv.inside.zygote.purity import is_same_for_all
+from tests.browsers import chromium, window
 from tests.envs.shells import ENVIRONMENTS, module, native_gateway, post, result_of, said
 from tests.gateways import Gateway
 from tests.system import require
@@ -337,6 +339,26 @@ async def test_an_agent_uses_a_page_by_refs_and_sees_it(home: Path) -> None:
         assert "we have got your message" in await said(gateway, id, "current_page")
         assert (await post(gateway, id, "/task/reward"))["reward"] == 1.0
         assert "/contact" in await said(gateway, id, "back")
+
+
+@pytest.mark.slow  # Chromium, twice
+@pytest.mark.timeout(120)
+async def test_a_person_watches_the_page_and_acts_on_it_from_the_centre(home: Path) -> None:
+    async with instance(home) as (gateway, id), chromium() as started, window(started) as tab:
+        page = tab.page
+        await page.goto(f"{gateway.address.url}/#/instances/{id}")
+        await tab.see("no tool was called yet")
+        await page.get_by_label("Tool").select_option("goto")
+        await page.get_by_label("url").fill("/shop")
+        await page.get_by_role("button", name="Call", exact=True).click()
+        picture = page.get_by_alt_text("What the browser shows now")
+        await expect(picture).to_have_js_property("naturalWidth", 1280, timeout=60_000)  # Chromium starts
+        shown = await picture.get_attribute("src")
+        await said(gateway, id, "goto", url="/trains")
+        await expect(picture).not_to_have_attribute("src", str(shown), timeout=20_000)
+        assert await tab.violations() == []
+        await page.get_by_label("Watch the page").uncheck()
+        await expect(picture).to_have_count(0)
 
 
 @pytest.mark.slow  # Chromium

@@ -6,6 +6,7 @@ The gateway sees only this file. `conformance/engine.py` holds every engine to i
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -233,6 +234,42 @@ class Exec(Protocol):
         self, id: str, command: Sequence[str], *, stdin: bytes = b"", timeout: float | None = None
     ) -> AsyncIterator[CommandOutput]:
         """Run a command in the instance; the last piece is its exit code. Leaving early, or `timeout`, ends it."""
+        ...
+
+
+class InstanceTerminal(Protocol):
+    """A terminal in an instance, from the outside."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of its program, as a shell counts; None while that runs."""
+        ...
+
+    async def read(self) -> bytes:
+        """What the program has written since; empty when it has ended."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """As if typed. Returns when the terminal has taken it."""
+        ...
+
+    def resize(self, columns: int, rows: int) -> None:
+        """The program is told by SIGWINCH."""
+        ...
+
+
+@runtime_checkable
+class OpensTerminals(Protocol):
+    """An engine whose instances can have terminals beside the environment's own code."""
+
+    def terminal(
+        self, id: str, command: Sequence[str], *, columns: int, rows: int
+    ) -> AbstractAsyncContextManager[InstanceTerminal]:
+        """Run a command in a terminal, as confined as the instance is. Leaving ends it, and hangs up."""
+        ...
+
+    def why_no_terminal(self, id: str) -> str:
+        """Why this instance can have none; empty when it can."""
         ...
 
 

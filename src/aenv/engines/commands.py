@@ -123,7 +123,7 @@ class Commands:
                 child = await asyncio.shield(started)
             except asyncio.CancelledError:
                 with contextlib.suppress(OSError, ValueError):
-                    child = await _uncancelled(started)
+                    child = await uncancelled(started)
                     child.kill()
                     child.wait()
                 raise
@@ -273,7 +273,7 @@ def _file(name: str, content: bytes) -> int:
     return handle
 
 
-async def _uncancelled(started: asyncio.Future[spawning.Child]) -> spawning.Child:
+async def uncancelled(started: asyncio.Future[spawning.Child]) -> spawning.Child:
     """Its result, however often we are cancelled while it comes."""
     while not started.done():
         with contextlib.suppress(asyncio.CancelledError):

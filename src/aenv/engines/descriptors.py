@@ -31,6 +31,16 @@ async def readable(*descriptors: int) -> set[int]:
     return found
 
 
+async def writable(descriptor: int) -> None:
+    """Return when it takes bytes, or has come to its end."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_writer(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_writer(descriptor)
+
+
 def watch(file: int) -> int:
     """A descriptor that becomes readable whenever a process writes to `file`. OSError when there are too many."""
     descriptor: int = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)

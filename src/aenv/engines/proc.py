@@ -101,6 +101,11 @@ def how_it_ended(child: int) -> str:
     return f"its process was killed by signal {status.si_status}"
 
 
+def children(parent: int) -> list[int]:
+    """The processes that `parent` has started, and that run."""
+    return [pid for pid in _pids() if (stat := _stat(pid)) and int(stat[1]) == parent]
+
+
 def _pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdecimal())
 

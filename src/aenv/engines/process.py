@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,13 @@ from ..base.errors import Conflict, InvalidRequest, NotFound, StartFailed, Unsup
 from ..base.supervision import to_the_end
 from ..isolation.sandbox import protocol
 from . import logfile, ports, proc
-from .base import Address, CommandOutput, InstanceSpec
+from .base import Address, CommandOutput, InstanceSpec, InstanceTerminal
 from .commands import Command, Commands
 from .descriptors import readable
 from .folder import InstanceFolder, bind
 from .gateway_relays import InstanceRelays
 from .instance_state import InstanceState
+from .terminals import PseudoTerminals, TerminalProgram
 from .workspace import Workspace, WorkspaceFiles
 
 logger = logging.getLogger("aenv.engines.process")
@@ -55,6 +57,7 @@ class ProcessEngine(WorkspaceFiles):
         super().__init__(home.expanduser().absolute() / "run" / "instances")
         self._python = python
         self._commands = Commands()
+        self._terminals = PseudoTerminals()
         self._instance_relays = InstanceRelays()
         self.lead_to = self._instance_relays.lead_to
         self._children: dict[str, subprocess.Popen[bytes]] = {}
@@ -139,6 +142,22 @@ class ProcessEngine(WorkspaceFiles):
             raise NotFound(f"instance {id!r} not found") from None
         wanted = Command(command, folder.workspace, variables, stdin, timeout)
         return self._commands.run(id, wanted, check=lambda: self._living(id))
+
+    def terminal(
+        self, id: str, command: Sequence[str], *, columns: int, rows: int
+    ) -> contextlib.AbstractAsyncContextManager[InstanceTerminal]:
+        folder, leader = self._living(id)
+        try:
+            variables = {**proc.variables(leader.pid), _MARK: id}
+        except OSError:  # it has just ended
+            raise NotFound(f"instance {id!r} not found") from None
+        program = TerminalProgram(command, folder.workspace, variables)
+        check = partial(self._living, id)
+        return self._terminals.open(id, program, check, columns=columns, rows=rows)
+
+    def why_no_terminal(self, id: str) -> str:
+        self._living(id)
+        return ""
 
     async def port(self, id: str, port: int) -> Origin:
         """Where a port of the instance can be reached: only one on which a process of the instance listens."""

@@ -41,8 +41,17 @@ class Child:
         return self.returncode
 
 
-def start(words: Sequence[str], folder: Path, variables: Mapping[str, str], descriptors: Sequence[int]) -> Child:
+def start(
+    words: Sequence[str],
+    folder: Path,
+    variables: Mapping[str, str],
+    descriptors: Sequence[int],
+    *,
+    terminal: str = "",
+) -> Child:
     """A program in a session of its own. It has these descriptors as 0, 1, 2 and so on, and no others.
+
+    `terminal`: the path of one that becomes the terminal of the session; descriptor 0 should be it, too.
 
     OSError when it cannot be executed, ValueError when its words or variables cannot be told. For a thread.
     """
@@ -59,6 +68,8 @@ def start(words: Sequence[str], folder: Path, variables: Mapping[str, str], desc
         _checked(_libc.posix_spawn_file_actions_init(actions))
         stack.callback(_libc.posix_spawn_file_actions_destroy, actions)
         _set(attributes)
+        if terminal:  # the leader of a session that has none gets the first one that it opens
+            _checked(_libc.posix_spawn_file_actions_addopen(actions, 0, os.fsencode(terminal), os.O_RDWR, 0))
         for number, descriptor in enumerate(handed):
             _checked(_libc.posix_spawn_file_actions_adddup2(actions, descriptor, number))
         if hasattr(_libc, "posix_spawn_file_actions_addchdir_np"):

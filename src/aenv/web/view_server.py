@@ -22,8 +22,11 @@ from ..base import mcp, origins
 from ..base.addresses import Origin
 from ..base.errors import AEnvError, Forbidden, NetworkError, NotFound, Unauthenticated, Unavailable
 from ..base.http1 import Pool
+from ..control.gateway.data_request import DataRequest
+from ..control.gateway.tunnels import Tunnels
 from ..control.serving import envelope, listeners
 from ..control.serving.centre import Centre
+from ..control.serving.upgrades import Upgrade, upgrade_of
 from . import session_key
 from .session_key import SessionKey
 from .viewed_runs import ViewedRuns
@@ -46,10 +49,14 @@ class ViewServer:
         self._platform = platform
         self._api_key = api_key
         self._centre = Centre()
+        self._tunnels = Tunnels()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
         try:
+            if upgrade := upgrade_of(scope):
+                await self._tunnel(request, upgrade, send)
+                return
             response = await self._answer(request)
         except AEnvError as error:
             response = envelope.failure(error)
@@ -95,13 +102,27 @@ class ViewServer:
         if self._platform is None:
             raise NotFound(f"no route {request.url.path!r}; there is no gateway behind 'aenv view FILE'")
         headers = {name: value for name in _PASSED_ON if (value := request.headers.get(name))}
-        raw: bytes = request.scope["raw_path"]
-        target = raw.decode("ascii") + (f"?{request.url.query}" if request.url.query else "")
-        reply = await self._ask(request.method, target, headers, await _read(request, _MAX_BODY_BYTES))
+        reply = await self._ask(request.method, _target(request), headers, await _read(request, _MAX_BODY_BYTES))
         kept = {name.decode(): value.decode("latin-1") for name, value in reply.headers if name in _PASSED_BACK}
         # An instance's page, too, comes this way: it must not be one of ours.
         safe = {"content-security-policy": "sandbox", "x-content-type-options": "nosniff"}
         return StreamingResponse(aiter(reply), reply.status, headers={**kept, **safe})
+
+    async def _tunnel(self, request: Request, upgrade: Upgrade, send: Send) -> None:
+        """A WebSocket to the platform, with its own key and not with the session's."""
+        if refused := origins.check(request.method, request.headers, loopback_only=True):
+            raise Forbidden(refused)
+        self._check_token(request)
+        if self._platform is None:
+            raise NotFound(f"no route {request.url.path!r}; there is no gateway behind 'aenv view FILE'")
+        headers = [pair for pair in request.headers.raw if pair[0].startswith(b"sec-websocket-")]
+        if self._api_key:
+            headers.append((b"authorization", f"Bearer {self._api_key}".encode()))
+        wanted = DataRequest("platform", False, None, None, _target(request), headers, 0)
+        try:
+            await self._tunnels.carry(upgrade, send, self._platform, wanted, until=None)
+        except NetworkError as error:
+            raise Unavailable(f"the gateway does not answer: {error.message}") from None
 
     async def _ask(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Any:
         assert self._platform
@@ -112,6 +133,11 @@ class ViewServer:
             return await self._pool.request(self._platform, method, target, sent, body)
         except NetworkError as error:
             raise Unavailable(f"the gateway does not answer: {error.message}") from None
+
+
+def _target(request: Request) -> str:
+    raw: bytes = request.scope["raw_path"]
+    return raw.decode("ascii") + (f"?{request.url.query}" if request.url.query else "")
 
 
 async def _read(request: Request, limit: int) -> bytes:

@@ -12,6 +12,7 @@ import { bytes, day, duration, percent, shortId } from "../words";
 import { Commands } from "./instance_commands";
 import { Files } from "./instance_files";
 import { Logs } from "./instance_logs";
+import { TerminalTab } from "./instance_terminal";
 import { TryIt, type Tool } from "./instance_try";
 
 export interface Instance {
@@ -51,6 +52,7 @@ export function InstancePage({ place, caller }: { place: Place; caller: Caller }
   const all = [
     { id: "try", title: "Try it", needs: acts && isRunning, show: () => <TryIt id={id} tools={value.tools ?? []} /> },
     { id: "commands", title: "Commands", needs: acts && isRunning, show: () => <Commands id={id} /> },
+    { id: "terminal", title: "Terminal", needs: acts && isRunning, show: () => <TerminalTab id={id} /> },
     { id: "files", title: "Files", needs: isRunning, show: () => <Files id={id} /> },
     { id: "logs", title: "Logs", needs: isRunning, show: () => <Logs id={id} /> },
     { id: "history", title: "Calls", needs: isRunning, show: () => <History id={id} /> },

@@ -8,6 +8,7 @@ import { JsonTree } from "../json_tree";
 import { SchemaForm, type ObjectSchema } from "../schema_form";
 import { Badge, Empty, Problem } from "../ui";
 import { milliseconds } from "../words";
+import { LivePicture } from "./instance_picture";
 
 export interface Tool {
   name: string;
@@ -54,6 +55,7 @@ export function TryIt({ id, tools }: { id: string; tools: Tool[] }): JSX.Element
   return (
     <div class="split">
       <div>
+        {tools.some((one) => one.name === "screenshot") && <LivePicture id={id} />}
         <label class="field">
           Tool
           <select value={name} onChange={(event) => choose(event.currentTarget.value)}>

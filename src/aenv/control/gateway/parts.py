@@ -75,6 +75,7 @@ from .live_routes import LiveRoutes
 from .proxy import Proxy
 from .rootfs_routes import RootfsRoutes
 from .self_checks import SelfChecks
+from .terminal_routes import TerminalRoutes
 from .tokens import Tokens
 from .usage_routes import UsageRoutes
 
@@ -222,6 +223,7 @@ class Parts:
                 public_url=public_url,
             ).routes(),
             *LeaseRoutes(self.leases).routes(),
+            *TerminalRoutes(self.instances, self.shared.accounts).routes(),
             *self.live.routes(),
             *InsideRoutes(
                 self.instances,

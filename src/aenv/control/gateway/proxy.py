@@ -37,11 +37,13 @@ from ..serving.accounts import Accounts, Role
 from ..serving.clients import Client, too_large
 from ..serving.metrics import Metrics
 from ..serving.routes import STORE_PATIENCE, is_local_socket
+from ..serving.upgrades import Upgrade, upgrade_of
 from ..stores import patience
 from . import data_request
 from .data_request import REWARD, DataRules
 from .self_checks import ASKED_OTHERWISE, SKIPPED, SelfChecks, refusal_of
 from .tokens import Tokens
+from .tunnels import Tunnels
 
 logger = logging.getLogger("aenv.control.gateway.proxy")
 
@@ -79,6 +81,7 @@ class Proxy:
         self._limit = rules.max_body_bytes
         self._checks = checks
         self._check_ready = check_ready
+        self._tunnels = Tunnels()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
@@ -96,11 +99,14 @@ class Proxy:
                     path, rpc_method = request.target.partition("?")[0], request.header(b"mcp-method")
                     fresh = await self._check_token(request, scope)
                     with _as_replies(request):
-                        status = await self._forward(scope["method"], request, client, send, fresh)
+                        status = await self._forward(scope, request, client, send, fresh)
             except AEnvError as error:
                 status = error.status
                 await envelope.failure(error)(scope, receive, send)
-        self._metrics.relayed(scope["method"], path, rpc_method, status, time.perf_counter() - began)
+        if not (
+            (upgrade := upgrade_of(scope)) and upgrade.is_taken
+        ):  # which lasts for as long as it is open, and is no call
+            self._metrics.relayed(scope["method"], path, rpc_method, status, time.perf_counter() - began)
 
     async def _without_instance(self, scope: Scope, receive: Receive, send: Send) -> int:
         if scope["path"] not in ("/health", "/ready") or scope["method"] not in ("GET", "HEAD"):
@@ -166,20 +172,24 @@ class Proxy:
 
     async def _forward(
         self,
-        method: str,
+        scope: Scope,
         request: data_request.DataRequest,
         client: Client,
         send: Send,
         fresh: RawHeaders,
     ) -> int:
+        method, upgrade = scope["method"], upgrade_of(scope)
         if request.is_service:
-            return await self._serve(method, request, client, send)
+            return await self._serve(method, request, client, send, upgrade)
         use = await self._instances.use(request.instance)
         with use as address:
             origin = address.origin
             if request.claim and request.claim.port:
                 origin = await self._instances.port(request.instance, request.claim.port)
             body = await self._body(request, client)
+            if upgrade:
+                until = request.claim.expires_at if request.claim and request.claim.port else None
+                return await self._tunnels.carry(upgrade, send, origin, request, until=until)
             asks_only = request.header(_SELF_CHECK) == SELF_CHECK_ONLY
             if method == "POST" and _is_reward(request.target) and (use.self_check or asks_only):
                 refusal, headers = await self._checked(use, request.target, body)
@@ -209,11 +219,15 @@ class Proxy:
             return refusal_of(error), []
         return checked.refusal, checked.headers
 
-    async def _serve(self, method: str, request: data_request.DataRequest, client: Client, send: Send) -> int:
+    async def _serve(
+        self, method: str, request: data_request.DataRequest, client: Client, send: Send, upgrade: Upgrade | None
+    ) -> int:
         """Ask a replica of a service; when it takes no connection, another one, if there is something to send."""
         body = await self._body(request, client)
         session = request.header(b"mcp-session-id") or None
         with self._services.use(request.instance, session) as origin:
+            if upgrade:
+                return await self._tunnels.carry(upgrade, send, origin, request, until=None)
             try:
                 return await self._exchange(origin, method, request, body, client, send, [])
             except ConnectFailed:

@@ -13,7 +13,9 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
+import httptools
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -22,6 +24,7 @@ from uvicorn.server import ServerState
 from ...base import sockets
 from ...base.errors import Conflict
 from .deliveries import CONNECTION
+from .upgrades import Upgrade
 
 logger = logging.getLogger("aenv.control.serving")
 
@@ -196,6 +199,7 @@ class _Joining:
         self._transport = transport
         self._loop = loop
         self._head = b""
+        self.bare = transport
         # All else is the connection's own.
         self.abort, self.is_closing = transport.abort, transport.is_closing
         self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
@@ -255,6 +259,34 @@ class _ServerConnection(HttpToolsProtocol):
                 self._refuse(b"431 Request Header Fields Too Large")
                 return
         super().data_received(data)
+
+    def _should_upgrade(self) -> bool:
+        """Whether the head that was read asks for a WebSocket, with no request before it unanswered."""
+        is_free = self.cycle is None or self.cycle.response_complete
+        return is_free and self._get_upgrade() == b"websocket" and self.parser.get_method() == b"GET"
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over. What the client has sent ahead is dropped: it has to wait for the answer."""
+        try:
+            url = httptools.parse_url(self.url)
+            path = unquote((url.path or b"").decode("ascii"))
+        except (httptools.HttpParserError, UnicodeDecodeError):
+            self._refuse(b"400 Bad Request")
+            return
+        self.scope |= {"path": path, "raw_path": url.path or b"", "query_string": url.query or b""}
+        self.connections.discard(self)
+        upgrade = Upgrade(self.scope, self.transport.bare)  # type: ignore[attr-defined, arg-type]
+        self.connections.add(upgrade)  # type: ignore[arg-type]
+        task = self.loop.create_task(upgrade.run(self.app))
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self.connections.discard(upgrade)
+            self.tasks.discard(task)
+            if not task.cancelled():
+                task.exception()  # `_reporting` has logged it
+
+        self.tasks.add(task)
+        task.add_done_callback(ended)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()

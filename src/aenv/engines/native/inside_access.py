@@ -7,6 +7,8 @@ import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ...base.addresses import Origin
@@ -17,16 +19,18 @@ from ...isolation.sandbox.enter import EnterOrder
 from ...isolation.sandbox.inside_paths import WORKSPACE
 from ...isolation.sandbox.typed_json import encode
 from .. import logfile, proc
-from ..base import CommandOutput
+from ..base import CommandOutput, InstanceTerminal
 from ..commands import Command, Commands
 from ..folder import InstanceFolder
 from ..gateway_relays import InstanceRelays
+from ..terminals import PseudoTerminals, TerminalProgram
 from ..workspace import Workspace, WorkspaceFiles, acting_as
 from . import gvisor, sidecars
 from .gvisor import Gvisor
 from .relays import Relays
 
 _LOG = ("var", "log"), "instance.log"
+_ENTER = (sys.executable, "-P", "-m", "aenv.isolation.sandbox.enter")
 _OPEN_FILES = 1024  # of a command in an instance whose limit was not written down
 
 
@@ -42,6 +46,7 @@ class InsideAccess(WorkspaceFiles):
         self._instance_relays = InstanceRelays(self._relays.listener)
         self.lead_to = self._instance_relays.lead_to
         self._commands = Commands()
+        self._terminals = PseudoTerminals()
 
     def logs(self, id: str, *, follow: bool = False) -> AsyncIterator[bytes]:
         folder, leader = self._living(id)
@@ -59,9 +64,28 @@ class InsideAccess(WorkspaceFiles):
         if gvisor.is_one(folder):
             return self._gvisor.exec(id, command, stdin=stdin, timeout=timeout)
         Command(command, Path("/"), {}, b"", None)  # says what is wrong with it
+        order = encode(self._order(folder, leader, command))
+        wanted = Command(_ENTER, Path("/"), interpreter.variables(), stdin, timeout, order)
+        return self._commands.run(id, wanted, check=lambda: self._living(id))
+
+    def terminal(
+        self, id: str, command: Sequence[str], *, columns: int, rows: int
+    ) -> contextlib.AbstractAsyncContextManager[InstanceTerminal]:
+        folder, leader = self._living(id)
+        gvisor.refuse(folder, "terminals")
+        order = replace(self._order(folder, leader, command), terminal=True)
+        program = TerminalProgram(_ENTER, Path("/"), interpreter.variables(), encode(order))
+        check = partial(self._living, id)
+        return self._terminals.open(id, program, check, columns=columns, rows=rows)
+
+    def why_no_terminal(self, id: str) -> str:
+        folder, _ = self._living(id)
+        return "an instance in gVisor has no terminal; run commands in it instead" if gvisor.is_one(folder) else ""
+
+    def _order(self, folder: InstanceFolder, leader: proc.Process, command: Sequence[str]) -> EnterOrder:
         group = self._group_of(folder)
         state = folder.read_state()
-        order = EnterOrder(
+        return EnterOrder(
             pid=leader.pid,
             start_time=leader.start_time,
             open_files=state.open_files or _OPEN_FILES,
@@ -70,9 +94,6 @@ class InsideAccess(WorkspaceFiles):
             groups=tuple(filter(os.path.isdir, group.folders if group else ())),
             command=tuple(command),
         )
-        enter = [sys.executable, "-P", "-m", "aenv.isolation.sandbox.enter"]
-        wanted = Command(enter, Path("/"), interpreter.variables(), stdin, timeout, encode(order))
-        return self._commands.run(id, wanted, check=lambda: self._living(id))
 
     def why_no_volumes(self) -> str:
         return volumes.why_not()

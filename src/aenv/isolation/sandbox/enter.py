@@ -11,6 +11,7 @@ command by ending the session.
 # No postponed annotations here: `decode` reads the types of the fields.
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -30,6 +31,7 @@ _NOT_EXECUTABLE = 126  # the exit codes that shells use
 _NOT_FOUND = 127
 _TEXT = "AENV_COMMAND"
 _ORDER = 3
+_UNLOCK, _OPEN_PEER = 0x40045431, 0x5441  # TIOCSPTLCK, TIOCGPTPEER
 _BEGUN = 4
 
 
@@ -44,6 +46,8 @@ class EnterOrder:
     groups: tuple[str, ...]
     """The folders of its control groups."""
     command: tuple[str, ...]
+    terminal: bool = False
+    """Whether the command gets a terminal and a session. Descriptor 0 is then a socket, for the other end."""
 
 
 def main() -> NoReturn:
@@ -57,8 +61,11 @@ def main() -> NoReturn:
         for folder in order.groups:
             _join(folder)
         enter(order.pid, order.start_time)
+        if order.terminal:
+            _open_terminal()
     except (OSError, Broken) as error:
-        print(f"the instance cannot be entered: {error}", file=sys.stderr)
+        text = f"the instance cannot be entered: {error}\n"
+        os.write(0 if stat.S_ISSOCK(os.fstat(0).st_mode) else 2, text.encode(errors="replace"))
         os._exit(_NOT_EXECUTABLE)
     for number in _PASSED_ON:
         signal.signal(number, signal.SIG_IGN)  # the command gets them too, as it is in the same process group
@@ -69,6 +76,8 @@ def main() -> NoReturn:
     for number in _PASSED_ON:
         signal.signal(number, signal.SIG_DFL)
     system.prctl(system.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if order.terminal:  # here: ids of sessions and groups mean nothing in another pid namespace
+        _become_leader()
     system.unshare("cgroup")
     system.drop_bounding_capabilities()
     confine(program, open_files=order.open_files, shares_network=order.shares_network)
@@ -90,6 +99,35 @@ def enter(pid: int, start_time: int) -> None:
         os.setgroups([])
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
+
+
+def _open_terminal() -> None:
+    """One of the instance, so that programs find it at its name. Its outer end is sent through descriptor 0."""
+    import fcntl
+    import socket
+
+    outer = os.open("/dev/pts/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    status = os.fstat(outer)
+    # Code in the instance may have put something else there.
+    if not stat.S_ISCHR(status.st_mode) or status.st_rdev != os.makedev(5, 2):
+        raise OSError(errno.ENODEV, "what it has at /dev/pts/ptmx is not a terminal")
+    fcntl.ioctl(outer, _UNLOCK, bytes(4))
+    inner = fcntl.ioctl(outer, _OPEN_PEER, os.O_RDWR | os.O_NOCTTY)
+    with socket.socket(fileno=os.dup(0)) as channel:
+        socket.send_fds(channel, [b"terminal"], [outer])
+    os.close(outer)
+    for number in range(3):
+        os.dup2(inner, number)
+    os.close(inner)
+
+
+def _become_leader() -> None:
+    """Begin a session, whose terminal is the one at descriptor 0."""
+    import fcntl
+    import termios
+
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _raise_oom_score() -> None:

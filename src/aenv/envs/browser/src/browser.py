@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -196,6 +197,14 @@ async def accessibility_tree(world: InWorld) -> str:
 async def current_page(world: InWorld) -> dict[str, Any]:
     """Address, title and text of the page."""
     return await world.browser.look(lambda view: view.text())
+
+
+@register_function
+async def live_picture(world: InWorld) -> dict[str, Any]:
+    """What the window shows, as a JPEG in base64, or why there is none. For a person; waits for no call."""
+    shot = await world.browser.glance()
+    reason = "" if shot else "the browser is at work" if world.browser.is_busy else "no tool was called yet"
+    return {"picture": base64.b64encode(shot).decode() if shot else None, "reason": reason}
 
 
 @register_reward

@@ -64,6 +64,16 @@ class Browser:
         """What is seen of the page. ToolError as above."""
         return await self.do(lambda window: window.look(work))
 
+    @property
+    def is_busy(self) -> bool:
+        return self._turn.locked()
+
+    async def glance(self) -> bytes | None:
+        """What the window shows, for a person; None where there is no window, or a call is under way."""
+        if self._window is None or self.is_busy:
+            return None
+        return await self.look(lambda view: view.picture())
+
     async def do(self, work: Callable[[Window], Awaitable[T]]) -> T:
         """What `work` makes of the window. ToolError as above."""
         async with self._turn:

@@ -169,6 +169,11 @@ class View:
         shot: bytes = await self._page.screenshot(full_page=full_page, clip=clip, timeout=_NAVIGATION * 1000)
         return shot
 
+    async def picture(self) -> bytes:
+        """As `screenshot`, in a tenth of the bytes."""
+        shot: bytes = await self._page.screenshot(type="jpeg", quality=60, timeout=_ACTION * 1000)
+        return shot
+
     async def tree(self) -> str:
         count = await self._page.evaluate("() => document.getElementsByTagName('*').length")
         if count > _MOST_ELEMENTS:
