@@ -112,7 +112,7 @@ class ViewServer:
         """A WebSocket to the platform, with its own key and not with the session's."""
         if refused := origins.check(request.method, request.headers, loopback_only=True):
             raise Forbidden(refused)
-        self._check_token(request)
+        self.session_key.check(request)
         if self._platform is None:
             raise NotFound(f"no route {request.url.path!r}; there is no gateway behind 'aenv view FILE'")
         headers = [pair for pair in request.headers.raw if pair[0].startswith(b"sec-websocket-")]
