@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from aenv import __version__
 from aenv.cli.main import cli
 from aenv.engines.kubernetes.pod_templates import PodTemplates
 from tests.command_line import AENV, environ
+from tests.redis_server import RedisServer
 from tests.system import require
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -323,3 +325,29 @@ class TestOtherHosts:
             assert lines
             for line in lines:
                 accepted([word for word in line.split() if not word.startswith("$")])
+
+
+@pytest.mark.slow
+def test_the_account_is_made_as_soon_as_the_store_answers(tmp_path: Path) -> None:
+    """What the container `admin` of the chart does while Redis starts beside it."""
+    token = f"aenv-{'a' * 16}-{'b' * 32}"
+    (tmp_path / "token").write_text(f"{token}\n")
+    with socket.create_server(("127.0.0.1", 0)) as nothing:
+        server = RedisServer(tmp_path)
+        server.port = nothing.getsockname()[1]
+        words = ["token", "create", "--user", "root", "--role", "admin", "--token-file", tmp_path / "token"]
+        command = [AENV, *words, "--store", server.url]
+        process = subprocess.Popen([*command, "--wait", "90s"], stdout=subprocess.PIPE, text=True, env=environ())
+        nothing.accept()[0].close()  # it has asked, and got no answer
+    try:
+        server.start()
+        assert process.communicate()[0].strip() == "a" * 16 and process.returncode == 0
+        again = subprocess.run(command, capture_output=True, text=True, env=environ())
+        assert (again.returncode, again.stdout.strip()) == (0, "a" * 16)
+        assert token not in again.stdout + again.stderr
+    finally:
+        process.kill()
+        process.wait()
+        server.kill()
+    refused = subprocess.run(command, capture_output=True, text=True, env=environ())
+    assert refused.returncode == 1  # it waits only where it was asked to
