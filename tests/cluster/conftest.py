@@ -74,6 +74,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     finally:
         process.stdin.close()
         process.wait()
+        process.stdout.close()
 
 
 @dataclass(frozen=True)
