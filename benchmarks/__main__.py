@@ -18,7 +18,7 @@ from aenv.artifacts.requirements import folder_for
 from tests.netns import namespace
 from tests.venvs import create
 
-from . import containers, control, creates, crowds, environments, floods, native, registry, rollouts, scale
+from . import containers, control, creates, crowds, environments, floods, native, pods, registry, rollouts, scale
 from .measures import Bench
 from .processes import ROOT
 from .report import Row, as_json, table
@@ -30,7 +30,7 @@ ENVIRONMENTS = ("environments",)
 SCALE = ("scale",)
 ROLLOUTS = ("rollout",)
 NAMES = (*AGAINST_PUBLISHED, *CONTROL_PLANE, *NATIVE, *ENVIRONMENTS, *SCALE, *ROLLOUTS)
-ONLY_BY_NAME = ("rollout-2000", "docker")
+ONLY_BY_NAME = ("rollout-2000", "docker", "kubernetes")
 """What takes minutes and is measured small by another name, or needs programs that few machines have."""
 
 
@@ -102,6 +102,7 @@ def measure(bench: Bench, names: list[str]) -> list[Row]:
         "scale": scale.rows,
         "rollout": rollouts.rows,
         "docker": containers.rows,
+        "kubernetes": pods.rows,
         "rollout-2000": lambda: rollouts.crowd(2_000),
     }
     rows: list[Row] = []

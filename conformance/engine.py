@@ -226,6 +226,17 @@ class EngineConformance:
             await creation
         assert leftovers() == []
 
+    async def test_a_create_that_is_cancelled_again_while_it_ends_leaves_nothing(
+        self, engine: Engine, projects: Projects, leftovers: Leftovers
+    ) -> None:
+        spec, pipe = projects.never_ready()
+        creation = asyncio.create_task(engine.create(spec))
+        await opened(pipe)
+        while not creation.done():
+            creation.cancel()
+            await asyncio.sleep(0)
+        assert leftovers() == []
+
     async def test_an_instance_can_be_destroyed_while_it_starts(
         self, engine: Engine, projects: Projects, leftovers: Leftovers
     ) -> None:

@@ -195,7 +195,7 @@ def test_the_list_of_the_package_needs_no_server(tmp_path: Path) -> None:
     assert listed["mini-terminal"]["version"] == "1.0.1"
     assert all(each["description"] for each in listed.values())
     table = run_aenv("list", "mini", "--builtin", env=env).stdout.splitlines()
-    assert [line.split()[0] for line in table] == ["Name", "mini-terminal"]
+    assert [line.split()[0] for line in table] == ["Name", "mini-program", "mini-terminal"]
     assert not (tmp_path / "home").exists()
 
 

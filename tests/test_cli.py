@@ -236,13 +236,6 @@ class TestInit:
         assert not [name for name in files if "$name" in (root / name).read_text()]
 
     @pytest.mark.slow  # pytest in pytest
-    @pytest.mark.parametrize("template", ["default", "benchmark", "service"])
-    def test_the_tests_of_a_new_project_pass(self, tmp_path: Path, template: str) -> None:
-        aenv("init", "my-env", "-t", template, "-w", tmp_path)
-        done = pytest_in(tmp_path / "my-env", Path(sys.executable))
-        assert done.returncode == 0, done.stdout
-
-    @pytest.mark.slow
     @pytest.mark.timeout(300)
     @pytest.mark.parametrize("judge", ["fastmcp2", "fastmcp4"])
     def test_the_tests_of_a_new_fastmcp_project_pass(self, tmp_path: Path, judge: str) -> None:

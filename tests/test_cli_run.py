@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +16,11 @@ import pytest
 
 from aenv import Environment
 from aenv.base import mcp
-from aenv.cli import scaffold
+from aenv.cli import inspector, scaffold
 from aenv.isolation.sandbox import probe
-from tests import venvs
+from tests import browsers, venvs
 from tests.command_line import Server, aenv, environ, serving
+from tests.system import require
 
 RUN = ("run", "--port", "0", "--control-port", "0")
 
@@ -188,13 +191,23 @@ class TestRun:
         assert stderr.splitlines()[-1] == f"aenv: the runtime of '{project}' ended with SIGKILL"
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("template", ["benchmark", "service"])
-    def test_every_template_can_be_run(self, tmp_path: Path, template: str) -> None:
+    @pytest.mark.parametrize(
+        ("template", "call", "answer"),
+        [
+            ("agent", ("chat", "message=Is Emma here?"), "Emma: shelf A1"),
+            ("benchmark", ("read_question",), "two apples"),
+            ("gym", ("step", "direction=up"), '"done":false'),
+            ("service", ("list_notes",), "[]"),
+        ],
+    )
+    def test_every_template_can_be_run(
+        self, tmp_path: Path, template: str, call: tuple[str, ...], answer: str
+    ) -> None:
         scaffold.write(tmp_path, scaffold.render(template, "my-env", "1.0.0"))
-        tool = {"benchmark": "read_question", "service": "list_notes"}[template]
         with serving(*RUN, cwd=tmp_path) as server:
-            done = aenv("call", tool, "--url", address(server))
+            done = aenv("call", *call, "--url", address(server))
         assert done.returncode == 0, done.stderr
+        assert answer in done.stdout
 
     @pytest.mark.slow
     @pytest.mark.timeout(300)
@@ -302,18 +315,54 @@ class TestInspector:
     def test_it_is_started_through_npx_and_ends_with_us(self, project: Path, tmp_path: Path) -> None:
         npx = tmp_path / "npx"
         # As the real one does: the server is a child that no signal is passed on to.
-        npx.write_text('#!/bin/sh\ntail -f /dev/null &\necho "npx $* on $CLIENT_PORT"\nwait\n')
+        npx.write_text(
+            f'#!/bin/sh\necho "$HOST $CLIENT_PORT $*" > {tmp_path}/asked\ntail -f /dev/null &\n'
+            'echo "open http://127.0.0.1:6274?API_TOKEN=5ec7e7 now"\nwait\n'
+        )
         npx.chmod(0o755)
         variables = environ(PATH=f"{tmp_path}:{os.environ['PATH']}")
         with serving(*RUN, "--inspector-port", "6274", cwd=project, env=variables) as server:
             url = address(server)
-            lines = server.until("npx ", on="stderr")
-            assert f"connect to {url}/mcp" in lines[0]
-            assert lines[-1] == "npx --yes @modelcontextprotocol/inspector on 6274"
+            lines = server.until("TOKEN", on="stderr")
+            assert lines[-1] == "inspector  http://127.0.0.1:6274?API_TOKEN=5ec7e7"
+            asked = (tmp_path / "asked").read_text().split()
+            assert asked[:2] == ["127.0.0.1", "6274"]
+            assert asked[-4:] == ["--transport", "http", "--server-url", f"{url}/mcp"]
             children = psutil.Process(server.process.pid).children(recursive=True)
             assert "tail" in [child.name() for child in children]
             assert server.stop() == 0
             assert psutil.wait_procs(children, timeout=10)[1] == []
+
+    @pytest.mark.slow
+    def test_one_that_does_not_start_is_told_in_one_line_and_the_environment_is_served(
+        self, project: Path, tmp_path: Path
+    ) -> None:
+        npx = tmp_path / "npx"
+        npx.write_text("#!/bin/sh\nprintf 'npm error code E404\\nnpm error not found\\n' >&2\nexit 1\n")
+        npx.chmod(0o755)
+        variables = environ(PATH=f"{tmp_path}:{os.environ['PATH']}")
+        with serving(*RUN, "--inspector-port", "6274", cwd=project, env=variables) as server:
+            told = server.until("ended", on="stderr")[-1]
+            assert told == "inspector  ended with exit code 1: not found; the environment is served without it"
+            assert aenv("call", "my_custom_echo_env", "content=x", "--url", address(server)).returncode == 0
+
+    @pytest.mark.slow
+    @pytest.mark.timeout(300)  # the first time it is fetched
+    async def test_the_real_one_shows_the_tools_of_the_environment(self, project: Path) -> None:
+        npx = require("npx", "npm")
+        fetched = [npx, "--yes", "--prefer-offline", inspector.PACKAGE, "--version"]
+        done = await asyncio.to_thread(subprocess.run, fetched, capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"npx cannot fetch MCP Inspector: {done.stderr.strip()[-300:]}")
+        variables = environ(MCP_AUTO_OPEN_ENABLED="false")
+        with serving(*RUN, "--inspector-port", "6474", cwd=project, env=variables) as server:
+            line = (await asyncio.to_thread(server.until, "TOKEN", on="stderr"))[-1]
+            async with browsers.chromium() as chromium, browsers.window(chromium) as window:
+                window.expected.append("ERR_NAME_NOT_RESOLVED|ERR_INTERNET")  # a picture of another host
+                await window.page.goto(line.split()[-1])
+                await window.page.get_by_role("switch").click(force=True)
+                await window.page.get_by_text("Tools", exact=True).first.click()
+                await window.page.get_by_role("button", name="my_custom_echo_env").wait_for()
 
     def test_without_npx_it_says_what_is_missing(self, project: Path, tmp_path: Path) -> None:
         done = aenv(*RUN, "--inspector-port", "6274", cwd=project, env=environ(PATH=str(tmp_path)))

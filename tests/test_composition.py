@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,9 +14,10 @@ from aenv import Environment
 from aenv.base import composition
 from aenv.base.composition import NamedPart
 from aenv.base.config import load_project
-from aenv.base.errors import InvalidRequest
+from aenv.base.errors import InvalidRequest, ToolTimeoutError
+from aenv.control.instances import kinship
 from tests.command_line import aenv, environ
-from tests.composed_projects import project, url_of
+from tests.composed_projects import project, pushed, url_of
 from tests.gateways import Gateway, leftovers, running_gateway
 
 ARITHMETIC = """
@@ -47,8 +49,11 @@ def score() -> float:
     return 0.25
 """
 WORDS = """
+import asyncio
 import os
 from aenv import Image, register_tool
+
+ended = []
 
 
 @register_tool
@@ -73,6 +78,21 @@ def picture() -> Image:
 def fail() -> str:
     "Always fails."
     raise ValueError("no words")
+
+
+@register_tool
+async def hang() -> None:
+    "Never answers."
+    try:
+        await asyncio.Event().wait()
+    finally:
+        ended.append("hang")
+
+
+@register_tool
+def has_ended() -> list:
+    "Which tools were cancelled."
+    return ended
 """
 WHOLE = """
 from aenv import Context, register_reward, register_tool
@@ -89,6 +109,19 @@ async def judge(context: Context) -> float:
     total = await context.parts["calc"].call_tool("add", {"a": 2, "b": 3})
     count = await context.parts["calc"].call_function("count")
     return total + count + await context.parts["calc"].call_reward()
+"""
+CURIOUS = """
+from aenv import Environment, register_tool
+
+
+@register_tool
+async def use(environment: str) -> str:
+    "Use an environment that is not granted."
+    try:
+        await Environment(environment).initialize()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "used"
 """
 USES = [{"env": "arithmetic@^1", "as": "calc"}, {"env": "words", "environmentVariables": {"DIALECT": "broad"}}]
 
@@ -146,6 +179,7 @@ async def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         project(tmp_path, "whole", WHOLE, uses=USES),
         project(tmp_path, "lost", WHOLE, uses=[{"env": "nowhere@^1"}]),
         project(tmp_path, "mirror", WHOLE, uses=[{"env": "mirror"}]),
+        project(tmp_path, "curious", CURIOUS, uses=[{"env": "words"}]),
         project(tmp_path, "nested", WHOLE, uses=[{"env": "whole", "as": "all"}]),
     ]
     async with running_gateway(tmp_path / "home", *folders, engine=request.param) as running:
@@ -158,7 +192,17 @@ class TestWhole:
     async def test_has_the_tools_of_all_parts_and_ends_with_them(self, gateway: Gateway) -> None:
         async with whole(gateway) as env:
             names = [tool["name"].removeprefix("whole/") for tool in await env.list_tools()]
-            assert names == ["own", "calc_add", "calc_version", "shout", "version", "picture", "fail"]
+            assert names == [
+                "own",
+                "calc_add",
+                "calc_version",
+                "shout",
+                "version",
+                "picture",
+                "fail",
+                "hang",
+                "has_ended",
+            ]
             assert (await env.call_tool("own", {})).text == "mine"
             assert (await env.call_tool("calc_add", {"a": 20, "b": 22})).text == "42"
             assert (await env.call_tool("shout", {"text": "hello"})).text == "HELLO"
@@ -183,6 +227,15 @@ class TestWhole:
             assert "the part 'words' (words@1.0.0) did not answer" in gone.text
             assert (await env.call_tool("calc_add", {"a": 1, "b": 1})).text == "2"
 
+    async def test_a_part_that_never_answers_is_stopped_when_its_caller_waits_no_longer(
+        self, gateway: Gateway
+    ) -> None:
+        async with whole(gateway) as env:
+            with pytest.raises(ToolTimeoutError, match="'hang' gave no answer within 1 s"):
+                await env.call_tool("hang", {}, timeout=1)
+            while (await env.call_tool("has_ended", {})).text != '["hang"]':
+                pass  # it is told when the connection of the caller is seen to be closed
+
     async def test_its_own_reward_uses_the_parts(self, gateway: Gateway) -> None:
         async with whole(gateway) as env:
             await env.call_tool("calc_add", {"a": 1, "b": 1})
@@ -192,6 +245,13 @@ class TestWhole:
         async with whole(gateway, "nested") as env:
             assert (await env.call_tool("all_calc_add", {"a": 1, "b": 2})).text == "3"
 
+    async def test_its_code_uses_no_environments_but_its_parts_without_a_grant(self, gateway: Gateway) -> None:
+        async with whole(gateway, "curious") as env:
+            for name in ("arithmetic@1.0.0", "words@1.0.0"):
+                told = (await env.call_tool("use", {"environment": name})).text
+                assert told.startswith("GrantExceeded: 'curious@1.0.0' may use its parts alone"), told
+            assert len(await children(gateway, env)) == 1
+
     async def test_a_service_cannot_be_composed(self, gateway: Gateway) -> None:
         status, reply = await gateway.ask("POST", "/env-service", {"envName": "whole", "replicas": 1})
         assert (status, "'uses'), and a service cannot be" in reply["message"]) == (501, True), reply
@@ -200,13 +260,35 @@ class TestWhole:
         ("name", "why"),
         [
             ("lost", "the part 'nowhere' did not start: environment 'nowhere@^1' not found"),
-            ("mirror", "'mirror@1.0.0' is composed of more than 64 instances"),
+            ("mirror", "'mirror@1.0.0' is composed of more than 6 instances"),
         ],
     )
-    async def test_a_part_that_cannot_be_made_fails_the_whole(self, gateway: Gateway, name: str, why: str) -> None:
+    async def test_a_part_that_cannot_be_made_fails_the_whole(
+        self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch, name: str, why: str
+    ) -> None:
+        monkeypatch.setattr(kinship, "MOST_BELOW", 6)  # 64 of them take a minute
         with pytest.raises(Exception, match="failed to load") as caught:
             await whole(gateway, name).initialize()
         assert why in str(caught.value)
+
+
+@pytest.mark.slow
+async def test_parts_that_are_asked_for_at_once_are_no_more_than_one_create_may_bring_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kinship, "MOST_BELOW", 4)
+    async with running_gateway(tmp_path / "home") as gateway:  # each asks the hub, and waits for it
+        await pushed(gateway, project(tmp_path, "leaf", WHOLE))
+        for name, below in (("branch", "leaf"), ("tree", "branch")):
+            uses = [{"env": below, "as": f"{below}{number}"} for number in range(3)]
+            await pushed(gateway, project(tmp_path, name, WHOLE, uses=uses))
+        creating = asyncio.create_task(whole(gateway, "tree").initialize())
+        most = 0
+        while not creating.done():
+            _, reply = await gateway.ask("GET", "/env-instance/*/list")
+            most = max(most, len(reply["data"]))
+        assert "'tree@1.0.0' is composed of more than 4 instances" in str(creating.exception())
+        assert 0 < most <= 1 + 4
 
 
 def whole(gateway: Gateway, name: str = "whole") -> Environment:

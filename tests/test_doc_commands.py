@@ -43,6 +43,7 @@ NOT_HERE = {
     "aenv image load debian.tar": "loads what 'docker save' has written; tests/test_image_command.py",
     "aenv image pull": "needs a network",
     "aenv data pull": "needs a network, or data of others",
+    "python -m aenv.examples.mini_program": "installs packages; tests/test_mini_program_ide.py",
     "aenv eval tau2": "needs data of others; tests/test_sidecar.py and the like play such tasks",
     "aenv validate tau2": "needs data of others",
     "aenv eval ./my-env --agent llm": "needs a server with a model; tests/test_eval_llm.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,10 +91,12 @@ async def test_an_image_that_was_built_starts_our_runtime_and_variables_come_in_
 
 async def until_running(gateway: Gateway, name: str) -> dict[str, Any]:
     while True:
-        _, reply = await gateway.ask("GET", f"/env-service/{name}")
+        status, reply = await gateway.ask("GET", f"/env-service/{name}")
+        assert status == 200, reply
         if reply["data"]["status"] not in ("Creating", "Updating"):
             data: dict[str, Any] = reply["data"]
             return data
+        await asyncio.sleep(0.05)  # a client asks again, and not a thousand times a second
 
 
 async def say(gateway: Gateway, tool: str, **arguments: Any) -> Any:
@@ -123,6 +126,15 @@ async def test_a_service_keeps_its_storage_over_an_update_until_it_is_deleted_wi
         (replica,) = docker.ask(host, "ps", "--format", "{{.Names}}").splitlines()
         mounts = json.loads(docker.ask(host, "inspect", replica))[0]["Mounts"]
         assert [mount["RW"] for mount in mounts if mount["Destination"] == "/notes"] == [True]
+        assert (await gateway.ask("DELETE", "/env-service/notes"))[0] == 200
+        assert (await gateway.ask("POST", "/env-service", {**asked, "envName": "notes@2.0.0"}))[0] == 200
+        await until_running(gateway, "notes")
+        assert await say(gateway, "kept") == "for long"
+        assert (await gateway.ask("DELETE", "/env-service/notes?deleteStorage=true"))[0] == 200
+        assert (await gateway.ask("POST", "/env-service", asked))[0] == 200
+        await until_running(gateway, "notes")
+        status, reply = await gateway.ask("POST", "/services/notes/tools/kept", {}, origin=gateway.data)
+        assert "No such file" in str(reply)
         assert (await gateway.ask("DELETE", "/env-service/notes?deleteStorage=true"))[0] == 200
     assert docker.leftovers(host) == []
 
@@ -131,3 +143,29 @@ async def say_when_there(gateway: Gateway, tool: str) -> Any:
     """The same while the only replica is replaced, when there is a moment without one."""
     status, reply = await gateway.ask("POST", f"/services/notes/tools/{tool}", {}, origin=gateway.data)
     return reply["data"]["structured"] if status == 200 else {"version": ""}
+
+
+async def test_replicas_of_a_service_are_replaced_one_by_one_and_show_what_they_print(
+    settings: dict[str, Any], host: str, tmp_path: Path
+) -> None:
+    projects = [make_notes(tmp_path, "1.0.0"), make_notes(tmp_path, "2.0.0")]
+    with (projects[1] / "src" / "environment.py").open("a") as code:
+        code.write('\nprint("notes were loaded", flush=True)\n')
+    asked = {"envName": "notes@1.0.0", "service_name": "notes", "replicas": 2}
+    async with running_gateway(tmp_path / "home", *projects, **settings) as gateway:
+        assert (await gateway.ask("POST", "/env-service", asked))[0] == 200
+        await until_running(gateway, "notes")
+        assert (await gateway.ask("PUT", "/env-service/notes", {"version": "2.0.0"}))[0] == 200
+        seen = []
+        while (await gateway.ask("GET", "/env-service/notes"))[1]["data"]["status"] != "Running":
+            seen.append((await say(gateway, "who"))["version"])  # fails in a moment without a replica
+            await asyncio.sleep(0.05)
+        assert (set(seen) <= {"1.0.0", "2.0.0"}, (await say(gateway, "who"))["version"]) == (True, "2.0.0")
+        while len(replicas := (await gateway.ask("GET", "/env-service/notes"))[1]["data"]["instances"]) > 2:
+            await asyncio.sleep(0.05)  # an old one finishes its requests
+        names = docker.ask(host, "ps", "--format", "{{.Names}}").split()
+        assert sorted(names) == sorted(f"aenv-{id}" for id in replicas)
+        log = await gateway.pool.request(gateway.control, "GET", f"/env-service/notes/logs?replica={replicas[1]}")
+        assert b"notes were loaded" in await log.read()
+        assert (await gateway.ask("DELETE", "/env-service/notes"))[0] == 200
+    assert docker.leftovers(host) == []

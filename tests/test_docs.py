@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import runpy
 import sys
 from pathlib import Path
 
@@ -131,3 +132,11 @@ def test_the_readme_says_offline_only_of_those_that_need_nothing_else() -> None:
         and (one.data is None or one.name in ships_tasks)
     }
     assert named == bare
+
+
+def test_the_picture_of_the_comparison_shows_the_numbers_of_its_table() -> None:
+    drawn = runpy.run_path(str(ROOT / "scripts" / "lib" / "comparison_plot.py"))
+    compared = drawn["rows"]((ROOT / "docs" / "performance.md").read_text())
+    assert (ROOT / "docs" / "performance.svg").read_text() == drawn["draw"](compared), "run ./scripts/fix"
+    assert len(compared) >= 8
+    assert all(row.times >= row.target > 1 for row in compared)  # as the verdicts of the table say

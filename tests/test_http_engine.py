@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from aenv.base.errors import StartFailed, Unavailable, Unsupported
 from aenv.base.http1 import Pool
+from aenv.engines import http_engine
 from aenv.engines.base import InstanceSpec, ModelEndpoint, ResourceLimits
 from aenv.engines.http_engine import HttpEngine
 from conformance.engine import BROKEN, Projects, call
@@ -60,6 +63,14 @@ async def test_an_instance_is_made_called_found_again_and_ended(
     assert (body["name"], body["version"]) == ("conformance", "1.0")
     assert body["deployConfig"] == body["deploy_config"]
     assert [body["deployConfig"][key] for key in ("cpu", "memory", "ttl")] == ["500m", str(1 << 30), "60s"]
+    assert (body["id"], body["status"], body["tags"]) == ("conformance-1.0", 6, [])
+    for key in (
+        "created_at",
+        "updated_at",
+        "createdAt",
+        "updatedAt",
+    ):  # as servers of the published kind parse them
+        assert datetime.fromisoformat(body[key]).tzinfo
     async with HttpEngine(tmp_path / "home", server[0]) as again:
         assert await again.running() == {asked.id: address}
         await again.destroy(asked.id)
@@ -104,6 +115,17 @@ async def test_a_server_that_does_not_answer_is_one_clear_line(tmp_path: Path) -
     with pytest.raises(Unavailable, match=r"no engine answers at http://127.0.0.1:9: .*; check --engine-url"):
         async with HttpEngine(tmp_path, "http://127.0.0.1:9"):
             pass
+
+
+async def test_a_server_that_accepts_and_says_nothing_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_engine, "_REPLY_WITHIN", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(Unavailable, match=rf"the engine at {url} gave no reply within 0.05 s"):
+            async with HttpEngine(tmp_path, url):
+                pass
 
 
 async def test_a_gateway_serves_instances_of_the_server(server: tuple[str, Instances], tmp_path: Path) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +18,15 @@ from aenv.engines.base import InstanceSpec, ResourceLimits
 from aenv.engines.containers.container_plan import plan
 from aenv.engines.kubernetes import pod_notes, pod_state
 from aenv.engines.kubernetes.pod_manifest import PodNames, manifest, merged_variables
+from aenv.engines.kubernetes.pod_sidecar import add_sidecar
 from aenv.engines.kubernetes.pod_templates import PodTemplates, parse
 
 SPEC = InstanceSpec(
     "x-1", "x@1.0", Path("/nowhere"), limits=ResourceLimits(cpus=0.5, memory_bytes=1 << 30, gpus=1)
 )
+
+SILENT = [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]
+"""As the cluster, and not the node, writes it."""
 
 
 def pod(spec: InstanceSpec = SPEC, token: str = "t", template: str = "") -> dict[str, Any]:
@@ -43,6 +51,47 @@ def test_an_instance_has_no_privileges_and_no_way_to_the_api_server() -> None:
     assert security["allowPrivilegeEscalation"] is False
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert not any("hostPath" in volume for volume in inside["volumes"])
+
+
+def test_what_a_template_says_of_node_runtime_and_registry_stays() -> None:
+    text = """
+    {kind: Pod, apiVersion: v1, metadata: {labels: {team: a}}, spec: {
+      runtimeClassName: gvisor, nodeSelector: {pool: sandboxes}, tolerations: [{key: sandbox, operator: Exists}],
+      imagePullSecrets: [{name: registry}], containers: [{name: main, env: [{name: A, value: old}]}]}}
+    """
+    spec = InstanceSpec("x-1", "x@1.0", Path("/nowhere"), image="own:1", environment_variables={"A": "new"})
+    template = PodTemplates({"mine.yaml": text}, "ConfigMap 'own'").get("mine")
+    made = manifest(template, plan(spec), spec, PodNames("x-1", "here", ""))
+    inside = made["spec"]
+    assert (inside["runtimeClassName"], inside["nodeSelector"]) == ("gvisor", {"pool": "sandboxes"})
+    assert inside["tolerations"] == [{"key": "sandbox", "operator": "Exists"}]
+    assert inside["imagePullSecrets"] == [{"name": "registry"}]
+    (main,) = inside["containers"]
+    assert [each for each in main["env"] if each["name"] == "A"] == [{"name": "A", "value": "new"}]
+    labels = made["metadata"]["labels"]
+    assert (labels["team"], labels["business/aenv-name"], labels["app.kubernetes.io/managed-by"]) == (
+        "a",
+        "x",
+        "aenv",
+    )
+
+
+def test_a_sidecar_has_the_rights_of_a_package_manager_and_no_way_to_the_node() -> None:
+    spec = replace(SPEC, sidecar="other:1", environment_variables={"KEY": "hidden"}, image="own:1")
+    made = manifest(PodTemplates().get("", is_dual=True), plan(spec), spec, PodNames("x-1", "here", ""))
+    add_sidecar(made, plan(spec), spec, "base:py{python}")
+    (copying,) = made["spec"]["initContainers"]
+    main, second = made["spec"]["containers"]
+    assert (second["name"], second["image"], copying["image"][:7]) == ("second", "other:1", "base:py")
+    assert second["securityContext"]["capabilities"]["drop"] == ["ALL"]
+    assert second["securityContext"]["allowPrivilegeEscalation"] is False
+    assert (
+        main["securityContext"]["capabilities"] == copying["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    )
+    assert ("hidden" in str(main), "hidden" in str(second)) == (True, False)
+    writable = {each["mountPath"] for each in second["volumeMounts"] if not each.get("readOnly")}
+    assert writable == {"/shared", "/run/aenv-sidecar"}
+    assert all("emptyDir" in volume for volume in made["spec"]["volumes"])
 
 
 def test_what_was_asked_for_is_both_limit_and_request() -> None:
@@ -108,10 +157,18 @@ def test_a_template_is_found_by_its_name_alone(name: str) -> None:
         ),
         (status(phase="Failed", reason="DeadlineExceeded"), "activeDeadlineSeconds"),
         ({"metadata": {"deletionTimestamp": "now"}, "status": {}}, "was deleted"),
+        ({"metadata": {"deletionTimestamp": "now"}, "status": {"conditions": SILENT}}, "node does not answer"),
     ],
 )
 def test_the_end_of_a_pod_has_a_reason(seen: dict[str, Any], words: str) -> None:
     assert words in (pod_state.end_reason(seen) or "")
+
+
+def test_a_pod_that_is_gone_has_the_reason_that_was_seen_last() -> None:
+    judge = pod_state.end_judge()
+    assert judge(status(conditions=SILENT)) is None  # its node may come back
+    assert judge(None) == "its node does not answer, and the cluster gave it up"
+    assert pod_state.end_judge()(None) == "its Pod was deleted"
 
 
 def test_a_pod_that_starts_or_runs_has_not_ended() -> None:
@@ -126,3 +183,37 @@ def test_tools_are_noted_unless_they_are_too_many_or_were_changed() -> None:
     tools = [{"name": "a", "inputSchema": {}}]
     assert pod_notes.unpack(pod_notes.pack(tools)) == tools
     assert pod_notes.unpack("not a note") is None
+
+
+def test_a_token_may_begin_with_a_hyphen() -> None:
+    assert "--token=-x" in pod(token="-x")["spec"]["containers"][0]["command"]
+
+
+async def test_a_relay_in_a_pod_answers_only_who_brings_its_token() -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"heard " + await reader.read())
+        writer.write_eof()
+        writer.close()
+
+    async def said(text: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(text)
+        writer.write_eof()
+        with contextlib.closing(writer), contextlib.suppress(ConnectionError):
+            return await reader.read()
+        return b""
+
+    async with await asyncio.start_server(echo, "127.0.0.1", 0) as server:
+        own = server.sockets[0].getsockname()[1]
+        pipe = asyncio.subprocess.PIPE
+        command = ("-P", "-m", "aenv.inside.runtime.port_relay", str(own))
+        relay = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=pipe, stdout=pipe)
+        assert relay.stdin
+        assert relay.stdout
+        relay.stdin.write(b"secret\n")
+        port = int((await relay.stdout.readline()).split()[1])
+        assert await said(b"secrethello") == b"heard hello"
+        assert await said(b"secreT" + b"hello") == b""
+        assert await said(b"") == b""
+        relay.stdin.close()
+        assert await relay.wait() == 0

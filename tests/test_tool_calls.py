@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from aenv import Environment, EnvironmentError, SyncEnvironment, ToolError, ToolResult
-from aenv.integrations.tool_calls import InstanceTool, Picture, ToolAnswer, ToolsOf, answer_of, resolved
+from aenv.integrations.tool_calls import (
+    MOST_WRITTEN,
+    InstanceTool,
+    Picture,
+    ToolAnswer,
+    ToolsOf,
+    answer_of,
+    resolved,
+)
 from tests.gateways import Gateway, make_project, running_gateway
 
 tools = ToolsOf(lambda tool: tool)
@@ -56,6 +64,20 @@ class TestAnswers:
 
 
 class TestSchemas:
+    def test_types_that_double_with_each_level_are_written_out_up_to_a_bound(self) -> None:
+        levels = 40
+        twice = {
+            f"t{n}": {"type": "object", "properties": {side: {"$ref": f"#/$defs/t{n + 1}"} for side in "ab"}}
+            for n in range(levels)
+        }
+        schema = {
+            "properties": {"x": {"$ref": "#/$defs/t0"}},
+            "$defs": {**twice, f"t{levels}": {"type": "string"}},
+        }
+        written = json.dumps(resolved(schema))
+        assert len(written) < 100 * MOST_WRITTEN
+        assert "$ref" not in written
+
     def test_references_are_written_out_and_keep_what_stands_beside_them(self) -> None:
         point = {"type": "object", "properties": {"x": {"type": "number"}}, "description": "A point."}
         schema = {

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import json
+import os
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+import struct
+import subprocess
+import termios
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +26,8 @@ from aenv.control.serving.accounts import LOCAL, Role
 from aenv.engines.base import ResourceUsage
 from aenv.isolation.sandbox import probe
 from aenv.isolation.sandbox.probe import Check
-from tests.gateways import Gateway, composed, listening, make_project
+from tests.command_line import AENV, environ
+from tests.gateways import Gateway, composed, listening, make_project, running_gateway
 from tests.test_warmth import WarmEngine
 
 
@@ -78,6 +85,7 @@ async def test_a_row_says_what_an_instance_uses(served: Served) -> None:
         "cpu_seconds": 1.5,
         "memory_bytes": 5 << 20,
         "processes": 2,
+        "calls": 0,
         "created_at": "",
         "expires_at": "",
     }
@@ -134,6 +142,7 @@ def reply(at: float, **cpu: float | None) -> Usage:
             "cpu_seconds": used,
             "memory_bytes": None if used is None else 1000 * int(used),
             "processes": 1,
+            "calls": None if used is None else 2,
             "created_at": moment(0),
             "expires_at": moment(1800),
         }
@@ -155,9 +164,9 @@ def test_the_table_has_a_line_for_each_and_one_for_all(capsys: pytest.CaptureFix
     usage.show(said, usage.rows(said))
     out, err = capsys.readouterr()
     assert out.splitlines() == [
-        "ID  Environment  Owner  Status   CPU     Memory   Age    TTL left",
-        "a   echo@1.0.0   -      Running  10.0 %  10.0 kB  1m40s  28m20s",
-        "b   echo@1.0.0   -      Frozen   -       -        1m40s  28m20s",
+        "ID  Environment  Owner  Status   CPU     Memory   Calls  Age    TTL left",
+        "a   echo@1.0.0   -      Running  10.0 %  10.0 kB  2      1m40s  28m20s",
+        "b   echo@1.0.0   -      Frozen   -       -        -      1m40s  28m20s",
     ]
     assert err == "2 running, 1 of them frozen; 4 spare\n"
 
@@ -182,9 +191,128 @@ async def test_top_looks_again_and_sorts(served: Served) -> None:
     assert lines[0]["instances"][0]["cpu_percent"] > 0
     assert [row["cpu_percent"] for row in lines[1]["instances"]] == [0.0, 0.0]
     for order, first in (("memory", one), ("age", one), ("cpu", two)):
-        done = await served.aenv("top", "-n", "1", "--sort", order)
+        done = await served.aenv("top", "--sort", order)  # once, since it is no terminal
         assert done.stdout.splitlines()[1].split()[0] == first
+        assert len(done.stdout.splitlines()) == 3
         assert "\x1b" not in done.stdout
+
+
+def test_names_are_sorted_from_a_and_numbers_from_the_largest() -> None:
+    found = usage.rows(reply(100, a=10, b=50, c=None))
+    for order, ids in (("cpu", "bac"), ("memory", "bac"), ("calls", "abc"), ("state", "abc"), ("env", "abc")):
+        assert "".join(row.data.id for row in usage.ordered(found, order)) == ids, order
+    assert [row.data.id for row in usage.ordered(found, "cpu", is_reversed=True)] == ["c", "a", "b"]
+
+
+class Terminal:
+    """`aenv top` on a terminal of its own, whose keys are pressed and whose output is read."""
+
+    def __init__(self, url: str, rows: int) -> None:
+        self._ours, theirs = os.openpty()
+        self.resize(rows)
+        self.modes = termios.tcgetattr(self._ours)
+        variables = {**environ(), "TERM": "xterm", "COLORTERM": ""}
+        self.process = subprocess.Popen(
+            [AENV, "top", "--delay", "50ms", "--system-url", url],
+            env={name: value for name, value in variables.items() if name not in ("COLUMNS", "LINES")},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(theirs)
+        self.said = ""
+
+    def resize(self, rows: int) -> None:
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 120, 0, 0))
+
+    def press(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    async def until(self, pattern: str) -> str:
+        """What it prints from now on, up to a match."""
+        begun = len(self.said)
+        while not re.search(pattern, self.said[begun:]):
+            self.said += (await asyncio.to_thread(os.read, self._ours, 1 << 16)).decode()
+        return self.said[begun:]
+
+    async def end(self) -> int:
+        """The exit code, once it has ended; the rest of what it prints is read."""
+        with contextlib.suppress(OSError):  # how the end of a terminal reads
+            await self.until("never said")
+        return await asyncio.to_thread(self.process.wait)
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether screen, cursor and keyboard are as they were."""
+        after = self.said.rpartition("\x1b[?1049h")[2]
+        return "\x1b[?1049l" in after and after.rfind("\x1b[?25h") > after.rfind("\x1b[?25l")
+
+
+@contextlib.contextmanager
+def on_a_terminal(url: str, rows: int = 24) -> Iterator[Terminal]:
+    terminal = Terminal(url, rows)
+    try:
+        yield terminal
+    finally:
+        terminal.process.kill()
+        terminal.process.wait()
+
+
+@pytest.mark.slow
+async def test_top_on_a_terminal_obeys_keys_and_follows_its_size(served: Served) -> None:
+    ids = [await served.create() for _ in range(6)]
+    served.engine.uses = {id: ResourceUsage(0.0, 1000 * number, 1) for number, id in enumerate(ids)}
+    with on_a_terminal(served.gateway.address.url) as terminal:
+        shown = await terminal.until("q quit")
+        assert "CPU ▼" in shown
+        assert [id for id in ids if id not in shown] == []
+        terminal.press("m")
+        shown = await terminal.until("Memory ▼(.|\n)*q quit")
+        last = shown.rpartition("Memory ▼")[2]
+        assert [last.index(id) for id in ids] == sorted((last.index(id) for id in ids), reverse=True)
+        terminal.press("r")
+        await terminal.until("Memory ▲(.|\n)*q quit")
+        terminal.resize(7)
+        shown = await terminal.until("2 more below(.|\n)*q quit")
+        last = shown.rpartition("2 more below")[2]
+        assert [id in last for id in ids] == [True] * 4 + [False] * 2
+        terminal.press("q")
+        assert await terminal.end() == 0
+        assert terminal.is_restored
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "code"), [("q", 0), ("ctrl-c", 0), ("SIGTERM", 143)])
+async def test_top_leaves_the_terminal_as_it_was(served: Served, how: str, code: int) -> None:
+    with on_a_terminal(served.gateway.address.url) as terminal:
+        await terminal.until("q quit")
+        keyboard = termios.tcgetattr(terminal._ours)
+        assert keyboard[3] & (termios.ECHO | termios.ICANON) == 0
+        if how == "SIGTERM":
+            terminal.process.terminate()
+        else:
+            terminal.press({"q": "q", "ctrl-c": "\x03"}[how])
+        await terminal.until(r"\?1049l")
+        while termios.tcgetattr(terminal._ours) != terminal.modes and terminal.process.poll() is None:
+            await asyncio.sleep(0)
+        assert termios.tcgetattr(terminal._ours) == terminal.modes
+        assert await terminal.end() == code
+        assert terminal.is_restored
+
+
+@pytest.mark.slow
+async def test_top_goes_on_when_its_gateway_does_not_answer(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    async with contextlib.AsyncExitStack() as stack:
+        gateway = await stack.enter_async_context(running_gateway(home))
+        with on_a_terminal(gateway.address.url) as terminal:
+            await terminal.until("0 running")
+            await stack.aclose()
+            await terminal.until("trying again")
+            terminal.press("q")
+            assert await terminal.end() == 0
 
 
 async def test_warm_says_what_is_kept(served: Served) -> None:

@@ -45,6 +45,80 @@ uvicorn.Server(config).run(sockets=[listener])
 '''
 
 
+# Agents made with the SDK of the protocol, in each version: one whose answers are messages, tasks, and questions.
+A2A_AGENT = """
+import socket
+import uvicorn
+from a2a.server.agent_execution import AgentExecutor
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
+
+seen = []
+
+class Agent(AgentExecutor):
+    async def execute(self, context, queue):
+        said = context.get_user_input()
+        seen.append(context.context_id)
+        if said in ("fail", "ask") or context.current_task:
+            task = context.current_task or new_task(context.message)
+            if not context.current_task:
+                await queue.enqueue_event(task)
+            updater = TaskUpdater(queue, task.id, context.context_id)
+            if context.current_task:
+                await updater.add_artifact([text_part("you said " + said)])
+                await updater.complete()
+            elif said == "ask":
+                await updater.requires_input(updater.new_agent_message([text_part("which one?")]))
+            else:
+                await updater.failed(updater.new_agent_message([text_part("it broke")]))
+            return
+        count = seen.count(context.context_id)
+        await queue.enqueue_event(message(said + ", " + str(count), context_id=context.context_id))
+
+    async def cancel(self, context, queue):
+        raise NotImplementedError
+
+listener = socket.create_server(("127.0.0.1", 0))
+port = listener.getsockname()[1]
+url = f"http://127.0.0.1:{port}/rpc"
+APP
+print(port, flush=True)
+uvicorn.Server(uvicorn.Config(app, log_level="error")).run(sockets=[listener])
+"""
+A2A_APPS = {
+    "a2a0": """
+from a2a.server.apps import A2AStarletteApplication
+from a2a.types import AgentCapabilities, AgentCard, Part, TextPart
+from a2a.utils import new_agent_text_message as message, new_task
+
+text_part = lambda text: Part(root=TextPart(text=text))
+card = AgentCard(
+    name="agent", description="Answers.", version="1.0.0", url=url, capabilities=AgentCapabilities(), skills=[],
+    default_input_modes=["text"], default_output_modes=["text"],
+)
+app = A2AStarletteApplication(card, DefaultRequestHandler(Agent(), InMemoryTaskStore())).build(rpc_url="/rpc")
+""",
+    "a2a1": """
+from a2a.helpers import new_text_message as message, new_text_part as text_part
+from a2a.helpers import new_task_from_user_message as new_task
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
+from a2a.types import AgentCard, AgentInterface, AgentSkill
+from starlette.applications import Starlette
+
+offers = [
+    AgentInterface(url=url, protocol_binding=binding, protocol_version="1.0") for binding in ("GRPC", "JSONRPC")
+]
+card = AgentCard(
+    name="agent", description="Answers.", version="1.0.0", supported_interfaces=offers, capabilities={},
+    skills=[AgentSkill(id="s", name="answer", description="Answers.", tags=["text"])],
+    default_input_modes=["text"], default_output_modes=["text"],
+)
+handler = DefaultRequestHandler(Agent(), InMemoryTaskStore(), card)
+app = Starlette(routes=[*create_agent_card_routes(card), *create_jsonrpc_routes(handler, "/rpc")])
+""",
+}
+
+
 class A2aServer:
     """An agent with a card and tasks, as the A2A protocol has them."""
 
@@ -53,6 +127,9 @@ class A2aServer:
         self.tasks: dict[str, int] = {}
         self.card_url = "/rpc"
         self.keys: list[str] = []
+        self.waits = 1
+        """How often a task is looked at before it is done."""
+        self.cancelled = asyncio.Event()
 
     def app(self) -> Starlette:
         return Starlette(
@@ -75,8 +152,11 @@ class A2aServer:
                 result = self.answer(asked["params"]["message"])
             case "tasks/get":
                 self.tasks[asked["params"]["id"]] += 1
-                done = self.tasks[asked["params"]["id"]] > 1
+                done = self.tasks[asked["params"]["id"]] > self.waits
                 result = task(asked["params"]["id"], "completed" if done else "working", "at last")
+            case "tasks/cancel":
+                self.cancelled.set()
+                result = task(asked["params"]["id"], "canceled", "")
             case method:
                 error = {"code": -32601, "message": f"no method {method}"}
                 return JSONResponse({"jsonrpc": "2.0", "id": asked["id"], "error": error})
@@ -116,6 +196,18 @@ async def served(app: Any) -> AsyncIterator[str]:
     finally:
         server.should_exit = True
         await serving
+
+
+@contextlib.asynccontextmanager
+async def printing_port(python: Path, program: str) -> AsyncIterator[int]:
+    """A server that prints its port when it listens."""
+    process = await asyncio.create_subprocess_exec(python, "-c", program, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert process.stdout
+        yield int(await process.stdout.readline())
+    finally:
+        process.kill()
+        await process.wait()
 
 
 def wrapping(folder: Path, call: str, **deploy: Any) -> Path:
@@ -177,18 +269,45 @@ class TestA2a:
             ):
                 assert (await env.call_tool("chat", {"message": "hi"})).text == "hi in context-1, 0 before"
 
+    async def test_a_task_that_never_ends_is_an_error_after_the_time_of_a_request_and_is_cancelled(
+        self, tmp_path: Path
+    ) -> None:
+        server = A2aServer()
+        server.waits = 1000
+        async with served(server.app()) as url, wrapped(tmp_path, f"{url!r}, timeout=1.2") as env:
+            late = await env.call_tool("chat", {"message": "slowly"})
+            assert late.is_error and "1.2 s" in late.text
+            await server.cancelled.wait()  # and no thread goes on looking
+            looked = server.tasks["t1"]
+            assert (await env.call_tool("chat", {"message": "hi"})).text.startswith("hi in")
+            assert server.tasks["t1"] == looked
+
+    @pytest.mark.parametrize("version", A2A_APPS)
+    async def test_agents_of_each_version_of_the_protocol_answer(self, tmp_path: Path, version: str) -> None:
+        program = A2A_AGENT.replace("APP", A2A_APPS[version])
+        async with (
+            printing_port(judge(version), program) as port,
+            wrapped(tmp_path, f"'http://127.0.0.1:{port}'") as env,
+        ):
+
+            async def said(message: str, session: str) -> tuple[bool, str]:
+                result = await env.call_tool("chat", {"message": message, "session": session})
+                return result.is_error, result.text
+
+            assert await said("a", "x") == (False, "a, 1")
+            assert await said("b", "x") == (False, "b, 2")
+            assert await said("c", "y") == (False, "c, 1")
+            assert await said("ask", "z") == (False, "which one?")
+            assert await said("that one", "z") == (False, "you said that one")
+            is_error, why = await said("fail", "x")
+            assert is_error and "ended as failed: it broke" in why
+
 
 class TestMcp:
     @pytest.fixture(params=["fastmcp2", "fastmcp4"])
     async def url(self, request: pytest.FixtureRequest) -> AsyncIterator[str]:
-        python = judge(request.param)
-        process = await asyncio.create_subprocess_exec(python, "-c", FASTMCP, stdout=asyncio.subprocess.PIPE)
-        try:
-            assert process.stdout
-            yield f"http://127.0.0.1:{int(await process.stdout.readline())}/mcp"
-        finally:
-            process.kill()
-            await process.wait()
+        async with printing_port(judge(request.param), FASTMCP) as port:
+            yield f"http://127.0.0.1:{port}/mcp"
 
     async def test_all_tools_of_the_server_are_there_with_their_schemas(self, tmp_path: Path, url: str) -> None:
         async with wrapped(tmp_path, repr(url)) as env:

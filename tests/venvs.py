@@ -21,6 +21,8 @@ REQUIREMENTS = {
     # With httptools, so that our runtime can serve a FastMCP server there.
     "fastmcp2": ["fastmcp==2.14.*", "httptools"],
     "fastmcp4": ["fastmcp>=4,<5", "httptools"],
+    "a2a0": ["a2a-sdk[http-server]==0.3.*", "uvicorn"],
+    "a2a1": ["a2a-sdk[http-server]>=1.3,<2", "uvicorn"],
     "agents": ["openai-agents>=0.24,<1", "httptools"],
     "models": ["openai>=2,<3", "anthropic>=0.40,<1"],
     # With what our package needs, which is found beside it.

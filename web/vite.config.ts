@@ -38,5 +38,6 @@ export default defineConfig({
     target: "es2022",
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
+    rolldownOptions: { input: { index: "index.html", mini_program: "mini_program.html" } },
   },
 });

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ import pytest
 
 SCRIPTS = Path(__file__).parents[2] / "scripts" / "lib" / "cluster"
 BASE_IMAGE = "aenv.test/base:1"
+OTHER_IMAGE = "aenv.test/other:1"
+"""With busybox and the file /etc/mark, and without Python."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,7 +38,7 @@ class LocalCluster:
     kubeconfig: Path
     folder: Path
     say: Callable[[str], None]
-    """`stop kubelet`, `start apiserver`, `load FILE`."""
+    """`stop kubelet`, `start apiserver`, `start node2`, `load FILE`."""
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         command = ["kubectl", f"--kubeconfig={self.kubeconfig}", *arguments]
@@ -57,6 +60,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         pytest.skip(cached.stderr.strip())
     archive = tmp_path_factory.mktemp("image") / "base.tar"
     subprocess.run([sys.executable, SCRIPTS / "base_image.py", BASE_IMAGE, archive], check=True)
+    other = make_other_image(archive.parent)
     process = subprocess.Popen(
         [sys.executable, SCRIPTS / "cluster.py", "run"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -68,13 +72,30 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         local = LocalCluster(
             Path(said["kubeconfig"]), Path(said["folder"]), _Commands(process.stdin, process.stdout)
         )
-        local.say(f"load {archive}")
-        archive.unlink()
+        for loaded in (archive, other):
+            local.say(f"load {loaded}")
+            loaded.unlink()
         yield local
     finally:
         process.stdin.close()
         process.wait()
         process.stdout.close()
+
+
+def make_other_image(folder: Path) -> Path:
+    """The archive of OTHER_IMAGE, which environments and sidecars are that have nothing of ours."""
+    root = folder / "other"
+    for part in ("bin", "etc", "tmp", "root"):
+        (root / part).mkdir(parents=True)
+    shutil.copy2(shutil.which("busybox") or "/bin/busybox", root / "bin" / "busybox")
+    for applet in subprocess.run(["busybox", "--list"], capture_output=True, text=True, check=True).stdout.split():
+        if not (root / "bin" / applet).exists():
+            (root / "bin" / applet).symlink_to("busybox")
+    (root / "etc" / "mark").write_text("marked\n")
+    archive = folder / "other.tar"
+    command = [sys.executable, SCRIPTS / "image.py", root, OTHER_IMAGE, archive]
+    subprocess.run([*map(str, command), "sleep", "3600"], check=True)
+    return archive
 
 
 @dataclass(frozen=True)

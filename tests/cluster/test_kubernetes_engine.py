@@ -12,7 +12,8 @@ import pytest
 
 from aenv.engines.base import InstanceSpec
 from aenv.engines.kubernetes.cluster_client import ClusterAccess
-from aenv.engines.kubernetes.kubernetes_engine import KubernetesEngine, KubernetesOptions
+from aenv.engines.kubernetes.kubernetes_engine import KubernetesEngine
+from aenv.engines.kubernetes.kubernetes_options import KubernetesOptions
 from conformance.capabilities import CapabilityConformance
 from conformance.engine import EngineConformance, Leftovers, MakeEngine
 

@@ -1,6 +1,7 @@
 """Frameworks of others, each in a virtual environment of its own that every checkout of this user shares.
 
 What is in one: `requirements/NAME.txt`, and `requirements/NAME.alone.txt` for packages without their dependencies.
+`requirements/NAME.override.txt` says what is taken whatever packages ask for: uv's overrides.
 Programs of npm packages have folders of their own: `requirements/NAME.npm.txt`.
 They are made by `scripts/test --integrations`; other runs use those that are there, and make the light ones.
 """
@@ -20,6 +21,10 @@ from pathlib import Path
 
 import pytest
 
+from aenv.artifacts.pythons.interpreters import find
+from aenv.artifacts.pythons.wanted import WantedPython
+from aenv.base import settings
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAMS = Path(__file__).parent / "programs"
 REQUIREMENTS = Path(__file__).parent / "requirements"
@@ -28,6 +33,7 @@ LIGHT = ("gymnasium", "skyrl", "openai_agents", "pydantic_ai")  # made in second
 # By pip and not by uv: pip may be configured with indexes and folders of wheels that uv does not read, such as
 # those of PyTorch for the CPU alone, which is a tenth as large. All others by uv, which takes a tenth of the time.
 BY_PIP = ("ray", "smollm2", "stable_baselines3", "train_grpo", "trl", "verl")
+PYTHONS = {"ready_openhands": (3, 12)}  # where the Python of the tests is too old
 MAKE = "--make-integrations"
 
 
@@ -73,12 +79,26 @@ def make(name: str) -> Path:
 
 def _fill(name: str, made: Path) -> None:
     python = str(made / "bin" / "python")
-    _run("uv", "venv", "--quiet", "--clear", "--python", sys.executable, str(made))
+    _run("uv", "venv", "--quiet", "--clear", "--python", _interpreter(name), str(made))
     listed, *alone = _files(name)
     install = _by_pip if name in BY_PIP else _by_uv
-    install(python, "--requirement", str(listed), *OURS)
+    override = REQUIREMENTS / f"{name}.override.txt"
+    told = ["--override", str(override)] if override.exists() else []
+    install(python, "--requirement", str(listed), *told, *OURS)
     for file in alone:
         install(python, "--no-deps", "--requirement", str(file))
+
+
+def _interpreter(name: str) -> str:
+    """The Python that a framework's virtual environment is made with."""
+    wanted = PYTHONS.get(name)
+    if wanted is None or sys.version_info >= wanted:
+        return sys.executable
+    asked = WantedPython(f"{name} asks", ((wanted[0], wanted[1]),))
+    found = find(asked, settings.variables(), Path.home() / ".aenv").found
+    if found is None:
+        raise NotInstalled(f"there is no Python {wanted[0]}.{wanted[1]} on PATH, of pyenv or of uv")
+    return str(found.executable)
 
 
 def _by_pip(python: str, *arguments: str) -> None:

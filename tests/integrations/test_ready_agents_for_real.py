@@ -1,6 +1,6 @@
 """Ready agents: the real packages and programs of others play tasks; what their model says is scripted.
 
-Their stand-ins are in tests/test_ready_agents.py. OpenHands wants Python 3.12, and has only its stand-in.
+Their stand-ins are in tests/test_ready_agents.py. OpenHands wants Python 3.12.
 """
 
 from __future__ import annotations
@@ -31,6 +31,13 @@ async def test_smolagents_calls_the_tools_of_the_environment(run: Run) -> None:
     found = json.loads(await run("ready_smolagents", "ready_agent.py", ROOT, "smolagents"))
     check(found)
     assert found["tools"] == ["calculate", "final_answer", "read_problem", "submit_answer"]
+
+
+@pytest.mark.timeout(400)  # its import alone takes half a minute on a busy machine
+async def test_openhands_calls_the_tools_of_the_environment_and_has_none_that_act(run: Run) -> None:
+    found = json.loads((await run("ready_openhands", "ready_agent.py", ROOT, "openhands")).splitlines()[-1])
+    check(found)
+    assert found["tools"] == ["calculate", "finish", "read_problem", "submit_answer", "think"]
 
 
 async def test_commands_of_mini_swe_agent_run_in_the_instance(run: Run) -> None:

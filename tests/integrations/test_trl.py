@@ -19,3 +19,4 @@ async def test_a_step_of_grpo_calls_tools_of_instances_and_learns_from_their_rew
     parameters = said["parameters"]
     assert (parameters["required"], list(parameters["properties"])) == (["expression"], ["expression"])
     assert parameters["properties"]["expression"]["type"] == "string"
+    assert said["difficult"] == "(self, place: dict, other: dict | None, either: int | str) -> str"

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""A real Kubernetes cluster of one node, in namespaces of its own, that leaves nothing behind.
+"""A real Kubernetes cluster of one node or two, in namespaces of its own, that leaves nothing behind.
 
 `cluster.py run` starts it and prints one JSON line: its folder, its kubeconfig, its addresses. Then each line on
-its standard input is a command, answered by a line: `stop NAME`, `start NAME` (a program), `load FILE` (an image).
+its standard input is a command, answered by a line: `stop NAME`, `start NAME` (a program), `load FILE` (an image),
+`start node2` (a second node, of the programs `kubelet2` and `containerd2`).
 It ends when its standard input ends: the kernel then ends all its processes with the pid namespace, and its
 mounts, interfaces and rules of the packet filter with theirs. Only control groups remain, which are removed last.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import ssl
 import subprocess
@@ -37,9 +38,12 @@ class Node:
         self.address = f"10.88.{number}.2"
         self.pods = f"10.89.{number}.0/24"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.archives: list[Path] = []
+        """The images that were loaded."""
         self.certificates = folder / "pki"
         self.kubeconfig = folder / "kubeconfig"
         self.socket = folder / "containerd.sock"
+        self.second_socket = folder / "second" / "containerd.sock"
 
     # Making it
 
@@ -52,13 +56,14 @@ class Node:
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
         self._hide_tunables()
         for controller in Path("/sys/fs/cgroup").iterdir():
-            group = controller / self.folder.name
             if controller.is_symlink() or controller.name == "unified" or not controller.is_dir():
                 continue
-            group.mkdir()
-            for name in ("cpuset.cpus", "cpuset.mems"):
-                if (controller / name).exists():
-                    (group / name).write_text((controller / name).read_text())
+            # The second node's lies apart: a kubelet ends what it does not know in its own.
+            for group in (controller / self.folder.name, controller / self.folder.name / "second"):
+                group.mkdir()
+                for name in ("cpuset.cpus", "cpuset.mems"):
+                    if (controller / name).exists():
+                        (group / name).write_text((controller / name).read_text())
         self._make_certificates()
         self._write_files()
 
@@ -113,7 +118,9 @@ class Node:
         plugins = [{**bridge, "ipam": ipam}, {"type": "portmap", "capabilities": {"portMappings": True}}]
         network = {"cniVersion": "0.4.0", "name": "pods", "plugins": plugins}
         (cni / "10-pods.conflist").write_text(json.dumps(network))
-        (self.folder / "containerd.toml").write_text(_CONTAINERD.format(folder=self.folder, cni=cni, bin=_CNI))
+        (self.folder / "second").mkdir()
+        for place in (self.folder, self.folder / "second"):
+            (place / "containerd.toml").write_text(_CONTAINERD.format(folder=place, cni=cni, bin=_CNI))
         kubelet = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
@@ -139,6 +146,8 @@ class Node:
             "serializeImagePulls": False,
         }
         (self.folder / "kubelet.json").write_text(json.dumps(kubelet))
+        apart = {"cgroupRoot": f"/{self.folder.name}/second", "port": 10350, "healthzPort": 10349}
+        (self.folder / "second" / "kubelet.json").write_text(json.dumps({**kubelet, **apart}))
 
     # Running it
 
@@ -150,6 +159,8 @@ class Node:
                 return ["etcd", f"--data-dir={folder}/etcd", "--unsafe-no-fsync", "--log-level=error"]
             case "containerd":
                 return ["containerd", f"--config={folder}/containerd.toml"]
+            case "containerd2":
+                return ["containerd", f"--config={folder}/second/containerd.toml"]
             case "apiserver":
                 return [
                     f"{programs}/kube-apiserver",
@@ -181,23 +192,15 @@ class Node:
                     f"--root-ca-file={pki}/ca.crt",
                     "--leader-elect=false",
                     "--node-monitor-period=1s",
-                    "--node-monitor-grace-period=8s",
+                    "--node-monitor-grace-period=20s",
                     "--controllers=*,-nodeipam,-cloud-node-lifecycle,-route",
                 ]
             case "scheduler":
                 return [f"{programs}/kube-scheduler", config, "--leader-elect=false"]
             case "kubelet":
-                return [
-                    f"{programs}/kubelet",
-                    config,
-                    f"--config={folder}/kubelet.json",
-                    f"--root-dir={folder}/kubelet",
-                    "--container-runtime=remote",
-                    f"--container-runtime-endpoint=unix://{self.socket}",
-                    "--pod-infra-container-image=aenv.test/pause:1",
-                    "--hostname-override=node1",
-                    f"--cert-dir={folder}/kubelet-pki",
-                ]
+                return self._kubelet("node1", folder, self.socket)
+            case "kubelet2":
+                return self._kubelet("node2", folder / "second", self.second_socket)
             case "proxy":
                 return [
                     f"{programs}/kube-proxy",
@@ -212,6 +215,28 @@ class Node:
                     "--iptables-min-sync-period=0s",
                 ]
         raise ValueError(f"no program {name!r}")
+
+    def _kubelet(self, node: str, folder: Path, socket: Path) -> list[str]:
+        return [
+            f"{self.programs}/kubelet",
+            f"--kubeconfig={self.kubeconfig}",
+            f"--config={folder}/kubelet.json",
+            f"--root-dir={folder}/kubelet",
+            "--container-runtime=remote",
+            f"--container-runtime-endpoint=unix://{socket}",
+            "--pod-infra-container-image=aenv.test/pause:1",
+            f"--hostname-override={node}",
+            f"--cert-dir={folder}/kubelet-pki",
+        ]
+
+    def start_second(self) -> None:
+        """A second node: a kubelet and a containerd of its own, in the same network."""
+        self.start("containerd2")
+        self.wait("the second containerd", lambda: self.ctr("version", socket=self.second_socket))
+        for archive in self.archives:
+            self.ctr("-n", "k8s.io", "image", "import", str(archive), socket=self.second_socket)
+        self.start("kubelet2")
+        self.wait("the second node", lambda: self._is_node_ready("node2"))
 
     def start(self, name: str) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -252,10 +277,13 @@ class Node:
         """Import an image, from then on known under the names that the archive gives it."""
         if not self.ctr("-n", "k8s.io", "image", "import", str(archive)):
             raise RuntimeError(f"cannot import {archive}")
+        kept = self.folder / f"{len(self.archives)}.tar"  # for the second node
+        shutil.copyfile(archive, kept)
+        self.archives.append(kept)
 
-    def ctr(self, *arguments: str) -> bool:
+    def ctr(self, *arguments: str, socket: Path | None = None) -> bool:
         with (self.folder / "ctr.log").open("ab") as log:
-            command = ["ctr", "-a", str(self.socket), *arguments]
+            command = ["ctr", "-a", str(socket or self.socket), *arguments]
             return subprocess.run(command, stdout=log, stderr=log).returncode == 0
 
     def request(self, path: str) -> bytes:
@@ -267,8 +295,8 @@ class Node:
     def is_healthy(self) -> bool:
         return self.request("/readyz") == b"ok" and bool(self.request("/api/v1/namespaces/default"))
 
-    def _is_node_ready(self) -> bool:
-        node = json.loads(self.request("/api/v1/nodes/node1"))
+    def _is_node_ready(self, name: str = "node1") -> bool:
+        node = json.loads(self.request(f"/api/v1/nodes/{name}"))
         conditions = {each["type"]: each["status"] for each in node["status"].get("conditions", ())}
         tainted = any(taint["key"] == "node.kubernetes.io/not-ready" for taint in node["spec"].get("taints", ()))
         # Pods need the default service account of their namespace, which a controller makes.
@@ -301,6 +329,8 @@ class Node:
             match verb:
                 case "stop":
                     self.stop(what)
+                case "start" if what == "node2":
+                    self.start_second()
                 case "start":
                     self.start(what)
                     if what == "apiserver":

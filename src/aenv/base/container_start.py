@@ -31,6 +31,8 @@ class ContainerStart:
     arguments: tuple[str, ...] = ()
     """`sys.argv[1:]` of the environment."""
     keep_history: bool = True
+    drain: float = 0.0
+    """Seconds in which requests that are under way may end, after a signal."""
     ways_out: Mapping[str, str] = field(default_factory=dict)
     """Ports of the container's loopback, each with the unix socket that connections to it are passed on to."""
 

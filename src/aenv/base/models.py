@@ -285,6 +285,8 @@ class InstanceUsage(BaseModel):
     """Since it was made."""
     memory_bytes: int | None = None
     processes: int | None = None
+    calls: int | None = None
+    """How many are under way, as far as the answering gateway knows; a lease counts as one."""
     created_at: str
     expires_at: str | None = None
 

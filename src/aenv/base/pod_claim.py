@@ -34,7 +34,11 @@ class PodClaim:
     project: str = ""
     requirements: str = ""
     workspace: str = ""
+    variables_file: str = ""
+    """Where the variables are noted, for commands that are started beside it; empty: nowhere."""
     keep_history: bool = True
+    drain: float = 0.0
+    """Seconds in which requests that are under way may end, when the Pod is deleted."""
     is_spare: bool = False
 
     def line(self) -> bytes:

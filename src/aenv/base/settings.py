@@ -6,6 +6,7 @@ Each process reads its settings once and hands them down; the SDK reads its own 
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Mapping
@@ -127,6 +128,8 @@ class GatewaySettings:
     kube_namespace: str = option("", "Namespace of instances.  [default: that of the kubeconfig]")
     kube_name: str = option("aenv", "Name of the installation; gateways on one store share it.")
     kube_templates: str = option("", "ConfigMap with templates of Pods.")
+    kube_storage_class: str = option("", "Class of storage of services.  [default: the cluster's own]")
+    kube_gateways: str = option("", "Who may connect to Pods: labels of Pods, or networks.  [default: gateways]")
     base_image: str = option(
         "", "Image of environments without one, in containers and Pods.  [default: aenv-base:VERSION-py{python}]"
     )
@@ -237,11 +240,14 @@ def runtime_settings(environ: Mapping[str, str] | None = None) -> RuntimeSetting
     return RuntimeSettings(
         instance_id=env.get("AENV_INSTANCE_ID") or "local",
         environment=env.get("AENV_ENVIRONMENT") or None,
-        workspace=Path(env["AENV_WORKSPACE"]) if env.get("AENV_WORKSPACE") else None,
+        workspace=_folder(env["AENV_WORKSPACE"]) if env.get("AENV_WORKSPACE") else None,
         call_timeout=float(timeout) if timeout else None,
         sidecar=env.get("AENV_SIDECAR") or None,
         start=env.get("AENV_START") or None,
     )
+
+
+_folder = functools.lru_cache(maxsize=4)(Path)  # which costs an instance a tenth of what it is told
 
 
 def home(environ: Mapping[str, str] | None = None) -> Path:

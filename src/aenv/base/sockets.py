@@ -1,10 +1,11 @@
-"""Sockets: unix sockets whose other end may be hostile, and waiting for one without a read."""
+"""Sockets: unix sockets whose other end may be hostile, resets, and waiting for one without a read."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
+import struct
 
 _SO_PASSRIGHTS = 83  # Linux 6.16; the same number on every machine that instances run on
 
@@ -35,6 +36,16 @@ def refuse_descriptors(connection: socket.socket) -> bool:
         connection.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
         return True
     return False
+
+
+def reset(transport: asyncio.Transport) -> None:
+    """End the connection at once, and what the other end has not read with it.
+
+    The kernel would keep that for minutes after an ordinary close.
+    """
+    connection: socket.socket = transport.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
 
 
 async def readable(descriptor: int) -> None:

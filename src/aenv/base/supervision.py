@@ -68,7 +68,7 @@ class Tasks:
                 failed(error)
 
 
-async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+async def to_the_end(work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
     """Await `work` to its end even when cancelled meanwhile; the cancellation goes on afterwards."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

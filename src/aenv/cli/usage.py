@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+HEADERS = ("ID", "Environment", "Owner", "Status", "CPU", "Memory", "Calls", "Age", "TTL left")
+
 
 @dataclass(frozen=True)
 class Row:
@@ -31,6 +33,23 @@ class Row:
     age: float
     left: float | None
     """Seconds until its time to live is over."""
+
+
+ORDERS: dict[str, Callable[[Row], Any]] = {
+    "cpu": lambda row: row.cpu_percent or 0.0,
+    "memory": lambda row: row.data.memory_bytes or 0,
+    "calls": lambda row: row.data.calls or 0,
+    "age": lambda row: row.age,
+    "env": lambda row: row.data.env,
+    "state": lambda row: row.data.status,
+}
+BY_NAME = ("env", "state")
+"""The orders that begin with A; the others begin with the largest number."""
+
+
+def ordered(found: Sequence[Row], order: str, *, is_reversed: bool = False) -> list[Row]:
+    """The rows in that order; those that are equal stay as they were."""
+    return sorted(found, key=ORDERS[order], reverse=(order in BY_NAME) is is_reversed)
 
 
 def filters(command: Callable[..., T]) -> Callable[..., T]:
@@ -76,14 +95,19 @@ def rows(reply: Usage, before: Usage | None = None) -> list[Row]:
 
 def show(reply: Usage, shown: Sequence[Row]) -> None:
     """A table, and a line of how many there are."""
-    headers = ("ID", "Environment", "Owner", "Status", "CPU", "Memory", "Age", "TTL left")
-    output.table(headers, [_cells(row) for row in shown])
+    output.table(HEADERS, [cells(row) for row in shown])
+    output.talk(summary(reply, shown))
+
+
+def summary(reply: Usage, shown: Sequence[Row]) -> str:
+    """How many there are."""
     frozen = sum(row.data.frozen is True for row in shown)
     warm = sum(reply.warm.values())
-    output.talk(f"{len(shown)} running, {frozen} of them frozen{f'; {warm} spare' if warm else ''}")
+    return f"{len(shown)} running, {frozen} of them frozen{f'; {warm} spare' if warm else ''}"
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def cells(row: Row) -> tuple[str, ...]:
+    """What the columns of `HEADERS` say of an instance."""
     data, memory = row.data, row.data.memory_bytes
     return (
         data.id,
@@ -92,6 +116,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         "Frozen" if data.frozen else data.status,
         "-" if row.cpu_percent is None else f"{row.cpu_percent:.1f} %",
         "-" if memory is None else output.size(memory),
+        "-" if data.calls is None else str(data.calls),
         quantities.spell_seconds(int(row.age)),
         f"service {data.service}"
         if data.service

@@ -5,7 +5,7 @@ The gateway sees only this file. `conformance/engine.py` holds every engine to i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -79,6 +79,8 @@ class InstanceSpec:
     """Where the instance sees it, if its engine shows it other files than the host's."""
     works_in: str = ""
     """The id of the instance whose workspace it works in, in place of one of its own (`SharesWorkspaces`)."""
+    shares_workspace: bool = False
+    """Whether others will work in its workspace."""
     keep_history: bool = True
     """Whether the runtime remembers its last calls, with their arguments."""
     limits: ResourceLimits = field(default_factory=ResourceLimits)
@@ -107,6 +109,8 @@ class InstanceSpec:
     """Those of its creator, for an engine that shows labels to operators."""
     ttl: float | None = None
     """Seconds after which the gateway ends it, unless it is renewed; None for a replica of a service."""
+    drain: float = 0.0
+    """Seconds in which requests that are under way may end, where not the gateway but the engine ends it."""
     pod_template: str = "singleContainer"
     """The name of the operator's template for its Pod, where the engine makes Pods."""
 
@@ -198,7 +202,9 @@ class LeadsToGateway(Protocol):
 class SharesWorkspaces(Protocol):
     """An engine whose instances can work in the workspace of another one (`InstanceSpec.works_in`)."""
 
-    shares_workspaces: Literal[True]
+    def why_no_shared_workspaces(self) -> str:
+        """Why they cannot here, and what to do about it; empty when they can."""
+        ...
 
 
 @runtime_checkable
@@ -289,6 +295,26 @@ class Ports(Protocol):
 
 
 @runtime_checkable
+class SharedByGateways(Protocol):
+    """An engine whose instances all gateways on one store reach, call and end, wherever these gateways run."""
+
+    node: str
+    """Names it to these gateways, in place of the home folder of each."""
+
+    async def join(self, installation: str, place: str) -> bool:
+        """Take part as a gateway of `installation`, which is a store; whether no other gateway of it lives.
+
+        Conflict where gateways of another installation have instances under the same name. `place` is a home
+        folder: what had it before is no more.
+        """
+        ...
+
+    def present(self) -> Collection[str]:
+        """The ids of all instances that are there, as last seen: those that start or have ended, too."""
+        ...
+
+
+@runtime_checkable
 class Sweeps(Protocol):
     """An engine of which several objects may use one home; it finds what those have left that are no more."""
 
@@ -303,6 +329,60 @@ class Leftovers(Protocol):
 
     async def leftovers(self) -> Sequence[str]:
         """Their ids. One that another engine object starts at this moment is among them."""
+        ...
+
+
+@dataclass(frozen=True)
+class WantedService:
+    """A service as it shall run, where the engine looks after its replicas."""
+
+    id: str
+    generation: int
+    """Which setup it is: replicas of others are replaced."""
+    replicas: int
+    spec: InstanceSpec
+    """Of every replica; `storage` names the storage, which the engine makes."""
+    port: int | None = None
+    """Where a server of the environment may listen, beside the runtime."""
+    storage_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class ServiceReplica:
+    """A replica that such an engine has made."""
+
+    id: str
+    generation: int
+    origin: Origin | None
+    """Where its runtime serves; None while it does not, or must not be given requests."""
+    problem: str = ""
+    """Why its last start came to nothing, or why it has ended."""
+    waits_for: str = ""
+    """What keeps it from serving, while nothing is wrong with it."""
+
+
+@runtime_checkable
+class KeepsServices(Protocol):
+    """An engine that looks after the replicas of services itself, whichever gateways there are."""
+
+    async def keep_service(self, wanted: WantedService) -> str:
+        """From now on it shall be like that; may be repeated. Returns why it has no replicas, if that is known."""
+        ...
+
+    def service_replicas(self, id: str) -> Sequence[ServiceReplica]:
+        """Those that there are now, oldest first."""
+        ...
+
+    async def service_changed(self, id: str) -> None:
+        """Return at the next change of its replicas."""
+        ...
+
+    async def end_service(self, id: str, storage: Path | None) -> None:
+        """Return once its replicas are gone, and the storage that is named. Fine when they are."""
+        ...
+
+    def check_storage(self, storage: Path) -> None:
+        """InvalidRequest when there can be no storage of that name."""
         ...
 
 

@@ -7,7 +7,8 @@
 
 Replies have the envelope `{"success", "code", "message", "data"}`. The server chooses the ids of its instances;
 which of them is which of ours is written below the home. An instance serves on PORT of the address that the server
-tells. What this contract cannot ask for is refused, or, for the network, told in `not_enforced`.
+tells. What this contract cannot ask for is refused, or, for the network, told in `not_enforced`. The contract's
+`PUT …/instance/action/warmup` is not used: it says neither what is warmed nor how many.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ..base.addresses import Origin, parse_url
 from ..base.errors import AEnvError, Conflict, InvalidRequest, NetworkError, StartFailed, Unavailable, Unsupported
 from ..base.http1 import Pool
 from ..base.supervision import to_the_end
+from ..base.wire import timestamp
 from .base import Address, InstanceSpec
 from .containers.container_plan import PORT
 from .folder import InstanceFolder
@@ -31,6 +33,8 @@ from .instance_state import InstanceState
 _POLL = 0.2  # seconds between questions whether an instance runs: the contract has no other way to learn it
 _PATH = "/aenvironment/instance"
 _MAX_REPLY_BYTES = 64 << 20
+_REPLY_WITHIN = 30.0  # seconds, as the published gateway waits; an instance may take longer to run than to begin
+_READY = 6  # the status of an environment that can be used
 _OVER = ("Failed", "Terminated")
 
 Ids = list[str]
@@ -70,7 +74,7 @@ class HttpEngine:
             async with asyncio.timeout(spec.start_timeout):
                 return await self._start(spec, folder)
         except TimeoutError:
-            await self._end(spec.id)
+            await to_the_end(self._end(spec.id))
             what = f"the instance of {spec.environment!r}"
             raise StartFailed(f"{what} was not ready within {spec.start_timeout:g} s") from None
         except BaseException:
@@ -159,8 +163,11 @@ class HttpEngine:
         content = b"" if body is None else json.dumps(body).encode()
         headers = [("content-type", "application/json")] if body is not None else []
         try:
-            response = await self._pool.request(self._origin, method, f"{self._path}{path}", headers, content)
-            text = await response.read(_MAX_REPLY_BYTES)
+            async with asyncio.timeout(_REPLY_WITHIN):
+                response = await self._pool.request(self._origin, method, f"{self._path}{path}", headers, content)
+                text = await response.read(_MAX_REPLY_BYTES)
+        except TimeoutError:
+            raise Unavailable(f"the engine at {self.url} gave no reply within {_REPLY_WITHIN:g} s") from None
         except NetworkError as error:
             raise Unavailable(f"no engine answers at {self.url}: {error.message}; check --engine-url") from error
         if missing_is_fine and response.status == 404:
@@ -169,7 +176,7 @@ class HttpEngine:
             reply = json.loads(text)
             if response.status < 400 and reply["success"]:
                 return reply.get("data")
-            said = str(reply.get("message") or reply.get("error"))
+            said = str(reply.get("message") or reply.get("errorMessage") or reply.get("error"))
         except (ValueError, KeyError, TypeError, AttributeError):
             said = text.decode(errors="replace").strip()[:500] or "nothing"
         if missing_is_fine and "not found" in said:
@@ -186,8 +193,11 @@ def environment(spec: InstanceSpec) -> dict[str, Any]:
         "ephemeralStorage": str(spec.limits.storage_bytes) if spec.limits.storage_bytes else None,
         "gpu": spec.limits.gpus,
     }
+    wanted = {key: value for key, value in limits.items() if value}
     deploy = {
-        **{key: value for key, value in limits.items() if value},
+        **wanted,
+        # Without it the published controller ignores cpu and memory.
+        **({"resource": "autoscale"} if wanted else {}),
         **({"ttl": f"{spec.ttl:g}s"} if spec.ttl else {}),
         **({"secondImageName": spec.sidecar} if isinstance(spec.sidecar, str) and spec.sidecar else {}),
         "environment_variables": dict(spec.environment_variables),
@@ -195,13 +205,20 @@ def environment(spec: InstanceSpec) -> dict[str, Any]:
         "arguments": list(spec.arguments),
         "labels": dict(spec.labels),
         "owner": spec.tenant,
+        "podTemplate": spec.pod_template,
     }
     artifacts = [{"id": "", "type": "image", "content": spec.image}] if spec.image else []
     both = {"code_url": "", "build_config": {}, "test_config": {}, "deploy_config": deploy}
-    both |= {"created_at": "", "updated_at": ""}
+    # Servers of the published kind parse both times, and refuse an empty one.
+    now = timestamp()
+    both |= {"created_at": now, "updated_at": now}
     return {
+        "id": f"{name}-{version}",
         "name": name,
+        "description": "",
         "version": version,
+        "tags": [],
+        "status": _READY,
         "artifacts": artifacts,
         **both,
         **{_camel(key): value for key, value in both.items()},

@@ -85,6 +85,8 @@ class InstanceState:
     gateway: RelayedGateway | None = None
     open_files: int | None = None
     host_network: bool | None = None
+    workspace: str | None = None
+    """The volume that it works in, where several instances work in one."""
     isolation: str | None = None
     """Set for an instance in gVisor."""
     runtime: tuple[str, ...] | None = None

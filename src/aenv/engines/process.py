@@ -17,12 +17,13 @@ import sys
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ..base import settings
 from ..base.addresses import Origin
 from ..base.config import Project
 from ..base.errors import Conflict, InvalidRequest, NotFound, StartFailed, Unsupported
+from ..base.supervision import to_the_end
 from ..isolation.sandbox import protocol
 from . import logfile, ports, proc
 from .base import Address, CommandOutput, InstanceSpec
@@ -48,7 +49,6 @@ class ProcessEngine(WorkspaceFiles):
 
     name = "process"
     isolation: tuple[str, ...] = ()
-    shares_workspaces: Literal[True] = True
     summary = "does not isolate instances, so serve only code that you trust"
 
     def __init__(self, home: Path, python: str = sys.executable) -> None:
@@ -62,6 +62,9 @@ class ProcessEngine(WorkspaceFiles):
 
     def describe_rootfs(self, project: Project) -> str:
         return _ROOT
+
+    def why_no_shared_workspaces(self) -> str:
+        return ""
 
     async def create(self, spec: InstanceSpec) -> Address:
         _refuse(spec)
@@ -82,7 +85,7 @@ class ProcessEngine(WorkspaceFiles):
             finally:
                 os.close(ready)
         except BaseException:
-            await self._end(spec.id, grace=0.0)
+            await to_the_end(self._end(spec.id, grace=0.0))
             raise
 
     async def destroy(self, id: str) -> None:

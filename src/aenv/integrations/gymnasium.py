@@ -79,6 +79,18 @@ def _within(text: str) -> str:
     return "".join(letter if letter in _TEXT else "?" for letter in text[:_LONGEST])
 
 
+@dataclass(frozen=True)
+class VectorStep:
+    """What a step gave in one instance of a vector."""
+
+    observation: Any
+    reward: float
+    is_done: bool = False
+    is_cut: bool = False
+    is_lost: bool = False
+    """Whether the instance was lost: the episode is cut, and says nothing about the policy."""
+
+
 @dataclass
 class Slot:
     """One episode of a vector, and whether its next step begins another."""
@@ -86,6 +98,8 @@ class Slot:
     episode: ToolEpisode
     random: numpy.random.Generator = field(default_factory=numpy.random.default_rng)
     over: bool = False
+    last: Any = None
+    """What the policy of a vector saw last of it, in its own space."""
 
     async def begin(self, options: Mapping[str, Any] | None) -> Briefing:
         asked = dict(options or {})
@@ -108,15 +122,25 @@ class Slot:
         is_cut = not seen.done and self.episode.is_out_of_steps
         return seen, await self.episode.reward() if seen.done or is_cut else 0.0, is_cut
 
-    async def step_alone(self, codec: Codec, action: Any) -> tuple[Observation, float, bool]:
-        """The same among others: an instance that is lost ends its own episode, which is cut, and no other."""
+    async def begin_alone(self, codec: Codec) -> Any:
+        """Begin another episode among others; the first observation."""
+        self.last = codec.begun(await self.begin(None))
+        return self.last
+
+    async def step_alone(self, codec: Codec, action: Any) -> VectorStep:
+        """A step among others: an instance that is lost ends its own episode, which is cut, and no other.
+
+        What was seen last is seen once more then: no codec knows how to say in numbers that nothing was.
+        """
         try:
-            return await self.step(codec, action)
+            seen, reward, is_cut = await self.step(codec, action)
         except AEnvError as error:
             if not is_infrastructure(error):
                 raise
             await self.episode.close()
-            return Observation(f"the instance was lost: {error}", True, False, is_lost=True), 0.0, True
+            return VectorStep(self.last, 0.0, is_done=False, is_cut=True, is_lost=True)
+        self.last = codec.seen(seen)
+        return VectorStep(self.last, reward, seen.done, is_cut)
 
 
 class AenvGym(gymnasium.Env[Any, Any]):
@@ -182,31 +206,33 @@ class AenvVector(VectorEnv[Any, Any, Any]):
             slot.over = False
         briefings = LOOP.run(self._all(slot.begin(options) for slot in self._slots))
         tasks = numpy.array([briefing.task.id for briefing in briefings], dtype=object)
-        return self._batched([self.codec.begun(one) for one in briefings]), {"task": tasks}
+        for slot, briefing in zip(self._slots, briefings, strict=True):
+            slot.last = self.codec.begun(briefing)
+        return self._batched([slot.last for slot in self._slots]), {"task": tasks}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        done = LOOP.run(
+        made = LOOP.run(
             self._all(self._next(slot, action) for slot, action in zip(self._slots, actions, strict=True))
         )
-        observations, rewards, ended, cut, lost = zip(*done, strict=True)
+        lost = numpy.array([one.is_lost for one in made], dtype=bool)
         return (
-            self._batched(list(observations)),
-            numpy.array(rewards, dtype=numpy.float64),
-            numpy.array(ended, dtype=bool),
-            numpy.array(cut, dtype=bool),
-            {"lost": numpy.array(lost, dtype=bool)} if any(lost) else {},
+            self._batched([one.observation for one in made]),
+            numpy.array([one.reward for one in made], dtype=numpy.float64),
+            numpy.array([one.is_done for one in made], dtype=bool),
+            numpy.array([one.is_cut for one in made], dtype=bool),
+            {"lost": lost} if lost.any() else {},
         )
 
     def close_extras(self, **kwargs: Any) -> None:
         LOOP.run(self._all(slot.episode.close() for slot in self._slots))
 
-    async def _next(self, slot: Slot, action: Any) -> tuple[Any, float, bool, bool, bool]:
+    async def _next(self, slot: Slot, action: Any) -> VectorStep:
         if slot.over:
             slot.over = False
-            return self.codec.begun(await slot.begin(None)), 0.0, False, False, False
-        seen, reward, is_cut = await slot.step_alone(self.codec, action)
-        slot.over = seen.done or is_cut
-        return self.codec.seen(seen), reward, seen.done, is_cut, seen.is_lost
+            return VectorStep(await slot.begin_alone(self.codec), 0.0)
+        made = await slot.step_alone(self.codec, action)
+        slot.over = made.is_done or made.is_cut
+        return made
 
     def _batched(self, observations: list[Any]) -> Any:
         if isinstance(self.single_observation_space, gymnasium.spaces.Text):

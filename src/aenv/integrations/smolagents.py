@@ -19,9 +19,7 @@ from typing import Any
 import PIL.Image
 from smolagents import Tool
 
-from .tool_calls import InstanceTool, ToolAnswer, ToolsOf, resolved
-
-_TYPES = ("string", "boolean", "integer", "number", "array", "object", "null")
+from .tool_calls import InstanceTool, ToolAnswer, ToolsOf, resolved, types_of
 
 
 class SmolTool(Tool):
@@ -49,7 +47,7 @@ class SmolTool(Tool):
 
 def _input(described: Mapping[str, Any], *, is_required: bool) -> dict[str, Any]:
     """As smolagents wants it: a type and a description. What else the schema says stays below `allOf`."""
-    types = _types(described)
+    types = types_of(described)
     entry: dict[str, Any] = {
         "type": types[0] if len(types) == 1 else types,
         "description": described.get("description", ""),
@@ -57,17 +55,6 @@ def _input(described: Mapping[str, Any], *, is_required: bool) -> dict[str, Any]
         "allOf": [dict(described)],
     }
     return entry if is_required else {**entry, "nullable": True}
-
-
-def _types(described: Mapping[str, Any]) -> list[str]:
-    """The JSON types that a value may have."""
-    said = described.get("type")
-    if isinstance(said, str):
-        return [said]
-    if isinstance(said, list):
-        return [str(one) for one in said]
-    found = [one for member in described.get("anyOf", ()) for one in _types(member)]
-    return list(dict.fromkeys(found)) or list(_TYPES)
 
 
 def _output(answer: ToolAnswer) -> Any:

@@ -39,8 +39,7 @@ class AenvVecEnv(VecEnv):
             if seed is not None:
                 slot.random = numpy.random.default_rng(seed)
         self._reset_seeds()
-        begun = LOOP.run(_all(slot.begin(None) for slot in self._slots))
-        return numpy.stack([self.codec.begun(briefing) for briefing in begun])
+        return numpy.stack(LOOP.run(_all(slot.begin_alone(self.codec) for slot in self._slots)))
 
     def step_async(self, actions: Any) -> None:
         self._actions = actions
@@ -53,13 +52,12 @@ class AenvVecEnv(VecEnv):
         return numpy.stack(observations), numpy.array(rewards, numpy.float32), numpy.array(ended), list(infos)
 
     async def _next(self, slot: Slot, action: Any) -> tuple[Any, float, bool, dict[str, Any]]:
-        seen, reward, is_cut = await slot.step_alone(self.codec, action)
-        observation = self.codec.seen(seen)
-        if not seen.done and not is_cut:
-            return observation, reward, False, {}
-        info = {"terminal_observation": observation, "TimeLimit.truncated": is_cut}
-        info |= {"lost": True} if seen.is_lost else {}
-        return self.codec.begun(await slot.begin(None)), reward, True, info
+        made = await slot.step_alone(self.codec, action)
+        if not made.is_done and not made.is_cut:
+            return made.observation, made.reward, False, {}
+        info = {"terminal_observation": made.observation, "TimeLimit.truncated": made.is_cut}
+        info |= {"lost": True} if made.is_lost else {}
+        return await slot.begin_alone(self.codec), made.reward, True, info
 
     def close(self) -> None:
         LOOP.run(_all(slot.episode.close() for slot in self._slots))

@@ -20,6 +20,9 @@ from typing import Any, Generic, TypeVar, overload
 from aenv import Environment, SyncEnvironment, ToolResult
 
 T = TypeVar("T")
+_TYPES = ("string", "boolean", "integer", "number", "array", "object", "null")
+MOST_WRITTEN = 20_000
+"""Parts of a schema after which no more references are written out."""
 
 
 @dataclass(frozen=True)
@@ -120,24 +123,45 @@ def _picture(part: Mapping[str, Any]) -> Picture | None:
 def resolved(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema with each `$ref` replaced by what it names, for frameworks that know no references.
 
-    Inside of itself a type that contains itself is any object.
+    Inside of itself a type that contains itself is any object, and so is what comes after MOST_WRITTEN parts.
     """
-    return dict(
-        _resolved({key: value for key, value in schema.items() if key != "$defs"}, schema.get("$defs", {}), ())
-    )
+    written = _WrittenOut(schema.get("$defs", {}))
+    return dict(written.of({key: value for key, value in schema.items() if key != "$defs"}, ()))
 
 
-def _resolved(value: Any, defs: Mapping[str, Any], inside: tuple[str, ...]) -> Any:
-    if isinstance(value, list):
-        return [_resolved(item, defs, inside) for item in value]
-    if not isinstance(value, dict):
-        return value
-    name = str(value.get("$ref", "")).removeprefix("#/$defs/")
-    if name in inside:
-        return {"type": "object"}
-    named = _resolved(defs[name], defs, (*inside, name)) if name in defs else {}
-    own = {key: _resolved(item, defs, inside) for key, item in value.items() if key != "$ref" or name not in defs}
-    return {**named, **own}
+def types_of(described: Mapping[str, Any]) -> list[str]:
+    """The JSON types that a value may have, by its schema without references."""
+    said = described.get("type")
+    if isinstance(said, str):
+        return [said]
+    if isinstance(said, list):
+        return [str(one) for one in said]
+    members = [*described.get("anyOf", ()), *described.get("oneOf", ())]
+    found = [one for member in members for one in types_of(member)]
+    return list(dict.fromkeys(found)) or list(_TYPES)
+
+
+class _WrittenOut:
+    """Schemas without references. Its size is bounded: types that name each other twice double with each level."""
+
+    def __init__(self, defs: Mapping[str, Any]) -> None:
+        self._defs = defs
+        self._left = MOST_WRITTEN
+
+    def of(self, value: Any, inside: tuple[str, ...]) -> Any:
+        self._left -= 1
+        if isinstance(value, list):
+            return [self.of(item, inside) for item in value]
+        if not isinstance(value, dict):
+            return value
+        name = str(value.get("$ref", "")).removeprefix("#/$defs/")
+        if name in inside or (name in self._defs and self._left < 0):
+            return {"type": "object"}
+        named = self.of(self._defs[name], (*inside, name)) if name in self._defs else {}
+        own = {
+            key: self.of(item, inside) for key, item in value.items() if key != "$ref" or name not in self._defs
+        }
+        return {**named, **own}
 
 
 class ToolsOf(Generic[T]):

@@ -42,8 +42,6 @@ class Observation:
     is_error: bool
     done: bool
     structured: Any = None
-    is_lost: bool = False
-    """Whether the instance was lost: the episode is cut, and says nothing about the policy."""
 
 
 @dataclass(frozen=True)

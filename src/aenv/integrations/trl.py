@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aenv.integrations.loop_thread import LOOP
+from aenv.integrations.tool_calls import resolved, types_of
 from aenv.integrations.tool_episode import EpisodeOptions, ToolEpisode, TrainingTask
 
 _TYPES: dict[str, Any] = {
@@ -24,6 +25,7 @@ _TYPES: dict[str, Any] = {
     "boolean": bool,
     "array": list,
     "object": dict,
+    "null": type(None),
 }
 _OVER = "the episode is over; say no more"
 
@@ -88,7 +90,7 @@ def rows(env_name: str, *, limit: int | None = None, **options: Any) -> list[dic
 
 
 def _method(function: Mapping[str, Any]) -> Callable[..., Any]:
-    name, schema = function["name"], function["parameters"]
+    name, schema = function["name"], resolved(function["parameters"])
     properties, required = schema.get("properties", {}), set(schema.get("required", ()))
 
     async def call(self: AenvEpisodes, *given: Any, **named: Any) -> str:
@@ -120,11 +122,10 @@ def _docstring(text: str, properties: Mapping[str, Any]) -> str:
 
 
 def _type(schema: Mapping[str, Any]) -> Any:
-    options = schema.get("anyOf") or schema.get("oneOf")
-    if options:
-        kinds = [_type(one) for one in options]
-        joined = kinds[0]
-        for kind in kinds[1:]:
-            joined = joined | kind
-        return joined
-    return type(None) if schema.get("type") == "null" else _TYPES.get(str(schema.get("type")), str)
+    """The Python type that a model is told; a text where the schema allows everything."""
+    types = types_of(schema)
+    first, *others = (_TYPES[name] for name in (types if len(types) < len(_TYPES) else ["string"]))
+    joined = first
+    for kind in others:
+        joined = joined | kind
+    return joined

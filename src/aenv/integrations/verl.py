@@ -23,6 +23,7 @@ from verl.experimental.agent_loop.tool_agent_loop import AgentState, ToolAgentLo
 from verl.tools.base_tool import BaseTool
 from verl.tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 
+from aenv.integrations.tool_calls import resolved, types_of
 from aenv.integrations.tool_episode import EpisodeOptions, ToolEpisode, TrainingTask
 
 
@@ -125,12 +126,10 @@ async def _begin(episode: ToolEpisode, task: str | None) -> Any:
 
 
 def _flat(tool: dict[str, Any]) -> dict[str, Any]:
-    """The tool as verl's schema has it: a parameter has a type, or a list of types, and no `anyOf`."""
-    parameters = tool["function"]["parameters"]
+    """The tool as verl's schema has it: each parameter has a type, or a list of types, and no references."""
+    parameters = resolved(tool["function"]["parameters"])
     properties = {
-        name: {"type": [one["type"] for one in value["anyOf"]], "description": value.get("description")}
-        if "anyOf" in value
-        else value
+        name: {**value, "type": types[0] if len(types := types_of(value)) == 1 else types}
         for name, value in parameters.get("properties", {}).items()
     }
     return {**tool, "function": {**tool["function"], "parameters": {**parameters, "properties": properties}}}

@@ -7,8 +7,6 @@ files needs the token of the session, which the page gets once, for the key in i
 from __future__ import annotations
 
 import asyncio
-import hmac
-import secrets
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -26,9 +24,10 @@ from ..base.errors import AEnvError, Forbidden, NetworkError, NotFound, Unauthen
 from ..base.http1 import Pool
 from ..control.serving import envelope, listeners
 from ..control.serving.centre import Centre
+from . import session_key
+from .session_key import SessionKey
 from .viewed_runs import ViewedRuns
 
-_MAX_KEY_BYTES = 4096
 _MAX_BODY_BYTES = 64 << 20
 _PASSED_ON = ("content-type", "accept")
 _PASSED_BACK = (b"content-type", b"content-disposition", b"x-total-count", b"retry-after", b"cache-control")
@@ -41,9 +40,7 @@ class ViewServer:
     def __init__(
         self, runs: ViewedRuns, pool: Pool, platform: Origin | None = None, api_key: str | None = None
     ) -> None:
-        self.key = secrets.token_urlsafe(24)
-        """Opens a session, once."""
-        self._token = secrets.token_urlsafe(24)
+        self.session_key = SessionKey("aenv view")
         self._runs = runs
         self._pool = pool
         self._platform = platform
@@ -67,10 +64,11 @@ class ViewServer:
         if request.method in ("GET", "HEAD") and (path == "/" or path.startswith("/assets/")):
             return self._centre.answer(request, path[1:] or "index.html")
         if (request.method, path) == ("POST", "/view/session"):
-            return envelope.success({"token": self._open(await _read(request, _MAX_KEY_BYTES))})
+            body = await _read(request, session_key.MAX_BYTES)
+            return envelope.success({"token": self.session_key.exchange(body)})
         if (request.method, path) == ("GET", "/session") and "authorization" not in request.headers:
             return envelope.success({**_LOCAL, "user": "", "role": "anonymous"})
-        self._check_token(request)
+        self.session_key.check(request)
         match request.method, path.strip("/").split("/"):
             case "GET", ["session"]:
                 return envelope.success(await self._session())
@@ -81,27 +79,6 @@ class ViewServer:
             case "GET", ["runs", run, "rollouts", rollout]:
                 return envelope.success(await asyncio.to_thread(self._runs.trajectory, run, rollout))
         return await self._pass_on(request)
-
-    def _open(self, body: bytes) -> str:
-        """The token of the session. A key opens one: who reads it later in a history has nothing."""
-        try:
-            said = mcp.loads(body)
-        except ValueError:
-            said = None
-        given = said.get("key") if isinstance(said, dict) else None
-        if (
-            not self.key
-            or not isinstance(given, str)
-            or not hmac.compare_digest(given.encode(), self.key.encode())
-        ):
-            raise Forbidden("this key has been used, or was never one; run 'aenv view' again for another")
-        self.key = ""
-        return self._token
-
-    def _check_token(self, request: Request) -> None:
-        expected = f"Bearer {self._token}".encode()
-        if not hmac.compare_digest(request.headers.get("authorization", "").encode(), expected):
-            raise Unauthenticated("this session has ended; run 'aenv view' again")
 
     async def _session(self) -> dict[str, Any]:
         caller: Mapping[str, Any] = _LOCAL
@@ -157,7 +134,7 @@ async def viewing(
         with listeners.bind_tcp("127.0.0.1", port) as listener:
             number = listener.getsockname()[1]
             async with listeners.serving(server, [listener]):
-                yield f"http://127.0.0.1:{number}/#key={server.key}"
+                yield f"http://127.0.0.1:{number}/#key={server.session_key.key}"
 
 
 async def serve(opened: AbstractAsyncContextManager[str], tell: Callable[[str], None]) -> None:

@@ -28,6 +28,11 @@ SCRIPTS: dict[str, tuple[str, Any, list[Said]]] = {
         responses,
         [(f"{IN_SPACE}read_problem", {}), (f"{IN_SPACE}submit_answer", {"answer": "42"}), "done"],
     ),
+    "openhands": (
+        "gsm-tools",
+        chat,
+        [("read_problem", {}), ("submit_answer", {"answer": "42"}), "done"],
+    ),
     "smolagents": (
         "gsm-tools",
         chat,

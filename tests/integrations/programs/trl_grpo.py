@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer
 
-from aenv.integrations.trl import environment_class, rows
+from aenv.integrations.trl import _method, environment_class, rows
 
 torch.set_num_threads(1)
 NAME = "gsm-tools@1.0.0"
@@ -88,6 +88,16 @@ trainer = GRPOTrainer(
     ),
 )
 trainer.train()
+place = {"type": "object", "properties": {"street": {"type": "string"}}}
+of_place = {"$ref": "#/$defs/Place"}
+fields = {
+    "place": of_place,
+    "other": {"anyOf": [of_place, {"type": "null"}]},
+    "either": {"type": ["integer", "string"]},
+}
+made = _method(
+    {"name": "difficult", "parameters": {"properties": fields, "required": [*fields], "$defs": {"Place": place}}}
+)
 logged = next(line for line in trainer.state.log_history if "reward" in line)
 print(
     json.dumps(
@@ -98,6 +108,7 @@ print(
             "learned": not torch.equal(before, model.model.embed_tokens.weight),
             "signature": str(inspect.signature(submit)),
             "parameters": calculate["parameters"],
+            "difficult": str(inspect.signature(made)),
             "description": calculate["description"],
         }
     )

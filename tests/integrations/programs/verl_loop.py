@@ -3,9 +3,11 @@
 import asyncio
 import json
 import re
+from enum import Enum
 from typing import Any
 
 from omegaconf import OmegaConf
+from pydantic import BaseModel, TypeAdapter
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
@@ -13,7 +15,7 @@ from verl.tools.schemas import OpenAIFunctionToolSchema
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
-from aenv.integrations.verl import AenvAgentLoop, AenvTool
+from aenv.integrations.verl import AenvAgentLoop, AenvTool, _flat
 
 NAME = "gsm-tools@1.0.0"
 TEMPLATE = (
@@ -120,8 +122,28 @@ async def tool() -> dict[str, Any]:
     return {"text": response.text, "score": score, "seen": seen, "reward": reward}
 
 
+class Colour(Enum):
+    RED = "red"
+
+
+class Place(BaseModel):
+    street: str
+
+
+def difficult(place: Place, other: Place | None, colour: Colour, either: int | str, any: Any) -> None:
+    """Take what has no type of its own in its schema."""
+
+
+def told() -> dict[str, Any]:
+    """What verl's schema of a difficult tool says of its parameters' types."""
+    schema = TypeAdapter(difficult).json_schema()
+    function = {"name": "difficult", "description": "Difficult.", "parameters": schema}
+    made = OpenAIFunctionToolSchema.model_validate(_flat({"type": "function", "function": function}))
+    return {name: value.type for name, value in made.function.parameters.properties.items()}
+
+
 async def main() -> None:
-    said = {"loops": [await looped(sign) for sign in "+-*/"], "tool": await tool()}
+    said = {"loops": [await looped(sign) for sign in "+-*/"], "tool": await tool(), "types": told()}
     print(json.dumps(said))
 
 

@@ -9,7 +9,19 @@ from typing import Any
 
 from ..errors import InvalidRequest
 from . import values as kinds
-from .sections import CONTAINED, DOCKER, NATIVE, ConfigSection, ConfigText, ValueKind, entry, read_fields
+from .sections import (
+    CONTAINED,
+    IMAGES,
+    ISOLATED,
+    NATIVE,
+    NATIVE_PODS,
+    PODS,
+    ConfigSection,
+    ConfigText,
+    ValueKind,
+    entry,
+    read_fields,
+)
 from .values import Amount, Network, Variables
 
 
@@ -30,7 +42,7 @@ class ServiceDefaults(ConfigSection):
     """The name of the storage."""
     storage_size: str = entry("storageSize", kinds.STORAGE_SIZE, "10Gi", NATIVE, "10Gi")
     """How much the storage may hold."""
-    mount_path: str = entry("mountPath", kinds.TEXT, "/data", CONTAINED, "/home/admin/data")
+    mount_path: str = entry("mountPath", kinds.TEXT, "/data", ISOLATED, "/home/admin/data")
     """Where replicas see the storage."""
 
 
@@ -67,21 +79,21 @@ class Deploy(ConfigSection):
     unused = ("resource", "arcaTemplateId")
     old_names = MappingProxyType({"secondPart": "sidecar"})  # bundles that were pushed cannot change
 
-    cpu: Amount | None = entry("cpu", kinds.CPU, "500m", CONTAINED, otherwise="no limit")
+    cpu: Amount | None = entry("cpu", kinds.CPU, "500m", ISOLATED, otherwise="no limit")
     """CPU time of an instance, in cores."""
-    memory: Amount | None = entry("memory", kinds.SIZE, "2Gi", CONTAINED, otherwise="4Gi")
+    memory: Amount | None = entry("memory", kinds.SIZE, "2Gi", ISOLATED, otherwise="4Gi")
     """Memory of an instance. One that uses more ends, and the call says `it used more memory than its limit`."""
-    ephemeral_storage: Amount | None = entry("ephemeralStorage", kinds.SIZE, "5Gi", NATIVE, otherwise="1Gi")
+    ephemeral_storage: Amount | None = entry("ephemeralStorage", kinds.SIZE, "5Gi", NATIVE_PODS, otherwise="1Gi")
     """Disk space for what an instance writes."""
     pids: Amount | None = entry("pids", kinds.COUNT, 256, CONTAINED, otherwise="1024")
     """Processes of an instance."""
     open_files: Amount | None = entry("openFiles", kinds.COUNT, 1024, CONTAINED, otherwise="4096")
     """Open files of each process."""
-    gpu: Amount | None = entry("gpu", kinds.COUNT, 1, DOCKER, otherwise="none")
+    gpu: Amount | None = entry("gpu", kinds.COUNT, 1, IMAGES, otherwise="none")
     """GPUs of an instance. An engine that gives none refuses the create."""
     allow_more_resources: bool = entry("allowMoreResources", kinds.FLAG, True, default=False)
     """Whether a create may ask for more than these limits with its `resources`; else only for less."""
-    network: Network = entry("network", kinds.NETWORK, "full", CONTAINED, Network(), otherwise='`"none"`')
+    network: Network = entry("network", kinds.NETWORK, "full", ISOLATED, Network(), otherwise='`"none"`')
     """What an instance may reach: `"none"`, `"full"`, or `{"egress": [...]}` with hosts, each with a port or with
     all, and domains (`*.data.example`) with all below them."""
     isolation: str = entry("isolation", kinds.ISOLATION, "gvisor", NATIVE, "", otherwise="the engine's own")
@@ -97,7 +109,7 @@ class Deploy(ConfigSection):
     work goes on between calls."""
     reclaim: bool = entry("reclaim", kinds.FLAG, True, CONTAINED, False)
     """Whether a frozen instance may be ended when memory is short."""
-    warm_pool: int = entry("warmPool", kinds.NUMBER, 4, NATIVE, 0)
+    warm_pool: int = entry("warmPool", kinds.NUMBER, 4, NATIVE_PODS, 0)
     """How many [spare instances](gateway.md#warm-instances) are kept ready at least."""
     preload: tuple[str, ...] = entry("preload", kinds.MODULES, ["numpy"], NATIVE, ())
     """Modules that are the same for all instances: loaded once, before there is an instance."""
@@ -106,7 +118,7 @@ class Deploy(ConfigSection):
     )
     """Variables of an instance; a create adds to them. A [secret](gateway.md#secrets) of the user who runs the
     environment is named, never written down: `{"API_KEY": {"secret": "OPENAI_API_KEY"}}`."""
-    image_prefix: str = entry("imagePrefix", kinds.TEXT, "registry.example/t", CONTAINED, "docker.io/library/aenv")
+    image_prefix: str = entry("imagePrefix", kinds.TEXT, "registry.example/t", ISOLATED, "docker.io/library/aenv")
     """What a `datasource` that is only a tag is joined to, with `:` unless it ends in `:` or `/`."""
     sidecar: SidecarSource | None = entry("sidecar", _SIDECAR, "host", NATIVE, otherwise="none")
     """The [sidecar](authoring.md#made-at-its-first-use) of every instance. Its old name is `secondPart`."""
@@ -114,19 +126,20 @@ class Deploy(ConfigSection):
     """Defaults of [services](services.md). Old projects have these fields in `deployConfig` itself."""
     os: str = entry("os", kinds.TEXT, "linux", default="linux")
     """The operating system; there is no other."""
-    pod_template: str = entry("podTemplate", kinds.TEXT, "dualContainer", (), default="singleContainer")
-    """`singleContainer` or `dualContainer`. Changes nothing: a create or `sidecar` asks for a sidecar."""
+    pod_template: str = entry("podTemplate", kinds.TEXT, "dualContainer", PODS, default="singleContainer")
+    """The [template](kubernetes.md#templates) of its Pod: `singleContainer`, `dualContainer`, or one that the
+    cluster's operator has made. With other engines a create or `sidecar` asks for a sidecar."""
     cpu_request: Amount | None = entry("cpuRequest", kinds.CPU, "1C", ())
     """Legacy: what a service asks for instead of `cpu`."""
-    cpu_limit: Amount | None = entry("cpuLimit", kinds.CPU, "1C", CONTAINED)
+    cpu_limit: Amount | None = entry("cpuLimit", kinds.CPU, "1C", ISOLATED)
     """Legacy: the limit of an instance without `cpu`."""
     memory_request: Amount | None = entry("memoryRequest", kinds.SIZE, "2G", ())
     """Legacy: what a service asks for instead of `memory`."""
-    memory_limit: Amount | None = entry("memoryLimit", kinds.SIZE, "2G", CONTAINED)
+    memory_limit: Amount | None = entry("memoryLimit", kinds.SIZE, "2G", ISOLATED)
     """Legacy: the limit of an instance without `memory`."""
     ephemeral_storage_request: Amount | None = entry("ephemeralStorageRequest", kinds.SIZE, "5Gi", ())
     """Legacy: what a service asks for instead of `ephemeralStorage`."""
-    ephemeral_storage_limit: Amount | None = entry("ephemeralStorageLimit", kinds.SIZE, "5Gi", NATIVE)
+    ephemeral_storage_limit: Amount | None = entry("ephemeralStorageLimit", kinds.SIZE, "5Gi", NATIVE_PODS)
     """Legacy: the limit of an instance without `ephemeralStorage`."""
 
 

@@ -13,7 +13,7 @@ from ..composition import MOST_PARTS
 from ..errors import InvalidRequest
 from . import values as kinds
 from .deploy import Deploy, parse_deploy
-from .sections import FILE_NAME, ConfigSection, ConfigText, ValueKind, entry, read_fields, read_value
+from .sections import FILE_NAME, RELAYED, ConfigSection, ConfigText, ValueKind, entry, read_fields, read_value
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,15 @@ class UsedEnvironment(ConfigSection):
     required = ("env",)
     refuses_unknown = True
 
-    environment: refs.Ref = entry("env", kinds.ENVIRONMENT, "browser@^1", otherwise="required")
+    environment: refs.Ref = entry("env", kinds.ENVIRONMENT, "browser@^1", RELAYED, otherwise="required")
     """The environment, with the versions that may be taken. A push takes the latest of them for good."""
-    prefix: str = entry("as", kinds.PART_NAME, "web", default="", otherwise="the environment's name")
+    prefix: str = entry("as", kinds.PART_NAME, "web", RELAYED, default="", otherwise="the environment's name")
     """What the part is called; then its tools begin with that, as in `web_goto`. Without, they keep their names
     where no other tool has them."""
-    workspace: str = entry("workspace", kinds.WORKSPACE, "shared", default="", otherwise="one of its own")
+    workspace: str = entry("workspace", kinds.WORKSPACE, "shared", RELAYED, default="", otherwise="one of its own")
     """`shared`: the part works in the same workspace as the composed environment."""
     variables: kinds.Variables = entry(
-        "environmentVariables", kinds.VARIABLES, {"SEED": "1"}, default=kinds.Variables()
+        "environmentVariables", kinds.VARIABLES, {"SEED": "1"}, RELAYED, default=kinds.Variables()
     )
     """Variables for the part, besides its own."""
 
@@ -94,16 +94,16 @@ class Grants(ConfigSection):
     refuses_unknown = True
 
     environments: tuple[refs.Ref, ...] = entry(
-        "environments", kinds.ENVIRONMENTS, ["search@^1"], default=(), otherwise="required"
+        "environments", kinds.ENVIRONMENTS, ["search@^1"], RELAYED, default=(), otherwise="required"
     )
     """The environments, each with the versions that may be used."""
-    calls: int = entry("calls", kinds.NUMBER, 100, default=100)
+    calls: int = entry("calls", kinds.NUMBER, 100, RELAYED, default=100)
     """How many calls its children may get, those of their children included."""
-    depth: int = entry("depth", kinds.NUMBER, 3, default=3)
+    depth: int = entry("depth", kinds.NUMBER, 3, RELAYED, default=3)
     """How many levels of children there may be below it."""
-    seconds: int = entry("seconds", kinds.NUMBER, 600, default=600)
+    seconds: int = entry("seconds", kinds.NUMBER, 600, RELAYED, default=600)
     """For how long from its start it may use them; its children live no longer."""
-    instances: int = entry("instances", kinds.NUMBER, 16, default=16)
+    instances: int = entry("instances", kinds.NUMBER, 16, RELAYED, default=16)
     """How many instances may live below it at the same time."""
 
 
@@ -148,9 +148,11 @@ class Project(ConfigSection):
     """What its instances may use and reach."""
     data: Data | None = entry("data", _DATA, {"name": "tau2", "variable": "TAU2_DATA_DIR"}, otherwise="none")
     """The data that it needs."""
-    uses: tuple[UsedEnvironment, ...] = entry("uses", _USES, [{"env": "browser@^1", "as": "web"}], default=())
+    uses: tuple[UsedEnvironment, ...] = entry(
+        "uses", _USES, [{"env": "browser@^1", "as": "web"}], RELAYED, default=()
+    )
     """The environments that it is [composed](composition.md) of: their tools are its tools."""
-    grants: Grants | None = entry("grants", _GRANTS, {"environments": ["search@^1"]}, otherwise="none")
+    grants: Grants | None = entry("grants", _GRANTS, {"environments": ["search@^1"]}, RELAYED, otherwise="none")
     """The other environments that its instances may use."""
     dependencies: dict[str, Any] | None = entry("dependencies", kinds.OBJECT, {"environments": ["base@^1"]})
     """Environments that it is made for, shown by a hub."""

@@ -22,10 +22,16 @@ logger = logging.getLogger("aenv.base.config")
 
 FILE_NAME = "config.json"
 Engines = tuple[str, ...]
-ALL: Engines = ("native", "process", "docker")
+ALL: Engines = ("native", "process", "docker", "kubernetes")
 NATIVE: Engines = ("native",)
 CONTAINED: Engines = ("native", "docker")
 DOCKER: Engines = ("docker",)
+RELAYED: Engines = ("native", "process")
+"""Those whose instances have a way to their gateway."""
+ISOLATED: Engines = (*CONTAINED, "kubernetes")
+NATIVE_PODS: Engines = ("native", "kubernetes")
+IMAGES: Engines = ("docker", "kubernetes")
+PODS: Engines = ("kubernetes",)
 _JSON_NAMES = {
     str: "a string",
     int: "a whole number",

@@ -35,8 +35,12 @@ def command(name: str, version: str, template: str, work_dir: Path, force: bool,
     \b
     Templates:
       default    a tool, a function and a reward, with explaining comments
-      fastmcp    a FastMCP server, served as it is
+      agent      an agent to chat with, by a rule or with a model
       benchmark  tasks in a file, a seeded reset, a graded reward
+      browser    Chromium as tools, and a page with tasks to use it on
+      web-app    a web page that shows every change of its files at once
+      gym        a world in the manner of Gymnasium, and a program that plays it
+      fastmcp    a FastMCP server, served as it is
       service    a long-running service whose state survives a restart
     """
     files = scaffold.render(template, name, version)

@@ -53,7 +53,11 @@ class _WithArguments(DocumentedCommand):
 )
 @click.option("--name", help="Name of the server in MCP.  [default: the name in config.json]")
 @click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors.")
-@click.option("--inspector-port", type=parameters.PORT, help="Start MCP Inspector on this port, with npx.")
+@click.option(
+    "--inspector-port",
+    type=parameters.Number(1, 65532, "PORT"),  # it takes a second one, 3 higher
+    help="Open MCP Inspector on this port, with npx.",
+)
 @click.option(
     "--stdio", is_flag=True, help="Serve MCP on stdin and stdout, for desktop clients; no port is opened."
 )
@@ -78,6 +82,8 @@ def command(ctx: click.Context, /, **values: Any) -> int:
     with _listen(options.host, options.port, "--port") as listener:
         if options.control_port:
             _listen(options.host, options.control_port, "--control-port").close()
+        if options.inspector_port:
+            _listen("127.0.0.1", options.inspector_port, "--inspector-port").close()
         return asyncio.run(_serve(options, plan, listener))
 
 

@@ -48,7 +48,15 @@ if TYPE_CHECKING:
     envvar="KUBECONFIG",
     help="File that names the cluster.  [default: the Pod's service account, else ~/.kube/config]",
 )
-@options("kube_namespace", "kube_name", "kube_templates", "docker_network", "base_image")
+@options(
+    "kube_namespace",
+    "kube_name",
+    "kube_templates",
+    "kube_gateways",
+    "kube_storage_class",
+    "docker_network",
+    "base_image",
+)
 @parameters.HOME
 @options("insecure")
 @parameters.STORE

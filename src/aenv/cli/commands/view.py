@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,23 +14,41 @@ from ..connection import Gateway
 from ..help_pages import documented
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...base.addresses import Origin
 
 _SHOWN = 100  # of the evaluations in the home folder, the newest
 
 
-@documented("view", examples=("aenv view results.jsonl", "aenv view before.jsonl after.jsonl", "aenv view --open"))
+@documented(
+    "view",
+    examples=(
+        "aenv view results.jsonl",
+        "aenv view before.jsonl after.jsonl",
+        "aenv view --open",
+        "aenv view --mini-program --model gpt-4o-mini --open",
+    ),
+)
 @click.argument(
     "files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="[FILE]..."
 )
 @click.option("--port", type=parameters.PORT, default=0, help="Port to listen on; 0 picks a free port.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in your browser.")
+@click.option("--mini-program", is_flag=True, help="Open the Mini Program IDE: build a web app by chat.")
+@click.option("--project", default="my-app", metavar="NAME", help="Project of the IDE.  [default: my-app]")
+@click.option("--model", metavar="NAME", help="Model that builds in the IDE; without one, a script answers.")
+@parameters.MODEL_URL
+@parameters.MODEL_KEY
 @connection.options
-def command(gateway: Gateway, files: tuple[Path, ...], port: int, opens: bool) -> None:
+def command(
+    gateway: Gateway, files: tuple[Path, ...], port: int, opens: bool, mini_program: bool, **given: Any
+) -> None:
     """Show results and trajectories in a browser, or your platform.
 
     Prints the address of a page on this machine, which opens once. With files, it shows these; without, the
-    environments and instances of your gateway or platform, and your last evaluations. Ends with Ctrl-C.
+    environments and instances of your gateway or platform, and your last evaluations. With --mini-program it
+    is an IDE instead, whose project is saved. Ends with Ctrl-C.
     """
     from ...web import view_server
 
@@ -39,6 +57,14 @@ def command(gateway: Gateway, files: tuple[Path, ...], port: int, opens: bool) -
         if opens:
             click.launch(url)
         output.talk("Ctrl-C ends it")
+
+    if mini_program:
+        if files:
+            raise output.Failure("--mini-program shows a project and no files; leave out FILE", exit_code=2)
+        _build(gateway, port, tell, **given)
+        return
+    if given["model"]:
+        raise output.Failure("--model is for the IDE", hint="aenv view --mini-program --model NAME", exit_code=2)
 
     async def show(origin: Origin | None) -> None:
         shown = files or _evaluations()
@@ -51,6 +77,32 @@ def command(gateway: Gateway, files: tuple[Path, ...], port: int, opens: bool) -
         asyncio.run(show(None))
     else:
         gateway.run_at(show)
+
+
+def _build(
+    gateway: Gateway,
+    port: int,
+    tell: Callable[[str], None],
+    *,
+    project: str,
+    model: str | None,
+    base_url: str | None,
+    api_key_env: str,
+) -> None:
+    """The Mini Program IDE, until it is ended."""
+    from ...web import view_server
+    from ...web.mini_program.ide_server import ModelChoice, building
+
+    chosen = None
+    if model:
+        if not base_url:
+            raise output.Failure(
+                "--model needs the address of its server", hint="pass --base-url URL", exit_code=2
+            )
+        chosen = ModelChoice(model, base_url, settings.variables().get(api_key_env))
+    output.talk("starting an instance of mini-program; the first start installs its packages")
+    opened = building(project, chosen, port=port, aenv_url=gateway.url, api_key=gateway.api_key)
+    asyncio.run(view_server.serve(opened, tell))
 
 
 def _evaluations() -> list[Path]:

@@ -93,6 +93,8 @@ class ChildRoutes:
         with Client(receive) as client, patience.at_most(STORE_PATIENCE):
             id = self._kinship.part(parent, name)
             request, caller = await self._kinship.part_request(parent, name)
+            if id not in self._creator.begun:
+                self._kinship.check_size(parent)  # others may have come first meanwhile
             until = self._kinship.until(self._kinship.parent_of(parent))
             record = await self._creator.create(
                 request,

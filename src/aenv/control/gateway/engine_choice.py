@@ -70,7 +70,8 @@ async def engine_of(settings: GatewaySettings) -> AsyncIterator[Engine]:
 async def _kubernetes(settings: GatewaySettings) -> AsyncIterator[Engine]:
     try:
         from ...engines.kubernetes.cluster_client import ClusterAccess
-        from ...engines.kubernetes.kubernetes_engine import KubernetesEngine, KubernetesOptions
+        from ...engines.kubernetes.kubernetes_engine import KubernetesEngine
+        from ...engines.kubernetes.kubernetes_options import KubernetesOptions
     except ModuleNotFoundError as error:
         hint = "pip install 'lightkube>=1.0'"
         raise InvalidRequest(f"the kubernetes engine needs the package {error.name!r}; run: {hint}") from None
@@ -78,6 +79,8 @@ async def _kubernetes(settings: GatewaySettings) -> AsyncIterator[Engine]:
         ClusterAccess(settings.kubeconfig, namespace=settings.kube_namespace or None),
         owner=settings.kube_name,
         templates=settings.kube_templates,
+        gateways=settings.kube_gateways,
+        storage_class=settings.kube_storage_class,
     )
     if settings.base_image:
         options = replace(options, base_image=settings.base_image)

@@ -7,11 +7,12 @@ import fcntl
 import os
 import secrets
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
 from ...base.errors import Unavailable
+from ...engines.base import Engine, SharedByGateways
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,13 @@ class Home:
     """Names the folder's engine to all gateways on a store, wherever they are."""
     alone: bool
     """Whether no other gateway has the folder open: then what runs there belongs to no other gateway."""
+    id: str
+    """Names the folder itself."""
     _lock: IO[str]
+
+    def of(self, engine: Engine) -> Home:
+        """The same with the node of the engine, where gateways with other folders share that."""
+        return replace(self, node=engine.node) if isinstance(engine, SharedByGateways) else self
 
     def share(self) -> None:
         """Hold it together with others: what was to be done alone is done. Unavailable while another does it."""
@@ -43,7 +50,8 @@ async def opened(path: Path) -> AsyncIterator[Home]:
             alone = True
         except BlockingIOError:
             alone = False
-        yield Home(_node(run / "node"), alone, lock)
+        node = _node(run / "node")
+        yield Home(node, alone, node, lock)
 
 
 def _node(file: Path) -> str:

@@ -9,7 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from starlette.responses import Response
@@ -23,7 +23,7 @@ from ...base.errors import Unavailable
 from ...base.http1 import Pool
 from ...base.settings import GatewaySettings
 from ...base.supervision import Tasks
-from ...engines.base import Engine, LeadsToGateway
+from ...engines.base import Engine, LeadsToGateway, SharedByGateways
 from ..board.account_marks import AccountMarks
 from ..board.seats import Seats
 from ..board.shared_memory import Board
@@ -62,7 +62,7 @@ from ..serving.queue import Queue
 from ..serving.rates import Rates
 from ..serving.routes import Front, Route, RouteCall
 from ..serving.secret_routes import SecretRoutes
-from ..stores.base import SharedStore
+from ..stores.base import SharedStore, Store
 from ..stores.opening import open_store
 from .child_routes import ChildRoutes
 from .data_request import DataRules
@@ -277,8 +277,9 @@ class Parts:
         await self.upkeep.announce()
         await self.tokens.load(self.shared.store)
         self.shared.board.key = self.tokens.key
+        is_alone = await _is_alone(self.engine, self.home, self.tokens)
         running = await self.engine.running()
-        if self.home.alone:
+        if is_alone:
             replicas = await self.services.adopt(running)
             await self.upkeep.take_over_all(running, replicas)
         self.home.share()
@@ -333,20 +334,12 @@ async def parts(
         Queue() as queue,
         Freezing(engine, ledger, settings.freeze_after, clock) as freezing,
         Supervisor(engine, ledger, transitions, sweeper, freezing, queue, metrics, here.name, seats) as supervisor,
-        ServiceSupervisor(
-            engine,
-            catalog,
-            base.store,
-            metrics,
-            base.secrets,
-            node=home.node,
-            home=folder,
-            start_timeout=settings.start_timeout,
-            quotas=quotas,
-            rules=here.rules,
-        ) as services,
+        _services(settings, base, engine, catalog, home, quotas, here.rules) as services,
         contextlib.AsyncExitStack() as exits,
     ):
+        await _refuse_strangers(engine, home, tokens, base.store)
+        home = home.of(engine)
+        here = replace(here, node=home.node)
         reclaim = Reclaim(freezing, supervisor, _or_part(settings.reclaim_below, 20))
         warmth = Warmth(engine, catalog, here, _or_part(settings.warm_memory, 10), clock)
         instances = InstanceAccess(
@@ -375,7 +368,15 @@ async def parts(
             creator=creator,
             services=services,
             upkeep=Upkeep(
-                engine, catalog, ledger, transitions, supervisor, base.store, node=home.node, gateway=here.name
+                engine,
+                catalog,
+                ledger,
+                transitions,
+                supervisor,
+                base.store,
+                services.replica_ids,
+                node=home.node,
+                gateway=here.name,
             ),
             sweeper=sweeper,
             freezing=freezing,
@@ -400,6 +401,44 @@ async def _children_of(engine: Engine, routes: ChildRoutes) -> AsyncIterator[Non
         yield
 
 
+async def _is_alone(engine: Engine, home: Home, tokens: Tokens) -> bool:
+    """Whether no other gateway that lives has made what runs."""
+    if not isinstance(engine, SharedByGateways):
+        return home.alone
+    return await engine.join(tokens.installation, home.id if home.alone else "") and home.alone
+
+
+async def _refuse_strangers(engine: Engine, home: Home, tokens: Tokens, store: Store) -> None:
+    """Conflict where what this engine has made belongs to the gateways of another store."""
+    if isinstance(engine, SharedByGateways):
+        with contextlib.suppress(Unavailable):  # then `run` asks again
+            await tokens.load(store)
+            await _is_alone(engine, home, tokens)
+
+
+def _services(
+    settings: GatewaySettings,
+    base: Shared,
+    engine: Engine,
+    catalog: Catalog,
+    home: Home,
+    quotas: Quotas,
+    rules: Rules,
+) -> ServiceSupervisor:
+    return ServiceSupervisor(
+        engine,
+        catalog,
+        base.store,
+        base.metrics,
+        base.secrets,
+        node=home.of(engine).node,
+        home=settings.home.expanduser(),
+        start_timeout=settings.start_timeout,
+        quotas=quotas,
+        rules=rules,
+    )
+
+
 def _this_gateway(settings: GatewaySettings, home: Home) -> ThisGateway:
     rules = Rules(
         settings.data_roots,
@@ -408,6 +447,7 @@ def _this_gateway(settings: GatewaySettings, home: Home) -> ThisGateway:
         settings.allow_network,
         settings.self_check,
         ModelRules(settings.model_urls, settings.model_key),
+        own_templates=settings.engine == "kubernetes",
     )
     return ThisGateway(home.node, secrets.token_hex(8), settings.start_timeout, settings.keep_history, rules)
 

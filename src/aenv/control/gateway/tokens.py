@@ -59,6 +59,11 @@ class Tokens:
         assert document
         self.key = bytes.fromhex(document.value["key"])
 
+    @property
+    def installation(self) -> str:
+        """Names all gateways on one store; it does not tell the key."""
+        return hashlib.blake2b(b"installation", key=self.key, digest_size=8).hexdigest()
+
     def sign(
         self, instance: str, account: str | None, *, port: int | None = None, lifetime: float = LIFETIME
     ) -> str:

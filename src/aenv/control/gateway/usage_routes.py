@@ -67,6 +67,7 @@ class UsageRoutes:
             status=record.status,
             frozen=self._instances.is_frozen(record.id) if running else None,
             **_told(used),
+            calls=self._instances.calls_under_way(record.id) if running else None,
             created_at=timestamp(record.created_at),
             expires_at=timestamp(record.expires_at) if running else None,
         )

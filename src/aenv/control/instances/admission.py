@@ -31,6 +31,7 @@ MAX_TTL = 366 * 86400.0
 MAX_WAIT = 3600.0
 _ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 _RANDOM_PART = 20  # characters: an id is the key to its instance, so nobody may guess it
+_TEMPLATE = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,62}\Z")
 _VARIABLE = re.compile(r"[^=\0]+\Z")
 _MAX_STRING_BYTES = 128 << 10  # Linux takes no longer argument or variable
 _MAX_LABEL_BYTES = 256  # of a name and its value: each is a list of the store's, and a counter
@@ -45,6 +46,8 @@ class Rules(Offered):
     self_check: bool = True
     """Whether rewards wait for the self-check of their task, where the environment has one."""
     models: ModelRules = field(default_factory=ModelRules)
+    own_templates: bool = False
+    """Whether the engine knows templates of Pods beside the published ones, and says which."""
 
 
 DEFAULT_RULES = Rules()
@@ -137,7 +140,7 @@ def owner_of(request: CreateInstance, caller: Caller) -> str | None:
 
 def check(request: CreateInstance, project: Project, rules: Rules) -> CheckedRequest:
     """What the request may have. Refuses what we do not have or do not allow."""
-    _check_deploy(project)
+    _check_deploy(project, rules)
     checked = check_request(request, project, rules)
     _warn_of_unused(request)
     return checked
@@ -209,14 +212,15 @@ def _check_string(field: str, text: str) -> None:
         raise InvalidRequest(f"field {field!r}: is longer than {_MAX_STRING_BYTES >> 10} KiB")
 
 
-def _check_deploy(project: Project) -> None:
+def _check_deploy(project: Project, rules: Rules) -> None:
     system = project.deploy.os
     if system.lower() != "linux":
         raise InvalidRequest(f"environment '{project.ref}' wants os {system!r}; only 'linux' is there")
     template = project.deploy.pod_template
-    if template.lower() not in _POD_TEMPLATES:
-        known = "'singleContainer' or 'dualContainer'"
-        raise InvalidRequest(f"environment '{project.ref}' wants podTemplate {template!r}; use {known}")
+    if template.lower() in _POD_TEMPLATES or (rules.own_templates and _TEMPLATE.match(template)):
+        return
+    known = "a name" if rules.own_templates else "'singleContainer' or 'dualContainer'"
+    raise InvalidRequest(f"environment '{project.ref}' wants podTemplate {template!r}; use {known}")
 
 
 def _warn_of_unused(request: CreateInstance) -> None:

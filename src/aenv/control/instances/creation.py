@@ -14,11 +14,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...base import logs, mcp
+from ...base.config import Project
 from ...base.errors import AEnvError, Conflict, InvalidRequest, StartFailed, Unavailable, Unsupported
 from ...base.limits import shortage, spell_bytes
 from ...base.models import CreateInstance
 from ...base.wire import EnvStatus
-from ...engines.base import Address, Engine, LeadsToGateway, SharesWorkspaces, StartsSoon
+from ...engines.base import Address, Engine, LeadsToGateway, SharedByGateways, SharesWorkspaces, StartsSoon
 from ..serving import doing
 from ..serving.accounts import LOCAL, Caller
 from ..serving.metrics import Metrics
@@ -123,11 +124,8 @@ class Admittance:
         if (project.grants or project.uses) and not isinstance(means.engine, LeadsToGateway):
             field = "grants" if project.grants else "uses"
             raise Unsupported(f"instances of the {means.engine.name} engine cannot use environments ('{field}')")
-        if any(part.shares_workspace for part in project.uses) and not isinstance(means.engine, SharesWorkspaces):
-            raise Unsupported(
-                f"instances of the {means.engine.name} engine cannot share a workspace "
-                f"(field 'uses.workspace' of '{project.ref}'); leave it out, and pass files on by tools"
-            )
+        if any(part.shares_workspace for part in project.uses):
+            _check_sharing(means.engine, project)
         for record in records:
             admission.complete(record, request, project, means.here.rules)
             owner = record.owner if caller.account else LOCAL.user
@@ -217,21 +215,29 @@ class Creation:
         logger.info("instance of %s ready in %.0f ms", record.environment, 1e3 * (time.perf_counter() - began))
 
     async def _start_and_record(self, checked: CheckedRequest, conditions: Conditions) -> Address:
-        """Both at once, unless it is recorded. One that runs soon is written only once."""
+        """Both at once, unless it is recorded. One that runs soon is written only once.
+
+        Where several gateways share the engine, the one that has written the record makes the instance.
+        """
+        if isinstance(self._means.engine, SharedByGateways) and self._instance.stored is not Stored.YES:
+            await self._record_first()
         starting = asyncio.get_running_loop().create_task(self._start(checked, conditions))
         try:
             # It has asked for what it needs when the store is written to.
             await (asyncio.wait({starting}, timeout=self._means.soon) if self._means.soon else asyncio.sleep(0))
             is_ready = starting.done() and not starting.cancelled() and starting.exception() is None
             if not is_ready and self._instance.stored is not Stored.YES:
-                began = time.perf_counter()
-                await self._means.transitions.record(self._instance, limits={})
-                self._means.metrics.took("admit", time.perf_counter() - began)
+                await self._record_first()
             return await asyncio.shield(starting)
         except BaseException:
             starting.cancel()
             await asyncio.wait({starting})  # the engine may have finished it all the same
             raise
+
+    async def _record_first(self) -> None:
+        began = time.perf_counter()
+        await self._means.transitions.record(self._instance, limits={})
+        self._means.metrics.took("admit", time.perf_counter() - began)
 
     async def _start(self, checked: CheckedRequest, conditions: Conditions) -> Address:
         means, record, request = self._means, self._instance.record, self._request
@@ -312,6 +318,15 @@ class Creation:
 def has_ended(record: Record) -> Conflict:
     """For a request that asks for it again."""
     return Conflict(f"instance {record.id!r} has ended; create another one")
+
+
+def _check_sharing(engine: Engine, project: Project) -> None:
+    """Unsupported where its instances cannot work in one workspace."""
+    field, instead = f"field 'uses.workspace' of '{project.ref}'", "leave it out, and pass files on by tools"
+    if not isinstance(engine, SharesWorkspaces):
+        raise Unsupported(f"instances of the {engine.name} engine cannot share a workspace ({field}); {instead}")
+    if why := engine.why_no_shared_workspaces():
+        raise Unsupported(f"instances cannot share a workspace here ({field}): {why}; or {instead}")
 
 
 def _check_tools(tools: Sequence[Any]) -> None:

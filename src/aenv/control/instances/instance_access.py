@@ -131,6 +131,11 @@ class InstanceAccess:
         instance = self._supervisor.get(id)
         return instance is not None and instance.frozen_at is not None
 
+    def calls_under_way(self, id: str) -> int | None:
+        """How many calls of it are under way; None where another gateway has it."""
+        instance = self._supervisor.get(id)
+        return None if instance is None else instance.calls_under_way
+
     async def used(self, records: Iterable[Record]) -> Mapping[str, ResourceUsage]:
         """What those use that run here, where the engine can tell."""
         if not isinstance(self.engine, Measures):

@@ -100,7 +100,7 @@ class Kinship:
         if id in self._supervisor:
             return id
         ref = refs.parse(_named(parent.record, name)["env"])
-        self._check_size(parent)
+        self.check_size(parent)
         id = parent.part_ids[name] = wire.new_instance_id(ref.name)
         return id
 
@@ -108,8 +108,8 @@ class Kinship:
         """Whether its part of this name works in its workspace."""
         return bool(_named(parent.record, name)["shared"])
 
-    def _check_size(self, parent: Supervised) -> None:
-        """However deep compositions are nested: all that one create brings about is bounded."""
+    def check_size(self, parent: Supervised) -> None:
+        """InvalidRequest where one create brings about too many instances, however deeply they are nested."""
         *_, top = self._ancestors(parent)
         if len(self._descendants(top)) >= MOST_BELOW:
             raise InvalidRequest(f"'{top.record.environment}' is composed of more than {MOST_BELOW} instances")
@@ -135,6 +135,11 @@ class Kinship:
     async def request(self, parent: Supervised, asked: CreateInstance) -> tuple[CreateInstance, Caller]:
         """What is created for `parent`, and by whom: one version, within the grant."""
         record = parent.record
+        if record.grants is None:
+            raise GrantExceeded(
+                f"'{record.environment}' may use its parts alone: its config.json has no 'grants'",
+                details={"field": "grants", "value": None},
+            )
         caller = await self._caller(record)
         _check_fields(asked)
         project, ref = await self._environment(record, admission.ref_of(asked), caller)

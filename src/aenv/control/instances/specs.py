@@ -80,6 +80,7 @@ def instance_spec(
         storage=conditions.storage,
         storage_place=conditions.storage_place,
         works_in=conditions.works_in,
+        shares_workspace=any(part.shares_workspace for part in project.uses),
         keep_history=conditions.keep_history,
         limits=checked.limits,
         network=checked.network,
@@ -112,6 +113,8 @@ def spare_spec(spec: InstanceSpec) -> InstanceSpec:
         arguments=(),
         model=None,
         uses_environments=False,
+        works_in="",
+        shares_workspace=False,
         labels={},
         ttl=None,
     )

@@ -79,7 +79,12 @@ class Supervised:
     @property
     def is_called(self) -> bool:
         """Whether a call is under way, here or in a data worker."""
-        return bool(self.calls or (self.seat and self.seat.calls))
+        return self.calls_under_way > 0
+
+    @property
+    def calls_under_way(self) -> int:
+        """How many calls are under way, here and in data workers."""
+        return self.calls + (self.seat.calls if self.seat else 0)
 
     @property
     def last_used(self) -> float:

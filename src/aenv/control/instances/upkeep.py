@@ -15,13 +15,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 
 from ...base.errors import Unavailable
 from ...base.wire import EnvStatus
-from ...engines.base import Address, Engine, Leftovers, Sweeps
+from ...engines.base import Address, Engine, Leftovers, SharedByGateways, Sweeps
 from ..stores.base import Coordination
 from .catalog import Catalog
 from .ledger import Ledger
 from .nodes import Nodes, is_free
 from .records import Record
 from .states import State
+from .strays import ReplicaIds, Strays
 from .supervisor import Supervisor
 from .transitions import Transitions
 
@@ -43,10 +44,12 @@ class Upkeep:
         transitions: Transitions,
         supervisor: Supervisor,
         coordination: Coordination,
+        replicas: ReplicaIds,
         *,
         node: str,
         gateway: str,
     ) -> None:
+        """`replicas`: those of services, which run too and are not instances."""
         self._nodes = Nodes(ledger, transitions, coordination, node, gateway)
         self._engine = engine
         self._catalog = catalog
@@ -56,6 +59,10 @@ class Upkeep:
         self._coordination = coordination
         self._node = node
         self._gateway = gateway
+        self._replicas = replicas
+        self._strays = (
+            Strays(engine, ledger, supervisor, replicas) if isinstance(engine, SharedByGateways) else None
+        )
         self._collected = time.monotonic()
         self._missing: set[str] = set()
         """Gateways that kept no lease at the last round."""
@@ -75,6 +82,9 @@ class Upkeep:
         self._supervisor.end_orphans()
         present = [*running, *(await self._engine.leftovers() if isinstance(self._engine, Leftovers) else ())]
         strays = [id for id in present if id not in known and id not in others]
+        if strays and self._strays:  # another gateway may have started meanwhile
+            recorded, replicas = await self._ledger.all_of(strays), await self._replicas()
+            strays = [id for id in strays if not _lives(recorded[id]) and id not in replicas]
         outcomes = await asyncio.gather(*(self._engine.destroy(id) for id in strays), return_exceptions=True)
         for id, outcome in zip(strays, outcomes, strict=True):
             if outcome:  # boundary: the engine; one that resists must not keep the gateway from serving the others
@@ -109,6 +119,9 @@ class Upkeep:
         await self._reconcile({record.id for record in living})
         if leads:
             await self._lead(living)
+        # Gateways that share an engine have home folders of their own.
+        if (leads or self._strays) and self._collected + _COLLECT_PERIOD < time.monotonic():
+            await self._collect()
         await self._nodes.tend()
         async for records in self._ledger.due(self._node):
             await _each(
@@ -156,12 +169,17 @@ class Upkeep:
     async def _lead(self, living: list[Record]) -> None:
         """What one gateway does for all of the node, with the records of its instances that live."""
         await self._adopt([record for record in living if record.id not in self._supervisor])
-        if self._collected + _COLLECT_PERIOD < time.monotonic():
-            self._collected = time.monotonic()
-            folders = {name for each in living for name in (each.code, each.requirements, each.runtime)}
-            await self._catalog.collect(folders)
+        if self._strays:
+            await self._strays.tend({record.id for record in living})
         if isinstance(self._engine, Sweeps):
             await self._engine.sweep()
+
+    async def _collect(self) -> None:
+        """Remove from the home folder what no instance of this node needs."""
+        self._collected = time.monotonic()
+        living = await self._ledger.living_on(self._node)
+        folders = {name for each in living for name in (each.code, each.requirements, each.runtime)}
+        await self._catalog.collect(folders)
 
     async def resign(self) -> None:
         """Let others take over at once."""
@@ -197,6 +215,10 @@ class Upkeep:
         else:
             how = EnvStatus.FAILED, "it ended while no gateway looked after it"
         await self._transitions.bury(record, *how)
+
+
+def _lives(record: Record | None) -> bool:
+    return record is not None and record.is_live
 
 
 async def _each(records: Iterable[Record], work: Callable[[Record], Awaitable[None]]) -> None:

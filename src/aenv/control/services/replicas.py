@@ -24,7 +24,7 @@ from .service_records import ServiceRecord, ServiceRecords, Setup
 logger = logging.getLogger("aenv.control.services")
 
 _MAX_SESSIONS = 4096
-_RUNTIME_PORT = 8081  # what config.json says of every published environment: the runtime, wherever it listens here
+RUNTIME_PORT = 8081  # what config.json says of every published environment: the runtime, wherever it listens here
 
 Spec = Callable[[ServiceRecord, Setup, str], Awaitable[InstanceSpec]]
 """What the engine is asked for, for a replica of this id."""
@@ -61,7 +61,7 @@ class Replicas:
     def _replica(self, record: ServiceRecord, id: str, generation: int, address: Address | None = None) -> Replica:
         setup = record.setups[generation]
         origin = address.origin if address else None
-        port = None if record.port == _RUNTIME_PORT else record.port
+        port = None if record.port == RUNTIME_PORT else record.port
         return Replica(id, generation, self._means, lambda: self._spec(record, setup, id), self.wake, origin, port)
 
     # What the data path asks

@@ -20,7 +20,16 @@ from ...base.http1 import Pool
 from ...base.models import CreateInstance, CreateService, UpdateService
 from ...base.supervision import Tasks
 from ...base.wire import ServiceStatus
-from ...engines.base import STORAGE_PLACE, Address, Engine, InstanceSpec, Logs, Measures, ResourceUsage
+from ...engines.base import (
+    STORAGE_PLACE,
+    Address,
+    Engine,
+    InstanceSpec,
+    KeepsServices,
+    Logs,
+    Measures,
+    ResourceUsage,
+)
 from ..instances import admission, secret_variables
 from ..instances.catalog import Catalog
 from ..instances.ledger import NO_QUOTAS, Quotas
@@ -30,6 +39,7 @@ from ..serving.metrics import Metrics
 from ..serving.named_secrets import Secrets, owner_key
 from ..stores.base import LimitReached, Stale, Store
 from . import requests, storage
+from .engine_replicas import EngineReplicas
 from .replica import Means, Pace
 from .replicas import Replicas
 from .service_records import ServiceRecord, ServiceRecords, Setup, storage_user
@@ -79,6 +89,7 @@ class ServiceSupervisor:
         self._means = Means(engine, self._pool, self._home, start_timeout, pace or Pace())
         self._kept: dict[str, _KeptService] = {}
         self._tasks = Tasks()
+        self._following: asyncio.Task[None] | None = None
         self.refusal: str | None = "the gateway is starting; it has not taken over its services yet"
         """Why no service can be made now, and none be called that is not known here."""
 
@@ -89,6 +100,8 @@ class ServiceSupervisor:
 
     async def __aenter__(self) -> ServiceSupervisor:
         await self._tasks.__aenter__()
+        if isinstance(self._means.engine, KeepsServices):
+            self._following = self._tasks.keep("services of other gateways", self._follow)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -98,6 +111,8 @@ class ServiceSupervisor:
 
     async def close(self, *, keep: bool) -> None:
         """Look after no service any more; with `keep`, leave the replicas that run to the next gateway."""
+        if self._following:
+            self._following.cancel()
         self.refusal = "the gateway is stopping"
         kept, self._kept = self._kept, {}
         for one in kept.values():
@@ -118,6 +133,18 @@ class ServiceSupervisor:
             if record.id not in self._kept:
                 self._keep(record, running)
         return ids
+
+    async def replica_ids(self) -> set[str]:
+        """The ids of all replicas of this node, whichever gateway looks after them."""
+        return {id for record in await self._records.list(f"node={self._node}") for id in record.instances}
+
+    async def _follow(self) -> None:
+        """Where the engine looks after replicas, every gateway sends requests to those of all."""
+        while True:
+            await asyncio.sleep(self._means.pace.check_every)  # the store tells nobody of its changes
+            if not self.refusal:
+                with contextlib.suppress(AEnvError):  # the store does not answer now
+                    await self.adopt({})
 
     # What routes ask
 
@@ -145,6 +172,8 @@ class ServiceSupervisor:
         )
         requests.check(record)
         requests.check_amounts(request)
+        if record.storage and isinstance(self._means.engine, KeepsServices):
+            self._means.engine.check_storage(storage.folder(self._home, owner, record.storage))
         if record.storage and request.storage_size:
             record = await self._sized(record, quantities.size_bytes(request.storage_size))
         if record.storage and record.mount_path and not self._means.engine.isolation:
@@ -294,7 +323,12 @@ class ServiceSupervisor:
         return None
 
     def _keep(self, record: ServiceRecord, running: Mapping[str, Address]) -> None:
-        replicas = Replicas(record, running, self._means, self._records, self._spec)
+        engine = self._means.engine
+        replicas = (
+            EngineReplicas(record, self._means, self._records, self._spec, engine)
+            if isinstance(engine, KeepsServices)
+            else Replicas(record, running, self._means, self._records, self._spec)
+        )
         self._kept[record.id] = _KeptService(replicas, self._tasks.create_task(self._run(replicas)))
 
     async def _run(self, replicas: Replicas) -> None:
@@ -313,7 +347,7 @@ class ServiceSupervisor:
         )
         checked = admission.check_request(request, project, self._rules)
         folder = storage.folder(self._home, record.owner, record.storage) if record.storage else None
-        if folder:
+        if folder and not isinstance(self._means.engine, KeepsServices):
             folder = await storage.place(self._means.engine, folder, record.storage_bytes)
         conditions = Conditions(
             self._start_timeout,
@@ -330,6 +364,8 @@ class ServiceSupervisor:
     async def _sized(self, record: ServiceRecord, size_bytes: int) -> ServiceRecord:
         """With the size of its storage, and why that does not hold where it does not."""
         folder = storage.folder(self._home, record.owner, record.storage or "")
+        if isinstance(self._means.engine, KeepsServices):
+            return record.model_copy(update={"storage_bytes": size_bytes})
         why = await asyncio.to_thread(storage.unlimited, self._means.engine, folder)
         not_enforced = (f"storage_size: {why}",) if why else ()
         return record.model_copy(update={"storage_bytes": size_bytes, "not_enforced": not_enforced})

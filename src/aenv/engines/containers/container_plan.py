@@ -44,6 +44,10 @@ WAYS_OUT = "/run/aenv-out"
 """A folder that it may only read: with the sockets that lead to the egress and to the model."""
 EGRESS_SOCKET = f"{WAYS_OUT}/egress"
 MODEL_SOCKET = f"{WAYS_OUT}/model"
+FILES = f"{RUN}/files"
+"""Where an engine that cannot reach the workspace from outside has mounted the folder that it lies in."""
+VARIABLES_FILE = f"{RUN}/variables"
+"""Where an instance notes its variables that its container was not started with."""
 SHARED = "/shared"
 """A folder that the main container and the sidecar share."""
 SIDECAR_RUN = "/run/aenv-sidecar"
@@ -83,6 +87,7 @@ def plan(spec: InstanceSpec, *, base_image: str = BASE_IMAGE, socket: str = "") 
         socket=socket,
         arguments=spec.arguments,
         keep_history=spec.keep_history,
+        drain=spec.drain,
         ways_out=ways_out(spec),
     )
     return ContainerPlan(

@@ -11,10 +11,11 @@ from pathlib import Path
 from ...base.addresses import Origin
 from ...base.errors import InvalidRequest, NotFound
 from ..base import MAX_ENTRIES, CommandOutput, FileEntry, ResourceUsage
+from ..containers.container_commands import ContainerCommands, PortRelays, Program
 from ..containers.ready_log import ReadyLog
 from ..folder import InstanceFolder
 from ..workspace import Workspace, acting_as
-from .container_programs import ContainerCommands, PortRelays
+from .container_programs import ContainerProgram, open_relay
 from .docker_api import DockerApi, DockerRefused, frames
 
 FILES = "files"
@@ -38,8 +39,8 @@ class ContainerAccess:
         self._root = root
         self._api = api
         self._owner = owner
-        self._commands = ContainerCommands(api)
-        self._relays = PortRelays(api)
+        self._commands = ContainerCommands()
+        self._relays = PortRelays()
 
     async def logs(self, id: str, *, follow: bool = False) -> AsyncIterator[bytes]:
         self._folder(id)
@@ -60,16 +61,22 @@ class ContainerAccess:
     ) -> AsyncIterator[CommandOutput]:
         """Run a command in the workspace, with the instance's variables, as confined as the instance is."""
         self._folder(id)
-        running = self._commands.run(id, container_name(id), command, stdin, timeout)
+
+        async def start(words: Sequence[str]) -> Program:
+            return await ContainerProgram.start(self._api, container_name(id), words)
+
+        running = self._commands.run(id, start, command, stdin, timeout)
         async with contextlib.aclosing(running) as outputs:
             async for output in outputs:
                 yield output
 
     async def port(self, id: str, port: int) -> Origin:
         """Where a port of the instance can be reached: through a relay that runs in its container."""
-        folder = self._folder(id)
+        run = self._folder(id).socket.parent
         try:
-            return await self._relays.origin(id, container_name(id), port, folder.socket.parent)
+            return await self._relays.origin(
+                id, port, lambda: open_relay(self._api, container_name(id), id, port, run)
+            )
         except NotFound as error:
             raise (error if error.message.startswith("port") else NotFound(f"instance {id!r} not found")) from None
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..base import InstanceSpec
 from ..containers.container_plan import TEMPORARY, WORKSPACE, ContainerPlan
+from ..containers.sidecar_plan import CAPABILITIES
 
 _LOG = {"Type": "json-file", "Config": {"max-size": "16m", "max-file": "2"}}
 _HOST_HAS_IPV6 = os.path.exists("/proc/sys/net/ipv6")
@@ -58,8 +59,7 @@ def sidecar_container(plan: ContainerPlan, main: str, facts: EngineFacts) -> dic
             **_host(plan, facts),
             "NetworkMode": f"container:{main}",
             "CapDrop": ["ALL"],
-            # What package managers do with the files of an image, and no more.
-            "CapAdd": ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SYS_CHROOT"],
+            "CapAdd": list(CAPABILITIES),
         },
     }
 

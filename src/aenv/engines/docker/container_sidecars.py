@@ -15,18 +15,12 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from ...base.container_start import VARIABLE as START_VARIABLE
-from ...base.container_start import ContainerStart
 from ...base.errors import StartFailed
-from ...isolation.egress import VARIABLES as PROXY_VARIABLES
-from ..base import InstanceSpec, LazySidecar
+from ..base import InstanceSpec
 from ..containers.container_labels import labels
-from ..containers.container_plan import SHARED, SIDECAR_RUN, SIDECAR_SOCKET, ContainerPlan, Mount, limits
+from ..containers.container_plan import SHARED, SIDECAR_RUN, ContainerPlan, Mount, limits
+from ..containers.sidecar_plan import TREE, sidecar_variables
 from .docker_api import DockerApi
-
-_PLACE = "/opt/aenv"
-"""Where a sidecar sees the files of the base image."""
-_NO_LIMIT = 10.0 * 365 * 24 * 3600  # seconds; the call in the main container has its own
 
 
 class RuntimeTrees:
@@ -68,28 +62,15 @@ def _unpack(archive: Path, root: Path) -> None:
         tar.extractall(root, filter="tar")
 
 
-def image_of_sidecar(sidecar: str | LazySidecar, base_image: str) -> str:
-    """The image of a sidecar; one that is to be like the host's own system is made of the base image."""
-    return sidecar if isinstance(sidecar, str) else base_image
-
-
 def sidecar_plan(spec: InstanceSpec, image: str, tree: Path, run: Path, shared: Path) -> ContainerPlan:
-    """The container. It is told nothing that is meant for the main one, whose variables may hold secrets."""
-    start = ContainerStart(socket=SIDECAR_SOCKET, keep_history=False)
     return ContainerPlan(
         image=image,
         command=_command(tree),
-        variables={
-            **(PROXY_VARIABLES if spec.network.kind == "egress" else {}),
-            "HOME": "/root",
-            "AENV_INSTANCE_ID": spec.id,
-            "AENV_CALL_TIMEOUT": f"{_NO_LIMIT:g}",
-            START_VARIABLE: start.text(),
-        },
+        variables=sidecar_variables(spec),
         labels=labels(spec, "sidecar"),
         limits=limits(spec),
         mounts=(
-            Mount(tree, _PLACE),
+            Mount(tree, TREE),
             Mount(run, SIDECAR_RUN, is_writable=True),
             Mount(shared, SHARED, is_writable=True),
         ),
@@ -103,9 +84,9 @@ def _command(tree: Path) -> tuple[str, ...]:
     package = next(iter(sorted(tree.glob("usr/local/lib/python3*/*-packages/aenv/inside/sidecar"))), None)
     if not loaders or python is None or package is None:
         raise StartFailed(f"the base image in {str(tree)!r} has no glibc, Python and aenv for sidecars")
-    libraries = [f"{_PLACE}/{folder}" for folder in ("usr/local/lib", "usr/lib", "lib")]
-    libraries += [f"{_PLACE}/{path.relative_to(tree)}" for path in tree.glob("usr/lib/*-linux-gnu")]
-    inside = [f"{_PLACE}/{path.relative_to(tree)}" for path in (loaders[0], tree / python, package)]
+    libraries = [f"{TREE}/{folder}" for folder in ("usr/local/lib", "usr/lib", "lib")]
+    libraries += [f"{TREE}/{path.relative_to(tree)}" for path in tree.glob("usr/lib/*-linux-gnu")]
+    inside = [f"{TREE}/{path.relative_to(tree)}" for path in (loaders[0], tree / python, package)]
     return (inside[0], "--library-path", ":".join(libraries), inside[1], "-m", "aenv.main", inside[2])
 
 

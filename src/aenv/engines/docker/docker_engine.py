@@ -26,7 +26,6 @@ from ..base import (
     Address,
     FileEntry,
     InstanceSpec,
-    LazySidecar,
 )
 from ..containers import container_plan
 from ..containers.container_labels import INSTANCE, PART
@@ -42,13 +41,14 @@ from ..containers.container_plan import (
     Mount,
 )
 from ..containers.ready_log import ReadyLog
+from ..containers.sidecar_plan import image_of_sidecar, refuse_built
 from ..folder import SOCKET_FOLDER, InstanceFolder, is_short_enough
 from ..instance_state import InstanceState, SidecarProcess
 from .container_access import FILES, ContainerAccess, container_name
 from .container_config import EngineFacts, main_container, sidecar_container
 from .container_images import ContainerImages
 from .container_programs import LONGEST
-from .container_sidecars import RuntimeTrees, image_of_sidecar, make_folders, sidecar_plan
+from .container_sidecars import RuntimeTrees, make_folders, sidecar_plan
 from .docker_api import DockerApi, DockerRefused
 from .ways_out import WaysOut
 
@@ -123,7 +123,7 @@ class DockerEngine(ContainerAccess):
                 return await self._start(spec, folder, facts)
         except TimeoutError:
             printed = await self._printed(spec.id)
-            await self._end(spec.id)
+            await to_the_end(self._end(spec.id))
             raise StartFailed(
                 f"the instance of {spec.environment!r} was not ready within {spec.start_timeout:g} s{printed}"
             ) from None
@@ -394,8 +394,7 @@ def _refuse(spec: InstanceSpec, facts: EngineFacts) -> None:
         raise Unsupported(
             f"isolation {spec.isolation!r} is not available here: the Docker engine has no runtime 'runsc'"
         )
-    if isinstance(spec.sidecar, LazySidecar) and (spec.sidecar.dockerfile or spec.sidecar.requirements):
-        raise Unsupported("the docker engine builds no sidecar; build its image, and name it as 'datasource'")
+    refuse_built(spec, "docker")
 
 
 def _not_enforced(spec: InstanceSpec) -> tuple[str, ...]:

@@ -10,18 +10,20 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2 as httpx
+from httpx2.websockets import HTTPXWSException, WebSocketUpgradeError
 from lightkube import AsyncClient
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.core.exceptions import ApiError, ConfigError, LoadResourceError
 from lightkube.generic_resource import create_namespaced_resource
-from lightkube.resources.core_v1 import PodLog
+from lightkube.resources.core_v1 import Pod, PodLog
 from lightkube.types import PatchType
+from wsproto.utilities import LocalProtocolError
 
 from ...base.errors import AEnvError, Conflict, Forbidden, InvalidRequest, NotFound, TooManyRequests, Unavailable
 
@@ -43,6 +45,9 @@ _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
 _TIMEOUT = 30.0
 _CHUNK = 500
+_EXEC_MESSAGES = 16  # that may wait for who reads them
+_EXEC_MESSAGE_BYTES = 1 << 20
+_EXEC_PROTOCOLS = ["v5.channel.k8s.io", "v4.channel.k8s.io"]
 
 
 @dataclass(frozen=True)
@@ -105,9 +110,14 @@ class Cluster:
     async def get(self, kind: Any, name: str) -> dict[str, Any]:
         return plain(await self._ask(lambda: self._client.get(kind, name)))
 
-    async def patch(self, kind: Any, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
-        """A merge. With `metadata.resourceVersion` in it, Conflict when another was faster."""
-        patch_type = PatchType.MERGE
+    async def patch(
+        self, kind: Any, name: str, change: Mapping[str, Any], *, strategic: bool = False
+    ) -> dict[str, Any]:
+        """A merge. With `metadata.resourceVersion` in it, Conflict when another was faster.
+
+        A strategic one takes `$patch: replace` in a mapping whose other fields shall go.
+        """
+        patch_type = PatchType.STRATEGIC if strategic else PatchType.MERGE
         return plain(await self._ask(lambda: self._client.patch(kind, name, dict(change), patch_type=patch_type)))
 
     async def delete(self, kind: Any, name: str, *, grace: int | None = None, dry_run: bool = False) -> None:
@@ -165,6 +175,35 @@ class Cluster:
             except (httpx.HTTPError, ApiError, OSError) as error:
                 raise self._failure(error) from error
 
+    @contextlib.asynccontextmanager
+    async def program(self, pod: str, container: str, words: Sequence[str]) -> AsyncIterator[ProgramChannels]:
+        """Start a program in a container, on a connection of its own, which ends with it."""
+        asked = {"command": list(words), "container": container, "stdin": True, "stdout": True, "stderr": True}
+        async with contextlib.AsyncExitStack() as stack:
+            client = AsyncClient(
+                self._config, namespace=self.namespace, timeout=httpx.Timeout(_TIMEOUT, read=None)
+            )
+            stack.push_async_callback(client.aclose)
+            inner: Any = client._client
+            request = inner.prepare_request("exec", Pod, name=pod, params=asked)
+            session = inner._client.websocket(
+                request.url,
+                params=request.params,
+                subprotocols=_EXEC_PROTOCOLS,
+                queue_size=_EXEC_MESSAGES,
+                max_message_size_bytes=_EXEC_MESSAGE_BYTES,
+                # Who reads slowly would not see the answer in time.
+                keepalive_ping_interval_seconds=None,
+            )
+            try:
+                opened = await stack.enter_async_context(session)
+            except WebSocketUpgradeError as error:
+                said = f"the program {words[0]!r} does not start in Pod {pod!r}"
+                raise _refusal(error.response.status_code, said, self.server, self.namespace) from error
+            except (httpx.HTTPError, HTTPXWSException, OSError) as error:
+                raise self._failure(error) from error
+            yield ProgramChannels(opened)
+
     # Failures
 
     async def _ask(self, request: Callable[[], Awaitable[Result]], *, is_safe: bool = True) -> Result:
@@ -172,13 +211,13 @@ class Cluster:
         for attempt in range(_ATTEMPTS):
             try:
                 return await request()
-            except (httpx.HTTPError, ApiError, OSError, LoadResourceError) as error:
-                failure = self._failure(error)
+            except (httpx.HTTPError, ApiError, OSError, LoadResourceError, KeyError) as error:
+                failure = self._failure(answer_of(error))
                 again = isinstance(failure, TooManyRequests) or (is_safe and isinstance(failure, Unavailable))
                 if not again or attempt == _ATTEMPTS - 1:
                     raise failure from error
-                asked = getattr(failure, "retry_after", 0.0) if isinstance(failure, TooManyRequests) else 0.0
-                await asyncio.sleep(min(max(pause, asked), _LONGEST_PAUSE) * random.uniform(0.8, 1.2))
+                asked = min(max(pause, asked_pause(answer_of(error))), _LONGEST_PAUSE)
+                await asyncio.sleep(asked * random.uniform(0.8, 1.2))
                 pause *= 2
         raise AssertionError("the last attempt returns or raises")
 
@@ -186,8 +225,47 @@ class Cluster:
         return failure(error, self.server, self.namespace)
 
 
+class ProgramChannels:
+    """The streams of a program that the API server has started: each message begins with the number of its own."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    async def send(self, data: bytes) -> None:
+        """To its standard input. OSError when it has none any more."""
+        try:
+            await self._session.send_bytes(b"\0" + data)
+        except (HTTPXWSException, LocalProtocolError) as error:
+            raise ConnectionResetError("the program has ended") from error
+
+    async def receive(self) -> tuple[int, bytes] | None:
+        """1 and 2: what it has printed; 3: how it has ended. None when there is nothing more."""
+        try:
+            message = await self._session.receive_bytes()
+        except HTTPXWSException:
+            return None
+        return message[0], message[1:]
+
+
 class Gone(Unavailable, code="gone"):
     """The version to go on from is too old: list again."""
+
+
+def answer_of(error: Exception) -> Exception:
+    """The answer that an error is about: lightkube fails with a KeyError at one without a content type."""
+    found: BaseException | None = error
+    while isinstance(found, KeyError):
+        found = found.__context__
+    if isinstance(found, Exception):
+        return found
+    raise error
+
+
+def asked_pause(error: Exception) -> float:
+    """The seconds after which the server wants to be asked again; 0 where it does not say."""
+    response = getattr(error, "response", None)
+    asked = response.headers.get("retry-after", "") if response is not None else ""
+    return float(asked) if asked.isdigit() else 0.0
 
 
 def failure(error: Exception, server: str, namespace: str) -> AEnvError:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ...base.addresses import Origin
@@ -22,15 +24,21 @@ from ...base.errors import Conflict, NotFound, StartFailed, Unsupported
 from ...base.pod_claim import PodClaim
 from ...base.supervision import to_the_end
 from ...isolation.sandbox import protocol
-from ..base import Address, InstanceSpec
-from ..containers.container_plan import BASE_IMAGE, PORT, PROJECT, REQUIREMENTS, WORKSPACE, plan
-from ..containers.ready_log import ReadyLog
+from ..base import Address, InstanceSpec, ServiceReplica, WantedService
+from ..containers.container_plan import PORT, PROJECT, REQUIREMENTS, VARIABLES_FILE, WORKSPACE, plan
+from ..containers.sidecar_plan import refuse_built
 from . import pod_files, pod_notes, pod_state
-from .cluster_client import Cluster, ClusterAccess, ConfigMaps, Pods
+from .cluster_client import Cluster, ConfigMaps, Pods
+from .gateway_leases import GatewayLeases
 from .image_readiness import first_answer, tools_of
+from .kubernetes_options import KubernetesOptions
+from .kubernetes_services import PodServices
+from .pod_access import PodAccess
+from .pod_creation import create_once
 from .pod_manifest import (
     INSTANCE,
     KIND,
+    NOT_ENFORCED,
     OWNER,
     RUNNING,
     SPARE,
@@ -40,10 +48,13 @@ from .pod_manifest import (
     PodNames,
     manifest,
 )
+from .pod_network import PodNetworks
+from .pod_sidecar import add_sidecar, served, sidecar_ready, with_sidecar
 from .pod_state import Pod
-from .pod_templates import PodTemplates
+from .pod_templates import MAIN, SECOND, PodTemplates
 from .pod_watch import PodWatch, with_label
-from .warm_pods import WarmPods
+from .service_manifests import SERVED, claim_name
+from .warm_pods import MAKER, WarmPods
 
 logger = logging.getLogger("aenv.engines.kubernetes")
 
@@ -51,52 +62,27 @@ _ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 _GRACE = 1  # second between asking an instance to end and ending it
 _GONE_WITHIN = 60.0  # seconds; then its node does not answer, and only its record in the cluster can be removed
 _STALE = 900.0  # seconds after which a Pod that never became ready belongs to no create
-_TAIL_LINES = 60
-_TAIL_BYTES = 4096
-_LONGEST_LIFE = 24 * 3600.0
-_OPEN_NETWORK = "network: the engine makes no NetworkPolicy; write one for the label aenv.network=none"
-_NOT_ENFORCED = {
-    "pids": "the cluster's kubelets limit processes (podPidsLimit), and not an instance",
-    "open_files": "Kubernetes does not limit open files",
-}
-
-StorageVolume = Callable[[InstanceSpec], Mapping[str, Any]]
 
 
-def claim_volume(spec: InstanceSpec) -> Mapping[str, Any]:
-    """The storage of an instance as a volume: a claim of the storage's name."""
-    assert spec.storage
-    return {"persistentVolumeClaim": {"claimName": spec.storage.name}}
-
-
-@dataclass(frozen=True)
-class KubernetesOptions:
-    """What an operator chooses."""
-
-    access: ClusterAccess = field(default_factory=ClusterAccess)
-    owner: str = "aenv"
-    """Names the installation: gateways of one share all instances, and see no Pods of another."""
-    base_image: str = BASE_IMAGE
-    templates: str = ""
-    """The ConfigMap with the operator's own templates."""
-    longest_life: float = _LONGEST_LIFE
-    """Seconds that an instance may live with all its renewals: the cluster ends it then, should no gateway do so.
-    At least twice the TTL that it began with."""
-    storage_volume: StorageVolume = claim_volume
-
-
-class KubernetesEngine:
+class KubernetesEngine(PodAccess):
     """Makes instances as Pods of one namespace. `async with` begins to watch them, as does the first use."""
 
     name = "kubernetes"
     isolation: tuple[str, ...] = ("a Pod", "no privileges", "seccomp", "network policies of the cluster")
 
     def __init__(self, options: KubernetesOptions) -> None:
+        super().__init__(Cluster(options.access))
         self._options = options
-        self._cluster = Cluster(options.access)
         self._watch = PodWatch(self._cluster, {OWNER: options.owner})
-        self._warm = WarmPods(self._watch, self._make_spare, self._remove, self._kind_salt)
+        self._leases = GatewayLeases(self._cluster, options.owner)
+        self._warm = WarmPods(self._watch, self._leases, self._make_spare, self._remove, self._kind_salt)
         self._watch.on_change = self._warm.changed
+        self._leases.on_change = self._warm.changed
+        self.node = f"{self._cluster.namespace}/{options.owner}"
+        self._networks = PodNetworks(self._cluster, options.owner, options.gateways)
+        self._services = PodServices(
+            self._watch, options.owner, self._service_pod, self._service_claim, options.storage_class
+        )
         self._templates: PodTemplates | None = None
         self._exits = contextlib.AsyncExitStack()
         self._beginning = asyncio.Lock()
@@ -121,6 +107,7 @@ class KubernetesEngine:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        await self._relays.close()
         await self._exits.aclose()
 
     async def _begin(self) -> None:
@@ -129,8 +116,11 @@ class KubernetesEngine:
                 return
             await self._exits.enter_async_context(self._cluster)
             self._templates = await self._load_templates()
+            await self._exits.enter_async_context(self._leases)
+            await self._networks.keep()
             await self._exits.enter_async_context(self._watch)
             await self._exits.enter_async_context(self._warm)
+            await self._exits.enter_async_context(self._services)
             self._has_begun = True
         await self._watch.listed()
 
@@ -148,6 +138,7 @@ class KubernetesEngine:
     # Engine
 
     async def create(self, spec: InstanceSpec) -> Address:
+        spec = with_sidecar(spec)
         self._check(spec)
         await self._begin()
         what = f"the instance of {spec.environment!r}"
@@ -190,30 +181,30 @@ class KubernetesEngine:
         found = with_label(self._watch.pods.values(), INSTANCE, id) if _ID.match(id) else []
         if not found:
             return "its Pod is gone"
-        return await self._watch.until(found[0]["metadata"]["name"], _end_of)
+        return await self._watch.until(found[0]["metadata"]["name"], pod_state.end_judge())
+
+    async def join(self, installation: str, place: str) -> bool:
+        await self._begin()
+        return await self._leases.join(installation, place)
+
+    def present(self) -> Collection[str]:
+        return {id for pod in self._watch.pods.values() if (id := _instance(pod))}
 
     async def sweep(self) -> None:
         """Remove Pods that no create waits for and no gateway could know: never ready, and old."""
         await self._begin()
+        await self._leases.sweep()
+        await self._networks.keep()
         pods, _ = await self._cluster.list_with_version(Pods, {OWNER: self._options.owner})
         await self._warm.sweep(pods)
         for pod in pods:
-            if _state(pod) not in (RUNNING, SPARE) and pod_state.age(pod) > _STALE:
+            if _state(pod) not in (RUNNING, SPARE, SERVED) and pod_state.age(pod) > _STALE:
                 await self._remove(pod["metadata"]["name"])
 
-    # What instances print, and spare ones
-
-    async def logs(self, id: str, *, follow: bool = False) -> AsyncIterator[bytes]:
-        pod = await self._find(id)
-        log = ReadyLog()
-        async with self._cluster.log(pod["metadata"]["name"], "main", follow=follow) as pieces:
-            async for piece in pieces:
-                if text := log.feed(piece):
-                    yield text
-        if rest := log.rest():
-            yield rest
+    # Spare ones
 
     async def keep_warm(self, spec: InstanceSpec, count: int) -> None:
+        spec = with_sidecar(spec)
         self._check(spec)
         if spec.image and count:
             raise Unsupported(
@@ -224,6 +215,33 @@ class KubernetesEngine:
 
     def warm(self) -> Mapping[str, int]:
         return self._warm.ready()
+
+    # Services, which the cluster looks after
+
+    async def keep_service(self, wanted: WantedService) -> str:
+        spec = with_sidecar(wanted.spec)
+        self._check(spec)
+        await self._begin()
+        return await self._services.keep(replace(wanted, spec=spec))
+
+    def service_replicas(self, id: str) -> list[ServiceReplica]:
+        return self._services.replicas(id)
+
+    async def service_changed(self, id: str) -> None:
+        await self._services.changed(id)
+
+    async def end_service(self, id: str, storage: Path | None) -> None:
+        await self._begin()
+        await self._services.end(id, storage)
+
+    def check_storage(self, storage: Path) -> None:
+        claim_name(storage)
+
+    def _service_pod(self, spec: InstanceSpec) -> dict[str, Any]:
+        return self._manifest(spec, spec.id, "" if spec.image else secrets.token_urlsafe(24))
+
+    def _service_claim(self, spec: InstanceSpec, token: str, files_bytes: int) -> PodClaim:
+        return self._claim(spec, token, is_spare=False, files_bytes=files_bytes)
 
     # Making
 
@@ -237,8 +255,7 @@ class KubernetesEngine:
             raise Unsupported("the kubernetes engine cannot limit an instance to hosts; write 'none' or 'full'")
         if spec.model:
             raise Unsupported("the kubernetes engine has no way to a model from an instance")
-        if spec.sidecar:
-            raise Unsupported("the kubernetes engine makes no sidecars; use the native or the docker engine")
+        refuse_built(spec, "kubernetes")
         if spec.image and (spec.data or spec.folders):
             raise Unsupported("the kubernetes engine sends no data to an environment with an image; put it there")
 
@@ -249,33 +266,30 @@ class KubernetesEngine:
         life = None if spec.ttl is None else max(self._options.longest_life, 2 * spec.ttl)
         names = PodNames(name, self._options.owner, token, life)
         storage = self._options.storage_volume(spec) if spec.storage else None
-        return manifest(template, made, spec, names, storage)
+        pod = manifest(template, made, spec, names, storage)
+        if spec.sidecar:
+            add_sidecar(pod, made, spec, self._options.base_image)
+        return pod
 
     async def _make(self, spec: InstanceSpec, what: str) -> Address:
         token = "" if spec.image else secrets.token_urlsafe(24)
-        making = asyncio.ensure_future(self._cluster.create(Pods, self._manifest(spec, spec.id, token)))
         try:
-            pod = await asyncio.shield(making)
+            pod = await create_once(self._cluster, self._watch, self._manifest(spec, spec.id, token))
         except Conflict:
             raise Conflict(f"instance {spec.id!r} exists already") from None
-        except asyncio.CancelledError:
-            # The request may be under way: what it makes must be known before it can be removed.
-            with contextlib.suppress(Exception):  # boundary: the cluster; then it has made nothing
-                await making
-                await self._remove(spec.id)
-            raise
         self._watch.learn(pod)
         return await self._started(spec, spec.id, token, what)
 
     async def _started(self, spec: InstanceSpec, name: str, token: str, what: str) -> Address:
         """The address of a Pod that exists, once it serves. A Pod that does not is removed."""
         try:
-            host = await self._container_started(name, what)
-            if token:
-                said = await self._claimed(spec, name, host, token, what, is_spare=False)
-                tools = said.tools
-            else:
-                tools = await self._unless_ended(name, what, self._answers(host))
+            async with served(spec, lambda: self._sidecar_serves(name, what)):
+                host = await self._container_started(name, what)
+                if token:
+                    said = await self._claimed(spec, name, host, token, what, is_spare=False)
+                    tools = said.tools
+                else:
+                    tools = await self._unless_ended(name, what, self._answers(host))
             return await self._mark(name, RUNNING, tools, spec)
         except BaseException:
             await to_the_end(self._remove(name, grace=0))
@@ -300,25 +314,31 @@ class KubernetesEngine:
         labels = pod["metadata"]["labels"]
         labels.pop(INSTANCE, None)
         labels[KIND] = kind
+        pod["metadata"]["annotations"][MAKER] = self._leases.name
         what = f"a spare instance of {spec.environment!r}"
-        self._watch.learn(await self._cluster.create(Pods, pod))
+        self._watch.learn(await create_once(self._cluster, self._watch, pod))
         try:
             async with asyncio.timeout(spec.start_timeout):
-                host = await self._container_started(name, what)
-                said = await self._claimed(spec, name, host, token, what, is_spare=True)
+                async with served(spec, lambda: self._sidecar_serves(name, what)):
+                    host = await self._container_started(name, what)
+                    said = await self._claimed(spec, name, host, token, what, is_spare=True)
                 await self._mark(name, SPARE, said.tools)
         except BaseException:
             await to_the_end(self._remove(name, grace=0))
             raise
 
-    async def _container_started(self, name: str, what: str) -> str:
-        """The Pod's address, as soon as its main container runs."""
+    async def _sidecar_serves(self, name: str, what: str) -> None:
+        await self._container_started(name, what, SECOND)
+        await self._unless_ended(name, what, sidecar_ready(self._cluster, name, what))
+
+    async def _container_started(self, name: str, what: str, container: str = MAIN) -> str:
+        """The Pod's address, as soon as the container runs."""
 
         def judge(pod: Pod | None) -> tuple[str, str] | None:
             if reason := _end_of(pod):
                 return "", reason
             assert pod
-            return (pod_state.address(pod), "") if pod_state.is_started(pod) else None
+            return (pod_state.address(pod), "") if pod_state.is_started(pod, container) else None
 
         try:
             host, reason = await self._watch.until(name, judge)
@@ -348,7 +368,9 @@ class KubernetesEngine:
             project=PROJECT,
             requirements=REQUIREMENTS if spec.requirements else "",
             workspace=WORKSPACE,
+            variables_file="" if is_spare else VARIABLES_FILE,
             keep_history=spec.keep_history,
+            drain=spec.drain,
             is_spare=is_spare,
         )
 
@@ -387,12 +409,13 @@ class KubernetesEngine:
         self, name: str, state: str, tools: list[dict[str, Any]], spec: InstanceSpec | None = None
     ) -> Address:
         """Note on the Pod what it is now; every gateway reads it there."""
-        note = {TOOLS: pod_notes.pack(tools)}
+        limits = pod_notes.not_enforced(spec, self._networks.problem) if spec else ()
+        note = {TOOLS: pod_notes.pack(tools), NOT_ENFORCED: json.dumps(limits) if limits else None}
         pod = await self._cluster.patch(Pods, name, {"metadata": {"labels": {STATE: state}, "annotations": note}})
         if pod["metadata"].get("deletionTimestamp"):
             raise StartFailed("its Pod was deleted while it started")
         self._watch.learn(pod)
-        return _located(pod, tools, _not_enforced(spec) if spec else ())
+        return _located(pod, tools)
 
     # Finding and ending
 
@@ -406,16 +429,20 @@ class KubernetesEngine:
             pods, _ = await self._cluster.list_with_version(Pods, labels)
             if pods:
                 return pods[0]
+            replica = self._watch.pods.get(id)
+            if replica and _state(replica) == SERVED:
+                return replica
         raise NotFound(f"instance {id!r} not found")
 
     async def _address(self, pod: Pod) -> Address:
         tools = pod_notes.unpack(pod["metadata"].get("annotations", {}).get(TOOLS))
         if tools is None:
             tools = await tools_of(Origin(pod_state.address(pod), PORT))
-        return _located(pod, tools, ())
+        return _located(pod, tools)
 
     async def _destroy(self, id: str) -> None:
         await self._begin()
+        await self._relays.stop(id)
         pods, _ = await self._cluster.list_with_version(Pods, {OWNER: self._options.owner, INSTANCE: id})
         await asyncio.gather(*(self._remove(pod["metadata"]["name"]) for pod in pods))
 
@@ -434,22 +461,11 @@ class KubernetesEngine:
             with contextlib.suppress(NotFound):
                 await self._cluster.delete(Pods, name, grace=0)
 
-    async def _printed(self, name: str) -> str:
-        """The end of what its main container printed, set off as a sentence's last part."""
-        text = b""
-        with contextlib.suppress(Exception):  # boundary: the cluster; the reason is known without it
-            async with asyncio.timeout(5), self._cluster.log(name, "main", tail=_TAIL_LINES) as pieces:
-                async for piece in pieces:
-                    text += piece
-        shown = text[-_TAIL_BYTES:].decode(errors="replace").strip()
-        return f"; it printed last:\n{shown}" if shown else ""
-
 
 def claim_variables(spec: InstanceSpec) -> dict[str, str]:
     """Those of a container plan, without what only a container's own command reads."""
     found = dict(plan(spec).variables)
-    for name in ("AENV_START", "AENV_SIDECAR", "AENV_SECOND_PART"):
-        found.pop(name, None)
+    found.pop("AENV_START", None)
     return found
 
 
@@ -465,12 +481,8 @@ def _state(pod: Pod) -> str:
     return str(pod["metadata"].get("labels", {}).get(STATE, ""))
 
 
-def _located(pod: Pod, tools: list[dict[str, Any]], not_enforced: tuple[str, ...]) -> Address:
+def _located(pod: Pod, tools: list[dict[str, Any]]) -> Address:
     image = next((each["image"] for each in pod["spec"]["containers"] if each["name"] == "main"), "")
-    return Address(Origin(pod_state.address(pod), PORT), 0, tools, f"the image {image}", not_enforced)
-
-
-def _not_enforced(spec: InstanceSpec) -> tuple[str, ...]:
-    asked = [each.name for each in fields(spec.limits) if getattr(spec.limits, each.name) is not None]
-    limits = tuple(f"{name}: {_NOT_ENFORCED[name]}" for name in asked if name in _NOT_ENFORCED)
-    return (*limits, _OPEN_NETWORK) if spec.network.kind == "none" else limits
+    return Address(
+        Origin(pod_state.address(pod), PORT), 0, tools, f"the image {image}", pod_notes.noted_limits(pod)
+    )

@@ -14,15 +14,16 @@ from ...base.pod_claim import MODULE
 from ..base import InstanceSpec
 from ..containers.container_labels import safe_value
 from ..containers.container_plan import (
+    FILES,
     PORT,
     PROJECT,
     REQUIREMENTS,
-    SHARED,
+    RUN,
     TEMPORARY,
     WORKSPACE,
     ContainerPlan,
 )
-from .pod_templates import MAIN, SECOND, PodTemplate
+from .pod_templates import MAIN, PodTemplate
 
 OWNER = "aenv.owner"
 """A label: which gateways look after the Pod."""
@@ -37,6 +38,8 @@ NETWORK = "aenv.network"
 """A label that the network policies of the namespace select by: `none` or `full`."""
 TOOLS = "aenv/tools"
 """An annotation: what the instance offers, packed (`pod_notes.py`)."""
+NOT_ENFORCED = "aenv/not-enforced"
+"""An annotation: which limits the cluster does not enforce, as a list in JSON."""
 TOKEN = "aenv/token"
 """An annotation: what a claim must bring."""
 DATA = "/data"
@@ -68,18 +71,11 @@ def manifest(
     pod = copy.deepcopy(template)
     _fill_metadata(pod, plan, spec, names)
     inside = pod["spec"]
-    main = _container(inside, MAIN)
+    main = container_of(inside, MAIN)
     _fill_main(main, plan, names)
     _add_folders(inside, main, plan, spec, is_claimed=bool(names.token))
     if storage:
-        _mount(inside, main, "storage", dict(storage), spec.storage_place)
-    if isinstance(spec.sidecar, str) and spec.sidecar:
-        second = _container(inside, SECOND)
-        second["image"] = spec.sidecar
-        second.setdefault("command", ["sleep", "infinity"])
-        second["env"] = merged_variables(second.get("env"), spec.environment_variables)
-        for container in (main, second):
-            _mount(inside, container, "shared", {"emptyDir": {}}, SHARED)
+        mount(inside, main, "storage", dict(storage), spec.storage_place)
     if names.max_ttl is not None:
         inside["activeDeadlineSeconds"] = int(names.max_ttl) + _DEADLINE_MARGIN
     return pod
@@ -140,7 +136,7 @@ def _fill_main(main: dict[str, Any], plan: ContainerPlan, names: PodNames) -> No
     main["image"] = plan.image
     main.setdefault("imagePullPolicy", "IfNotPresent")
     if names.token:
-        main["command"] = ["python3", "-m", MODULE, "--token", names.token, "--port", str(PORT)]
+        main["command"] = ["python3", "-m", MODULE, f"--token={names.token}", "--port", str(PORT)]
         main.pop("args", None)
         main.setdefault("securityContext", {}).setdefault("readOnlyRootFilesystem", True)
         main["env"] = merged_variables(main.get("env"), {"HOME": WORKSPACE, "LANG": "C.UTF-8"})
@@ -157,7 +153,7 @@ def _add_folders(
 ) -> None:
     main["resources"] = resources(plan, spec, main.get("resources"))
     limit = {"sizeLimit": main["resources"]["limits"]["ephemeral-storage"]}
-    places = {"workspace": WORKSPACE, "temporary": TEMPORARY}
+    places = {"temporary": TEMPORARY, "run": RUN}
     if is_claimed:
         places |= {"environment": PROJECT}
         if spec.requirements:
@@ -167,23 +163,39 @@ def _add_folders(
         if spec.folders:
             places["folders"] = FOLDERS
     for name, place in places.items():
-        _mount(inside, main, name, {"emptyDir": limit}, place)
+        mount(inside, main, name, {"emptyDir": limit}, place)
+    if mount(inside, main, "files", {"emptyDir": limit}, WORKSPACE, sub_path="workspace"):
+        # The folder above it, too: there a file is written before it is moved to its place.
+        mount(inside, main, "files", {"emptyDir": limit}, FILES)
 
 
-def _mount(
-    inside: dict[str, Any], container: dict[str, Any], name: str, volume: dict[str, Any], place: str
-) -> None:
-    """Unless the template mounts something there already."""
+def mount(
+    inside: dict[str, Any],
+    container: dict[str, Any],
+    name: str,
+    volume: dict[str, Any],
+    place: str,
+    *,
+    sub_path: str = "",
+    is_writable: bool = True,
+) -> bool:
+    """Unless the template mounts something there already: then False."""
     mounts = container.setdefault("volumeMounts", [])
     if any(mount.get("mountPath") == place for mount in mounts):
-        return
+        return False
     volumes = inside.setdefault("volumes", [])
     if not any(each.get("name") == f"aenv-{name}" for each in volumes):
         volumes.append({"name": f"aenv-{name}", **volume})
-    mounts.append({"name": f"aenv-{name}", "mountPath": place})
+    entry: dict[str, Any] = {"name": f"aenv-{name}", "mountPath": place}
+    if sub_path:
+        entry["subPath"] = sub_path
+    if not is_writable:
+        entry["readOnly"] = True
+    mounts.append(entry)
+    return True
 
 
-def _container(inside: dict[str, Any], name: str) -> dict[str, Any]:
+def container_of(inside: dict[str, Any], name: str) -> dict[str, Any]:
     for container in inside["containers"]:
         if container.get("name") == name:
             return dict_of(container)

@@ -6,7 +6,7 @@ Pure: a Pod is the JSON object that the API server sends.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -42,6 +42,8 @@ _WORDS = {
     "TerminationByKubelet": "it was evicted from its node",
 }
 _OUT_OF_MEMORY = "it used more memory than its limit"
+_DELETED = "its Pod was deleted"
+_SILENT = "its node does not answer, and the cluster gave it up"
 
 
 def end_reason(pod: Pod) -> str | None:
@@ -50,11 +52,14 @@ def end_reason(pod: Pod) -> str | None:
     if status.get("phase") == "Failed":
         return _failure(status)
     if pod["metadata"].get("deletionTimestamp"):
-        return _disruption(status) or _WORDS.get(status.get("reason", ""), "its Pod was deleted")
+        silent = _SILENT if _node_is_silent(status) else ""
+        return _disruption(status) or silent or _WORDS.get(status.get("reason", ""), _DELETED)
     for container in _containers(status):
         waiting = container.get("state", {}).get("waiting")
         if waiting and (problem := _start_problem(waiting, container)):
             return problem
+    if reason := _sidecar_end(status):
+        return reason
     main = next(_main(status), {})
     if terminated := main.get("state", {}).get("terminated"):
         return _how_it_ended(terminated)
@@ -63,11 +68,36 @@ def end_reason(pod: Pod) -> str | None:
     return None
 
 
-def is_started(pod: Pod) -> bool:
-    """Whether the main container runs, and the Pod has an address."""
+def end_judge() -> Callable[[Pod | None], str | None]:
+    """Why a Pod has ended, asked again and again as it changes: of one that is gone, by what was seen last."""
+    seen: list[Pod] = []
+
+    def judge(pod: Pod | None) -> str | None:
+        if pod is None:
+            return _SILENT if seen and _node_is_silent(seen[0].get("status", {})) else _DELETED
+        seen[:] = [pod]
+        return end_reason(pod)
+
+    return judge
+
+
+def is_started(pod: Pod, container: str = "main") -> bool:
+    """Whether the container runs, and the Pod has an address."""
     status = pod.get("status", {})
-    running = any(container.get("state", {}).get("running") for container in _main(status))
+    running = any(each.get("state", {}).get("running") for each in _named(status, container))
     return bool(running and status.get("podIP"))
+
+
+def is_ready(pod: Pod) -> bool:
+    """Whether the cluster would send it requests."""
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+
+
+def container_id(pod: Pod) -> str:
+    """Names the main container that runs, and no other one that ran before; empty while none does."""
+    status = pod.get("status", {})
+    return next((each["containerID"] for each in _main(status) if each.get("containerID")), "")
 
 
 def address(pod: Pod) -> str:
@@ -124,6 +154,31 @@ def _disruption(status: dict[str, Any]) -> str | None:
     return None
 
 
+def _sidecar_end(status: dict[str, Any]) -> str | None:
+    """Why an instance has ended whose second container has, or whose runtime could not be copied for that."""
+    for container in status.get("initContainerStatuses") or ():
+        terminated = container.get("state", {}).get("terminated")
+        if terminated and terminated.get("exitCode"):
+            return f"its container {container.get('name', '')!r} failed: {_how_it_ended(terminated)}"
+    main_ended = any(each.get("state", {}).get("terminated") for each in _main(status))
+    for container in _named(status, "second"):
+        terminated = container.get("state", {}).get("terminated")
+        if terminated and not main_ended:
+            is_full = terminated.get("reason") == "OOMKilled"
+            return "its sidecar used more memory than its limit" if is_full else "its sidecar ended"
+    return None
+
+
+def _node_is_silent(status: dict[str, Any]) -> bool:
+    """Whether the cluster, and not the node, has said that it is not ready: the node then gives no reason.
+
+    Clusters before 1.26 do not tell it otherwise.
+    """
+    found = {each.get("type"): each for each in status.get("conditions", ())}
+    ready, containers = found.get("Ready", {}), found.get("ContainersReady", {})
+    return ready.get("status") == "False" and not ready.get("reason") and containers.get("status") == "True"
+
+
 def _start_problem(waiting: dict[str, Any], container: dict[str, Any]) -> str | None:
     reason, message = waiting.get("reason", ""), _sentence(waiting.get("message"))
     if reason in _PULL_FAILURES:
@@ -150,7 +205,11 @@ def _containers(status: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _main(status: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    return (each for each in status.get("containerStatuses") or () if each.get("name") == "main")
+    return _named(status, "main")
+
+
+def _named(status: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
+    return (each for each in status.get("containerStatuses") or () if each.get("name") == name)
 
 
 def _sentence(text: str | None) -> str:

@@ -15,6 +15,7 @@ import yaml
 
 from ...base.errors import InvalidRequest
 from ..containers.container_plan import USER
+from ..containers.sidecar_plan import CAPABILITIES
 
 PodTemplate = dict[str, Any]
 
@@ -22,7 +23,7 @@ SINGLE = "singleContainer"
 DUAL = "dualContainer"
 MAIN = "main"
 SECOND = "second"
-_ALIASES = {"DualContainer": DUAL, "SingleContainer": SINGLE}
+_ALIASES = {"dualcontainer": DUAL, "singlecontainer": SINGLE, "default": SINGLE}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,62}\Z")
 _SUFFIXES = (".yaml", ".yml")
 
@@ -38,6 +39,14 @@ _POD_SECURITY = {
     "fsGroup": USER,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
+SECOND_SECURITY = {
+    "runAsUser": 0,
+    "runAsNonRoot": False,
+    "allowPrivilegeEscalation": False,
+    "privileged": False,
+    "capabilities": {"drop": ["ALL"], "add": list(CAPABILITIES)},
+}
+"""Of the second container: root in its own files, as package managers need."""
 _SINGLE: PodTemplate = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -61,12 +70,7 @@ _DUAL: PodTemplate = {
     **_SINGLE,
     "spec": {
         **_SINGLE["spec"],
-        # The second container is an image of others, which may need its own user; what it may do is no more.
-        "securityContext": {"fsGroup": USER, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [
-            {**_SINGLE["spec"]["containers"][0], "securityContext": {**_MAIN_SECURITY, "runAsUser": USER}},
-            {"name": SECOND, "securityContext": {"allowPrivilegeEscalation": False, "privileged": False}},
-        ],
+        "containers": [_SINGLE["spec"]["containers"][0], {"name": SECOND, "securityContext": SECOND_SECURITY}],
     },
 }
 
@@ -81,7 +85,7 @@ class PodTemplates:
 
     def get(self, name: str, *, is_dual: bool = False) -> PodTemplate:
         """A copy of the template. InvalidRequest with the names that there are."""
-        name = _ALIASES.get(name, name) or (DUAL if is_dual else SINGLE)
+        name = template_name(name) or (DUAL if is_dual else SINGLE)
         if name == SINGLE and is_dual:
             name = DUAL
         if not _NAME.match(name):
@@ -115,6 +119,11 @@ def parse(text: str, source: str) -> PodTemplate:
     return found
 
 
+def template_name(name: str) -> str:
+    """Ours as we write it, whatever its spelling: `DualContainer` is the published one."""
+    return _ALIASES.get(name.lower(), name)
+
+
 def _stem(name: str) -> str:
     stem = next((name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix)), name)
-    return _ALIASES.get(stem, stem)
+    return template_name(stem)

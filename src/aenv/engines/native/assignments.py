@@ -11,8 +11,8 @@ from ...isolation.sandbox import protocol
 from ...isolation.sandbox.inside_paths import WORKSPACE
 from ...isolation.sandbox.rootfs import Rootfs
 from ..base import DATA_PLACE, InstanceSpec
+from .kinds import folder_place
 from .spares import SOCKET
-from .zygotes import folder_place
 
 
 def assignment_of(spec: InstanceSpec, root: Rootfs, *, rehearse: bool) -> protocol.Assignment:

@@ -22,6 +22,7 @@ from ...base.addresses import Origin
 from ...base.config import Project
 from ...base.errors import Conflict, InvalidRequest, NotFound, StartFailed, Unavailable, Unsupported
 from ...base.limits import allow_many_open_files
+from ...base.supervision import to_the_end
 from ...isolation import cgroups
 from ...isolation.cgroups import owners
 from ...isolation.egress import Egress, EgressPolicy
@@ -36,12 +37,14 @@ from .assignments import assignment_of, variables_of
 from .gvisor import Gvisor
 from .inside_access import InsideAccess
 from .instance_folders import InstanceFolders, check_does_not_hold
+from .kinds import Kind
 from .members import go_on, members, stop
 from .relays import reopen
+from .shared_workspaces import workspace_of
 from .sidecars import LazySidecarRootfs, SidecarRootfs, Sidecars
 from .spares import NativeInstance, Recipe, Spares
 from .stamps import Stamps
-from .zygotes import Kind, Zygotes, is_in_use, owner_of
+from .zygotes import Zygotes, is_in_use, owner_of
 
 _TAIL_BYTES = 4096
 _STATUS_COMES = 1.0  # seconds after the end in which the zygote tells how it was
@@ -128,10 +131,10 @@ class NativeEngine(InsideAccess):
                     return await self._start(spec, folder, listener, what, rehearse=rehearse)
         except TimeoutError:
             printed = _tail(self._made.get(spec.id))
-            await self._end(spec.id)
+            await to_the_end(self._end(spec.id))
             raise StartFailed(f"{what} was not ready within {spec.start_timeout:g} s{printed}") from None
         except BaseException:
-            await self._end(spec.id)
+            await to_the_end(self._end(spec.id))
             raise
         finally:
             self._creating.discard(spec.id)
@@ -140,9 +143,27 @@ class NativeEngine(InsideAccess):
         self, spec: InstanceSpec, folder: InstanceFolder, listener: socket.socket, what: str, *, rehearse: bool
     ) -> Address:
         root = await self._root_of(spec)
-        recipe = self._recipe(spec, root)
+        workspace = await workspace_of(spec, folder)
+        recipe = self._recipe(spec, root, workspace)
         if spec.isolation == gvisor.NAME:
             return await self._start_in_gvisor(spec, recipe, folder, what)
+        try:
+            return await self._start_isolated(spec, recipe, folder, listener, what, rehearse=rehearse)
+        finally:
+            if workspace:  # what is forked for others must not have it
+                self._zygotes.let_go(recipe.kind)
+
+    async def _start_isolated(
+        self,
+        spec: InstanceSpec,
+        recipe: Recipe,
+        folder: InstanceFolder,
+        listener: socket.socket,
+        what: str,
+        *,
+        rehearse: bool,
+    ) -> Address:
+        root = recipe.kind.root
         is_now = bool(spec.sidecar) and not isinstance(spec.sidecar, LazySidecar)
         sidecar = await self._sidecars.recipe(spec, recipe) if is_now else None
         instance = await self._spares.take(recipe)
@@ -207,7 +228,7 @@ class NativeEngine(InsideAccess):
             raise StartFailed(f"{what} was destroyed while it started")
         return replace(address, not_enforced=not_enforced)
 
-    def _recipe(self, spec: InstanceSpec, root: Rootfs) -> Recipe:
+    def _recipe(self, spec: InstanceSpec, root: Rootfs, workspace: Path | None = None) -> Recipe:
         if spec.isolation not in ("", "native", gvisor.NAME):
             raise Unsupported(f"isolation {spec.isolation!r} is not available here; 'aenv doctor' says what is")
         if spec.limits.gpus:
@@ -230,6 +251,7 @@ class NativeEngine(InsideAccess):
             folders=tuple(sorted(spec.folders.items())),
             storage=spec.storage,
             storage_place=spec.storage_place,
+            workspace=workspace,
             tenant=spec.tenant,
         )
         asked = {name: value for name, value in vars(spec.limits).items() if value is not None}

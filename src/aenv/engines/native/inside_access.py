@@ -14,6 +14,7 @@ from ...base.errors import NotFound, StartFailed
 from ...isolation import cgroups
 from ...isolation.sandbox import interpreter, volumes
 from ...isolation.sandbox.enter import EnterOrder
+from ...isolation.sandbox.inside_paths import WORKSPACE
 from ...isolation.sandbox.typed_json import encode
 from .. import logfile, proc
 from ..base import CommandOutput
@@ -82,6 +83,9 @@ class InsideAccess(WorkspaceFiles):
         except OSError as error:
             raise StartFailed(f"no storage of {size_bytes} bytes can be made: {error.strerror}") from error
 
+    def why_no_shared_workspaces(self) -> str:
+        return volumes.why_not()
+
     async def port(self, id: str, port: int) -> Origin:
         """Where a port of the instance can be reached: through a relay that stands in its network."""
         folder, leader = self._living(id)
@@ -99,7 +103,10 @@ class InsideAccess(WorkspaceFiles):
     def _workspace(self, id: str) -> Workspace:
         folder, leader = self._living(id)
         gvisor.refuse(folder, "files")
-        return Workspace(_files_of(leader), id, ("workspace",), ("run",), acting=_acting_for(folder))
+        acting = _acting_for(folder)
+        if folder.read_state().workspace:  # a mount of ours; no file can be moved into it from elsewhere
+            return Workspace(f"/proc/{leader.pid}/root{WORKSPACE}", id, (), (), acting=acting)
+        return Workspace(_files_of(leader), id, ("workspace",), ("run",), acting=acting)
 
 
 def _acting_for(folder: InstanceFolder) -> Callable[[], contextlib.AbstractContextManager[None]]:

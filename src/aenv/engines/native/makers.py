@@ -20,7 +20,7 @@ from typing import Any
 
 from ...base.addresses import Origin
 from ...base.config import Project
-from ...base.supervision import Tasks
+from ...base.supervision import Tasks, to_the_end
 from ...isolation.sandbox.rootfs import Rootfs
 from ..base import Address, InstanceSpec
 from . import gvisor
@@ -131,7 +131,7 @@ class ManyCoreEngine(NativeEngine):
         """Whose turn it is; None for what is made here."""
         # What needs more than its folder to be looked after stays with this process: proxies, sidecars, relays.
         is_plain = (
-            not (spec.sidecar or spec.storage or spec.model or spec.uses_environments)
+            not (spec.sidecar or spec.storage or spec.model or spec.uses_environments or spec.works_in)
             and spec.network.kind != "egress"
         )
         if not is_plain or spec.isolation == gvisor.NAME or self._missing or not self._most:
@@ -254,9 +254,11 @@ class _MakerProcess(asyncio.Protocol):
             raise MakerLost from None
         except asyncio.CancelledError:
             _, given_up = self._order(lambda own: GiveUpOrder(own, number, spec.id))
-            with contextlib.suppress(MakerLost):
-                await asyncio.shield(given_up)
-            self._ends.pop(spec.id, None)
+            try:
+                with contextlib.suppress(MakerLost):
+                    await to_the_end(given_up)
+            finally:
+                self._ends.pop(spec.id, None)
             raise
         except BaseException:
             self._ends.pop(spec.id, None)

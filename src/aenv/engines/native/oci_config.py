@@ -17,8 +17,8 @@ from ...isolation.sandbox.overlay_run import OverlayPlan
 from ...isolation.sandbox.standalone_options import StandaloneOptions
 from ...isolation.sandbox.typed_json import encode
 from ..base import InstanceSpec, ResourceLimits
+from .kinds import order
 from .spares import Recipe
-from .zygotes import order
 
 _SHARED = "/run/aenv"  # inside; outside it is the folder "shared" of the bundle
 _CPU_PERIOD = 100_000

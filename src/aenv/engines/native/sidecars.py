@@ -27,9 +27,9 @@ from ..descriptors import readable
 from ..folder import InstanceFolder
 from ..instance_state import AwaitedSidecar, InstanceState, SidecarProcess
 from ..model_relays import ModelRelays
+from .kinds import Kind
 from .sidecar_first_use import DestroyedMeanwhile, SidecarFirstUses
 from .spares import NativeInstance, Recipe, Spares
-from .zygotes import Kind
 
 SidecarRootfs = Callable[[str], Awaitable[Rootfs]]
 LazySidecarRootfs = Callable[[LazySidecar], Awaitable[Rootfs]]

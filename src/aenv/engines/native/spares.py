@@ -25,7 +25,8 @@ from ...isolation.sandbox import protocol
 from ...isolation.sandbox.inside_paths import ORIGINAL
 from ..base import ResourceLimits
 from .forked import ForkedProcess
-from .zygotes import Kind, Zygote, Zygotes
+from .kinds import Kind
+from .zygotes import Zygote, Zygotes
 
 logger = logging.getLogger("aenv.engines.native")
 
@@ -87,7 +88,7 @@ class NativeInstance:
 
     async def assign(self, listener: socket.socket, assignment: protocol.Assignment) -> None:
         """Tell it what it is. It loads the environment, and says on its channel when it is ready."""
-        text = protocol.encode(assignment)
+        text = assignment.packed()
         try:
             message = struct.pack("!I", len(text)) + text
             sent = socket.send_fds(self.fork.channel, [message], [listener.fileno()])

@@ -16,20 +16,17 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
-from ...artifacts.pythons.runtimes import Python
 from ...base import sockets
 from ...base.errors import AEnvError, StartFailed, Unavailable
 from ...base.limits import shortage
 from ...isolation.cgroups import Cgroups, ControlGroup, owners
 from ...isolation.sandbox import interpreter, protocol
-from ...isolation.sandbox.orders import Bind, ZygoteOrder, layers_of
-from ...isolation.sandbox.rootfs import Rootfs
-from ..base import DATA_PLACE, STORAGE_PLACE
 from .forked import ForkedProcess, Handed, pid_of
 from .idle_zygotes import UNUSED, Candidate, to_let_go
+from .kinds import Kind, order
 
 logger = logging.getLogger("aenv.engines.native")
 
@@ -48,32 +45,6 @@ _FROM_STAGER = (
     *(protocol.Launched, protocol.Started, protocol.NotStarted),
     *(protocol.Prepared, protocol.NotForked, protocol.Ended),
 )
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What all instances of one zygote have in common."""
-
-    project: Path
-    root: Rootfs = field(compare=False)
-    layers: tuple[tuple[str, tuple[Path, ...]], ...]
-    """Of the root; it can be compared."""
-    python: Python | None = None
-    """What all of it runs on, from the launcher to the instances; None for our own."""
-    requirements: Path | None = None
-    preload: tuple[str, ...] = ()
-    stamp: str = ""
-    """Changes with the project's code, where some of it is loaded ahead."""
-    host_network: bool = False
-    has_rights: bool = False
-    """Whether root inside has what root of a container has, where it is not the only user."""
-    data: Path | None = None
-    folders: tuple[tuple[str, Path], ...] = ()
-    storage: Path | None = None
-    storage_place: str = STORAGE_PLACE
-    tenant: str = ""
-    """Whose instances they are. No two tenants share a zygote: each has user ids of its own, and what the kernel
-    counts for a user; and nothing of one is in the memory that instances of another are forked from."""
 
 
 class Zygote:
@@ -211,6 +182,11 @@ class Zygote:
         """Let it go: it ends once it reads that, and its instances live on."""
         if not self.is_over:
             self._over("it was closed")
+
+    def close_when_kept(self) -> None:
+        """Let it go as soon as no instance would end with it; it is not found any more."""
+        self.is_failing = True
+        self._kept_or_gone(0)
 
     def _kept_or_gone(self, number: int) -> None:
         """One fewer that ends when this zygote is let go."""
@@ -367,6 +343,13 @@ class Zygotes:
             raise StartFailed(f"the zygote was not ready within {_START_TIMEOUT:g} s{_tail(self._log)}") from None
         return zygote
 
+    def let_go(self, kind: Kind) -> None:
+        """That of this kind is not needed any more; its instances live on."""
+        if zygote := self._by_kind.pop(kind, None):
+            del self._used_at[kind]
+            zygote.close_when_kept()
+            self._failing = [*(one for one in self._failing if not one.is_over), zygote]
+
     async def close(self) -> None:
         """Let all go, and return when they are gone, but for those whose instances live on."""
         if self._timer:
@@ -426,50 +409,6 @@ def start(kind: Kind, log: Path, group: ControlGroup, memory_bytes: int) -> Zygo
     ours.setblocking(False)
     ours.send(told)
     return Zygote(launcher, ours, log, group, memory_bytes)
-
-
-def order(kind: Kind) -> ZygoteOrder:
-    """What the launcher of a zygote is told first. StartFailed when the storage cannot be where it should."""
-    folders = map(str, kind.python.folders) if kind.python else interpreter.folders()
-    binds = [Bind(path, path, is_ours=False) for path in folders]
-    binds.append(Bind(str(kind.project), "/environment"))
-    if kind.requirements:
-        binds.append(Bind(str(kind.requirements), str(kind.requirements)))
-    if kind.data:
-        binds.append(Bind(str(kind.data), DATA_PLACE))
-    binds += [Bind(str(folder), folder_place(variable)) for variable, folder in kind.folders]
-    if kind.storage:
-        # Neither over what is needed nor within it: code of ours that has rights is loaded from there, and the
-        # environment may write to its storage.
-        places = [bind.target for bind in binds]
-        if overlapping := [place for place in places if _overlap(place, kind.storage_place)]:
-            raise StartFailed(
-                f"storage cannot be mounted at {kind.storage_place!r}: the instance needs {overlapping[0]!r}"
-            )
-        binds.append(Bind(str(kind.storage), kind.storage_place, is_writable=True, is_kept=True))
-    source = "/environment/src" if (kind.project / "src").is_dir() else "/environment"
-    layers, system = layers_of(kind.root)
-    return ZygoteOrder(
-        layers=layers,
-        system=system,
-        binds=tuple(binds),
-        masked=() if kind.python else (interpreter.built_in_environments(),),
-        host_network=kind.host_network,
-        requirements=str(kind.requirements) if kind.requirements else "",
-        source=source,
-        preload=kind.preload,
-        has_rights=kind.has_rights,
-    )
-
-
-def _overlap(one: str, other: str) -> bool:
-    """Whether a folder is the other one, or either lies in the other."""
-    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
-
-
-def folder_place(variable: str) -> str:
-    """Where an instance sees a further folder."""
-    return f"/folders/{variable.lower()}"
 
 
 def _clear(group: ControlGroup) -> None:

@@ -32,6 +32,9 @@ class _SentProgress:
         return iter(())  # type: ignore[return-value]
 
 
+_LOGGER = logging.getLogger("aenv.environment")
+
+
 @dataclass(frozen=True)
 class Context:
     """The instance that a call runs in."""
@@ -41,7 +44,7 @@ class Context:
     workspace: Path = field(default_factory=Path.cwd)
     arguments: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
-    logger: logging.Logger = field(default_factory=lambda: logging.getLogger("aenv.environment"))
+    logger: logging.Logger = _LOGGER
     report: Callable[[float, float | None, str | None], None] | None = None
     sidecar: Sidecar | None = None
     """Its sidecar, where it has one."""

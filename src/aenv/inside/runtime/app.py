@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote
 from pydantic_core import PydanticSerializationError
 
 from ...base import mcp, origins
-from ...base.errors import AEnvError, InvalidRequest, MethodNotAllowed, NotFound, NotJudged
+from ...base.errors import AEnvError, InvalidRequest, MethodNotAllowed, NotFound, NotJudged, Unavailable
 from ...base.limits import MAX_BODY_BYTES
 from ...base.outcomes import Outcome
 from ..author.content import UnserialisableResult, to_jsonable
@@ -50,6 +50,7 @@ class App:
         self._loopback_only = loopback_only
         self._routes: dict[str, dict[str, RuntimeRoute]] = {
             "/health": {"GET": self._health},
+            "/healthz": {"GET": self._healthz},
             "/functions/list": {"GET": self._list_functions},
             "/history": {"GET": self._list_calls},
             "/task/reward": {"POST": self._reward},
@@ -106,6 +107,14 @@ class App:
         if route is None:
             raise MethodNotAllowed(f"{path!r} takes {', '.join(methods)}, not {request.method}", tuple(methods))
         return await route(request)
+
+    async def _healthz(self, request: Request) -> Any:
+        """The same for a cluster, which looks at nothing but the status of the reply."""
+        said = await self._health(request)
+        status = said.get("status", "healthy") if isinstance(said, dict) else "healthy"
+        if status not in ("success", "healthy"):
+            raise Unavailable(f"/health says {str(status)[:100]!r}")
+        return said
 
     async def _health(self, request: Request) -> Any:
         custom = self._registry.health

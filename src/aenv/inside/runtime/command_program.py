@@ -2,9 +2,10 @@
 
     python3 -P -m aenv.inside.runtime.command_program
 
-Standard input brings the order, one line of JSON (`command`, `timeout`, `stdin_bytes`), then the command's own
-input, and stays open: its end means that the caller has left, and ends the command. Standard output carries
-frames: the number of a stream (1 or 2; 0 for the exit code), the length in four bytes, the content.
+Standard input brings the order, one line of JSON (`command`, `timeout`, `stdin_bytes`; `variables_file`, where the
+variables are not those of the container), then the command's own input, and stays open: its end, or a byte more,
+means that the caller has left, and ends the command. Standard output carries frames: the number of a stream (1
+or 2; 0 for the exit code), the length in four bytes, the content.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class RunningOrder:
                 selector.register(descriptor, selectors.EVENT_READ)
             while True:
                 ready = {key.fd for key, _ in selector.select(self._left())}
-                if 0 in ready and not os.read(0, _PIECE_BYTES):
+                if 0 in ready:
                     self.end(signal.SIGKILL)
                     self._child.wait()
                     os._exit(1)
@@ -111,7 +112,7 @@ def say(stream: int, data: bytes) -> None:
         selector.register(1, selectors.EVENT_WRITE)
         while rest:
             ready = {key.fd for key, _ in selector.select()}
-            if 0 in ready and not os.read(0, _PIECE_BYTES):
+            if 0 in ready:
                 raise BrokenPipeError
             if 1 in ready:
                 with contextlib.suppress(BlockingIOError):
@@ -122,7 +123,7 @@ def main() -> NoReturn:
     order = json.loads(_line())
     given = _spooled(order["stdin_bytes"])
     os.set_blocking(1, False)
-    ours = settings.variables()
+    ours = {**settings.variables(), **_variables(order.get("variables_file"))}
     folder = ours.get("AENV_WORKSPACE", "/")
     variables = {name: value for name, value in ours.items() if name not in _OWN}
     try:
@@ -150,6 +151,18 @@ def main() -> NoReturn:
         child.wait()
         os._exit(1)
     os._exit(0)
+
+
+def _variables(file: str | None) -> dict[str, str]:
+    """Those of an instance that was told them after its container had started."""
+    if not file:
+        return {}
+    try:
+        with open(file, encoding="utf-8", errors="surrogateescape") as told:
+            found = json.load(told)
+    except (OSError, ValueError):  # its container has them itself, or its code has spoilt its own note
+        return {}
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
 def _line() -> bytes:

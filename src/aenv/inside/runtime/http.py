@@ -8,6 +8,7 @@ are answered in order. Not here: what the requests mean (`app.py`), and the shap
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections import deque
@@ -49,7 +50,7 @@ class Connection(asyncio.Protocol):
         self._receiving = False
         self._body_timeout = BODY_TIMEOUT
         self._waiting: deque[Request | Reply] = deque()
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._gone: asyncio.TimerHandle | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -87,7 +88,7 @@ class Connection(asyncio.Protocol):
             self._deadline = self._loop.call_later(seconds, self._reject, late)
 
     def eof_received(self) -> bool:
-        if self._task is None and not self._waiting:
+        if self.task is None and not self._waiting:
             return False
         self._gone = self._loop.call_later(GONE_GRACE, self._transport.abort)
         return True
@@ -99,8 +100,8 @@ class Connection(asyncio.Protocol):
         if self._gone:
             self._gone.cancel()
         self.resume_writing()
-        if self._task:
-            self._task.cancel()
+        if self.task:
+            self.task.cancel()
 
     def pause_writing(self) -> None:
         self._drained = self._loop.create_future()
@@ -182,8 +183,8 @@ class Connection(asyncio.Protocol):
 
     def _enqueue(self, item: Request | Reply) -> None:
         self._waiting.append(item)
-        if self._task is None:
-            self._task = self._loop.create_task(self._answer_all())
+        if self.task is None:
+            self.task = self._loop.create_task(self._answer_all())
         elif len(self._waiting) >= _MAX_PIPELINED:
             self._transport.pause_reading()
 
@@ -200,7 +201,7 @@ class Connection(asyncio.Protocol):
             elif not self._transport.is_closing():
                 self._transport.resume_reading()
         finally:
-            self._task = None
+            self.task = None
 
     async def _answer(self, item: Request | Reply) -> bool:
         if isinstance(item, Reply):
@@ -290,6 +291,14 @@ class Listener:
     def port(self) -> int:
         assert self._server
         return int(self._server.sockets[0].getsockname()[1])
+
+    async def drain(self, seconds: float) -> None:
+        """Return when no request is under way, and after so long in any case."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while tasks := [connection.task for connection in self._connections if connection.task]:
+                    await asyncio.wait(tasks)
+                    await asyncio.sleep(0)  # one turn, in which their connections notice
 
     async def __aenter__(self) -> Listener:
         return self

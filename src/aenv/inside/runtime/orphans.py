@@ -26,30 +26,44 @@ _STARTS = (
 )
 
 
-def begin() -> Callable[[], None]:
+def begin(orphans: Orphans | None = None) -> Callable[[], None]:
     """Collect orphans from now on, on the running loop, where this is the first process of a pid namespace.
 
     What is returned is to be called now and then: once uvloop has started a process, the signal is its own.
     """
     if os.getpid() != 1:
         return lambda: None
-    orphans = _Orphans(asyncio.get_running_loop())
-    for module, name in _STARTS:
-        setattr(module, name, orphans.noting(getattr(module, name)))
-    signal.signal(signal.SIGCHLD, lambda *_: orphans.look_soon())
+    orphans = orphans or Orphans()
+    orphans.begin(asyncio.get_running_loop())
     return orphans.check
 
 
-class _Orphans:
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+class Orphans:
+    """Notes what Python starts, from now on; forks of this process go on with it."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._hears = False
         self._own: set[int] = set()
         """What the environment has started itself."""
         self._seen: set[int] = set()
         """Those of the last look, which are collected when they are still there at the next one."""
         self._timer: asyncio.TimerHandle | None = None
+        for module, name in _STARTS:
+            setattr(module, name, self._noting(getattr(module, name)))
 
-    def noting(self, start: Callable[..., Any]) -> Callable[..., Any]:
+    def hear(self) -> None:
+        """Take the signal that tells of ends. Before a fork it costs the forks nothing, and does nothing yet."""
+        self._hears = True
+        signal.signal(signal.SIGCHLD, lambda *_: self.look_soon())
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._own.clear()  # what the process before the fork has started has its number in another namespace
+        if not self._hears:
+            self.hear()
+
+    def _noting(self, start: Callable[..., Any]) -> Callable[..., Any]:
         """The same function; what it starts is known here."""
 
         def started(*arguments: Any, **named: Any) -> Any:
@@ -69,7 +83,7 @@ class _Orphans:
                 self.look_soon()
 
     def look_soon(self) -> None:
-        if self._timer is None:
+        if self._loop and self._timer is None:
             self._timer = self._loop.call_later(_PAUSE, self._look)
 
     def _look(self) -> None:

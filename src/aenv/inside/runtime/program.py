@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -46,8 +46,12 @@ class RuntimeOptions:
     stdio: bool = False
     stops_on_signals: bool = True
     arguments: list[str] = field(default_factory=list)
+    drain: float = 0.0
+    """Seconds in which requests that are under way may end, after a signal."""
     container: ContainerStart | None = None
     """What the engine says, where this is the command of a container."""
+    variables: Mapping[str, str] | None = None
+    """Those of the process, where they are at hand: to ask the process costs more."""
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
@@ -163,17 +167,18 @@ async def _run(options: RuntimeOptions) -> None:
             control = bind(options.host, options.control_port, "--control-port")
         offer.calls.after = orphans.begin()
         ways_out = options.container.ways_out if options.container else {}
-        async with served(offer, data, control), in_container.passed_on(ways_out):
+        async with served(offer, data, control) as listener, in_container.passed_on(ways_out):
             count = len(offer.tools)
             logger.info("serving %d %s at %s", count, "tool" if count == 1 else "tools", _spell(data))
             announce(options, data, offer)
             offer.calls.start(registry.starts)
             await stop.wait()
+            await listener.drain(options.container.drain if options.container else options.drain)
 
 
 def situation(options: RuntimeOptions) -> tuple[Context, float | None]:
     """What authors can ask about their instance, and how long a call of it may take."""
-    known = settings.runtime_settings()
+    known = settings.runtime_settings(options.variables)
     logs.masks = masks.of(settings.variables())
     context = Context(
         id=known.instance_id,

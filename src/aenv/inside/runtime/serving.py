@@ -91,7 +91,7 @@ def app_of(offer: ServedEnvironment, *, loopback_only: bool) -> App:
 @asynccontextmanager
 async def served(
     offer: ServedEnvironment, data: socket.socket, control: socket.socket | None = None
-) -> AsyncIterator[None]:
+) -> AsyncIterator[Listener]:
     """Inside, the offer is served on `data`; and on `control` the control routes for this one instance."""
     is_unix = data.family == socket.AF_UNIX
     loopback_only = not is_unix and origins.is_loopback(data.getsockname()[0])
@@ -108,7 +108,7 @@ async def served(
             routes = ControlApp(environment, offer.tools, listener.port, loopback_only=loopback_only)
             second = Listener(routes.handle, max_body_bytes=_MAX_CONTROL_BODY_BYTES)
             await (await stack.enter_async_context(second)).listen(control)
-        yield
+        yield listener
 
 
 def bind(host: str, port: int, flag: str) -> socket.socket:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hmac
 import io
+import json
 import os
 import select
 import signal
@@ -29,6 +30,8 @@ from ..runtime.serving import bind
 from .preloaded import PreloadedInstance
 
 _PATIENCE = 20.0  # seconds for a connection to bring its claim
+_NOT_YET = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+"""For who asks whether it serves: a cluster does every second."""
 _FILES_PATIENCE = 120.0  # seconds without a byte, for its files
 
 
@@ -47,7 +50,12 @@ class ClaimListener:
             try:
                 connection.settimeout(_PATIENCE)
                 with connection.makefile("rb") as stream:
-                    said = PodClaim.parse(stream.readline(MAX_LINE_BYTES))
+                    line = stream.readline(MAX_LINE_BYTES)
+                    if line.startswith(b"GET "):
+                        connection.sendall(_NOT_YET)
+                        connection.close()
+                        continue
+                    said = PodClaim.parse(line)
                     if not hmac.compare_digest(said.token.encode(), self._token.encode()):
                         raise InvalidRequest("not the token of this Pod")
                     connection.settimeout(_FILES_PATIENCE)
@@ -76,7 +84,10 @@ class ClaimListener:
 
     def options(self, said: PodClaim) -> program.RuntimeOptions:
         """Take over the claim's variables, arguments and folder; what serves it then has the connection."""
-        settings.give({**_kept(settings.variables()), **said.variables})
+        variables = {**_kept(settings.variables()), **said.variables}
+        if said.variables_file:
+            note(Path(said.variables_file), variables)
+        settings.give(variables)
         if said.workspace:
             os.chdir(said.workspace)
         sys.argv = [said.project, *said.arguments]
@@ -87,6 +98,7 @@ class ClaimListener:
             requirements=Path(said.requirements) if said.requirements else None,
             no_history=not said.keep_history,
             arguments=list(said.arguments),
+            drain=said.drain,
         )
 
 
@@ -152,6 +164,13 @@ def unpack(stream: Limited) -> None:
         for entry in packed:
             packed.extract(entry, "/", filter="tar")
     stream.read()  # what pads the archive
+
+
+def note(file: Path, variables: Mapping[str, str]) -> None:
+    """Write them down for commands that are started beside us, as the same user."""
+    text = json.dumps(dict(variables)).encode("utf-8", "surrogateescape")
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as written:
+        written.write(text)
 
 
 def _kept(variables: Mapping[str, str]) -> dict[str, str]:

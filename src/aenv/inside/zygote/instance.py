@@ -10,7 +10,6 @@ It waits, as the first process of a pid namespace, until the stager sends it int
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import select
 import signal
@@ -18,7 +17,6 @@ import socket
 import struct
 import sys
 import traceback
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -112,7 +110,8 @@ async def _begin(image: ForkImage, line: int, loop: ForkedLoop | None) -> NoRetu
 
 def _wait_for_room(image: ForkImage, line: int) -> tuple[Enter, socket.socket]:
     """Wait to be sent into a room, and enter it. What is left open is the channel, and what every fork keeps."""
-    with socket.socket(fileno=line) as stager:
+    # Of our own making, like the channel: Python would ask the kernel for its kind.
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, line) as stager:
         stager.send(protocol.WAITING)
         packet, descriptors, _, _ = socket.recv_fds(stager, protocol.MAX_BYTES, _MAX_DESCRIPTORS)
     if not packet:
@@ -125,7 +124,6 @@ def _wait_for_room(image: ForkImage, line: int) -> tuple[Enter, socket.socket]:
         os.dup2(source, target)  # over the zygote's own descriptors, of which none may stay
     for first, last in pairwise([CHANNEL, *image.kept, _NO_DESCRIPTOR]):
         os.closerange(first + 1, last)
-    # Of our own making, with its kind: Python would ask the kernel for it.
     return Enter.unpacked(packet), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, CHANNEL)
 
 
@@ -143,14 +141,14 @@ class _Told:
             os._exit(0)  # the engine is gone, or does not need it
         os.dup2(descriptors[0], LISTENER)
         os.close(descriptors[0])
-        assignment = _assignment(channel, struct.unpack("!I", length)[0])
+        assignment, variables = _assignment(channel, struct.unpack("!I", length)[0])
         channel.detach()
         # What is said on the channel last is said by the runtime.
         speaks = self.image.loaded is None or assignment.confirm
         if not speaks:
             os.dup2(0, CHANNEL, inheritable=False)
         settings.give(assignment.variables)
-        _keep_variables(assignment.variables)
+        _keep_variables(variables)
         os.chdir(assignment.folder)
         sys.argv = [ENVIRONMENT, *assignment.arguments]
         if self.image.loaded is None:
@@ -162,6 +160,8 @@ class _Told:
             no_history=not self.keep_history,
             stops_on_signals=False,  # an instance is not asked to end, but killed
             arguments=[*assignment.arguments],
+            # Where code of the environment comes first, it may change them.
+            variables=assignment.variables if self.image.loaded else None,
         )
         return options, assignment.rehearse
 
@@ -185,7 +185,7 @@ def _has_more(channel: socket.socket) -> bool:
     return bool(poll.poll(0))
 
 
-def _assignment(channel: socket.socket, length: int) -> protocol.Assignment:
+def _assignment(channel: socket.socket, length: int) -> tuple[protocol.Assignment, bytes]:
     data = bytearray()
     while len(data) < length:
         piece = channel.recv(length - len(data))
@@ -195,8 +195,8 @@ def _assignment(channel: socket.socket, length: int) -> protocol.Assignment:
     return protocol.Assignment.believed(bytes(data))
 
 
-def _keep_variables(variables: Mapping[str, str]) -> None:
+def _keep_variables(variables: bytes) -> None:
     """For commands that are run beside the environment: /proc does not show what was set after a fork."""
     file = os.open(VARIABLES, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.write(file, json.dumps(dict(variables)).encode())
+    os.write(file, variables)
     os.close(file)

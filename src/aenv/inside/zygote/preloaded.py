@@ -45,6 +45,8 @@ class PreparedApp:
     app: App
     ready_line: bytes
     """What each instance says of itself."""
+    noted: orphans.Orphans
+    """What is started from now on."""
 
 
 def prepare(loaded: Loaded) -> PreparedApp | None:
@@ -65,7 +67,7 @@ async def _offer(
         offered(registry, modules, _UNASSIGNED, timeout=None, name="aenv-server", remembered=remembered)
     )
     ready_line = mcp.dumps({"ready": True, "tools": offer.tools}) + b"\n"
-    return PreparedApp(offer, app_of(offer, loopback_only=False), ready_line)
+    return PreparedApp(offer, app_of(offer, loopback_only=False), ready_line, orphans.Orphans())
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class PreloadedInstance:
                 is_ahead = not self.is_told()
                 if is_ahead:  # so there is time
                     await warming.one_call()
-                if not self.is_told():
+                if is_ahead and not self.is_told():
                     await _rehearse(offer, listener)
                 # Who is told of it now finds all in place when the first call comes: that waits in the socket
                 # until what is left has been done.
@@ -103,7 +105,7 @@ class PreloadedInstance:
                 options, has_time = self.tell()
                 offer.begin(*program.situation(options))
                 await offer.join_parts()
-                offer.calls.after = orphans.begin()
+                offer.calls.after = orphans.begin(prepared.noted)
                 data = socket.socket(fileno=options.fd)
                 await listener.listen(data)
                 program.announce(options, data, offer)

@@ -26,13 +26,11 @@ def received(line: socket.socket) -> tuple[bytes, int]:
 
 def facts(pid: int) -> tuple[int, list[int]]:
     """The parent of a process, and its numbers: here, and in each pid namespace below down to its own."""
-    found: dict[str, list[int]] = {}
-    with open(f"/proc/{pid}/status") as lines:
-        for line in lines:
-            name, _, values = line.partition(":")
-            if name in ("PPid", "NSpid"):
-                found[name] = [*map(int, values.split())]
-    return found["PPid"][0], found["NSpid"]
+    with open(f"/proc/{pid}/status", "rb") as file:
+        text = file.read()
+    # Its first line is the name, in which the kernel spells a new line as two characters.
+    parent, numbers = (text.partition(b"\n%b:\t" % name)[2].partition(b"\n")[0] for name in (b"PPid", b"NSpid"))
+    return int(parent), [*map(int, numbers.split())]
 
 
 def is_readable(line: socket.socket) -> bool:

@@ -37,6 +37,7 @@ from .senders import SO_PASSCRED, facts, is_readable, received
 _SPARES = 4
 _UNDISTURBED = 20  # milliseconds: longer than a start takes
 _TAIL_BYTES = 2048
+_CROWD = 64
 
 
 def main() -> NoReturn:
@@ -136,7 +137,7 @@ class _Stager:
         self._stage = stage
         self._host_network = host_network
         self._builder: rooms.RoomBuilder
-        self._poll = select.poll()
+        self._poll = select.poll()  # not epoll: code with our user id, the author's, could hold all its watches
         self._hear: dict[int, Callable[[], None]] = {}
         """What to do when a descriptor can be read."""
         self._shape: NamespaceShape | None = None
@@ -150,12 +151,12 @@ class _Stager:
         """The engine's numbers of instances, by ours."""
         self._untold: set[int] = set()
         """Our numbers of all that were asked for and whose end was not told, which can be told once."""
-        self._leaders: dict[int, int] = {}
-        """The first processes of instances that live, with the pidfds by which their numbers stay theirs."""
-        self._pids: dict[int, int] = {}
-        """Theirs, by the engine's numbers."""
+        self._leaders: dict[int, tuple[int, int]] = {}
+        """The first processes of instances, by the engine's numbers, with pidfds; also of some that have ended."""
         self._kept: set[int] = set()
-        """Those that the engine has written down."""
+        """The engine's numbers of those that it has written down."""
+        self._crowd = _CROWD
+        """With so many leaders, those that have ended are let go."""
         self._zygote: _Zygote
 
     # Beginning
@@ -234,8 +235,8 @@ class _Stager:
                 with contextlib.suppress(OSError):  # it has ended, which will be noticed
                     self._zygote.socket.send(b"go")
             case protocol.Keep(number):
-                if number in self._pids:
-                    self._kept.add(self._pids[number])
+                if number in self._leaders:
+                    self._kept.add(number)
             case protocol.ForkRequest() as fork:
                 spare = self._spare_for(fork.shape)
                 spare.wanted, spare.channel = fork, descriptors[0]
@@ -346,18 +347,26 @@ class _Stager:
     def _remember(self, spare: _Spare) -> None:
         """It is an instance, and lives on when this process is not needed any more."""
         assert spare.wanted
-        pid, handle, number = spare.pid, spare.handle, spare.wanted.number
+        if len(self._leaders) >= self._crowd:
+            self._let_ended_go()
+            self._crowd = 2 * len(self._leaders) + _CROWD
+        self._leaders[spare.wanted.number] = spare.pid, spare.handle
         spare.handle = -1
-        self._leaders[pid] = handle
-        self._pids[number] = pid
 
-        def over() -> None:
-            self._ignore(handle)
-            os.close(self._leaders.pop(pid))
-            del self._pids[number]
-            self._kept.discard(pid)
+    def _let_ended_go(self) -> None:
+        """Forget the instances that have ended: other processes may get the numbers of theirs.
 
-        self._listen(handle, over)
+        Now and then, and before the numbers count. To wait for each end would mean to look at all of them again
+        whenever anything happens.
+        """
+        look = select.poll()
+        numbers = {handle: number for number, (_, handle) in self._leaders.items()}
+        for handle in numbers:
+            look.register(handle, select.POLLIN)
+        for handle, _ in look.poll(0):
+            os.close(handle)
+            del self._leaders[numbers[handle]]
+            self._kept.discard(numbers[handle])
 
     def _fail(self, spare: _Spare, error: str, code: int = 0) -> None:
         self._can_build = False  # until the next instance, which will be told what is wrong
@@ -444,7 +453,8 @@ class _Stager:
             self._zygote.socket.close()
         for spare in self._made.values():
             spare.close()
-        ending.end_others(self._kept)
+        self._let_ended_go()
+        ending.end_others({self._leaders[number][0] for number in self._kept})
         with contextlib.suppress(ChildProcessError):
             while True:
                 os.waitpid(-1, 0)

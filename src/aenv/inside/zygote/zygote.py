@@ -31,7 +31,7 @@ from ...base import logs, settings
 from ...base.errors import AEnvError
 from ...isolation.sandbox import landlock, mounts, namespaces, protocol, seccomp, system
 from ...isolation.sandbox.confine import CONTAINER_RIGHTS
-from ...isolation.sandbox.inside_paths import ENVIRONMENT
+from ...isolation.sandbox.inside_paths import ENVIRONMENT, WORKSPACE
 from ...isolation.sandbox.orders import Stage, ZygoteOrder, task_from
 from ..runtime import loader
 from . import forked_loop, instance, preloaded, purity, rooms, warming
@@ -79,6 +79,7 @@ def _load_ours() -> list[int]:
     instance.fill_descriptors(max(kept, default=0))
     logs.configure()
     settings.give({})
+    settings.runtime_settings({"AENV_WORKSPACE": WORKSPACE})  # it keeps what it has made of that
     return kept
 
 
@@ -177,7 +178,10 @@ class _Forker:
             self._image = replace(self._image, kept=tuple(sorted({*self._image.kept, *loop.descriptors})))
         awake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        if self._image.prepared:
+            self._image.prepared.noted.hear()
+        else:
+            signal.signal(signal.SIGCHLD, lambda *_: None)
         # For its forks: the kernel drops signals of others to the first process of a pid namespace, but for those
         # that it handles. They handle SIGCHLD themselves as soon as they can have children.
         signal.signal(signal.SIGINT, signal.SIG_DFL)

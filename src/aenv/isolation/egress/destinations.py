@@ -217,15 +217,20 @@ def _forms(address: Address) -> Iterator[Address]:
             yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
 
 
+METADATA = (
+    *("169.254.0.0/16", "fe80::/10"),
+    # Those that are not link-local.
+    *("100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32", "fd00:ec2::/32", "fd20:ce::254/128"),
+)
+"""Where clouds have metadata services, which give the machine's own credentials to every caller."""
 # Written out: what `ipaddress` calls private changed between versions of Python.
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _NEVER: tuple[Network, ...] = tuple(
     ipaddress.ip_network(text)
     for text in (
-        *("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4"),
-        *("::/96", "fe80::/10", "ff00::/8"),  # ::/96 has ::, ::1 and an old dress for IPv4
-        # Metadata services that are not link-local: they give the machine's own credentials to every caller.
-        *("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::/32", "fd20:ce::254"),
+        *("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/4", "240.0.0.0/4"),
+        *("::/96", "ff00::/8"),  # ::/96 has ::, ::1 and an old dress for IPv4
+        *METADATA,
     )
 )
 _PRIVATE: tuple[Network, ...] = tuple(

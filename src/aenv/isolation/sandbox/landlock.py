@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
+import struct
 from collections.abc import Iterable, Sequence
 
 from aenv.isolation.sandbox import syscalls, system
@@ -32,6 +32,8 @@ _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1 << 0, 1 << 1
 _LOG_SAME_EXEC_OFF, _LOG_SUBDOMAINS_OFF = 1 << 0, 1 << 2
 _ASK_VERSION = 1
 _PATH_BENEATH = 1
+_RULESET = struct.Struct("=3Q")
+_RULE = struct.Struct("=QI")
 
 
 def abi() -> int:
@@ -55,7 +57,10 @@ def restrict(readable: Sequence[str], writable: Sequence[str], *, scoped: bool =
     version = abi()
     if version < LEAST_ABI:
         return
-    rights = max(rights for since, rights in _RIGHTS.items() if version >= since)
+    rights = 0
+    for since in _RIGHTS:  # the oldest first
+        if version >= since:
+            rights = _RIGHTS[since]
     ruleset = system.syscall(_NUMBERS["landlock_create_ruleset"], *_attributes(rights, version, scoped), 0)
     try:
         _allow(ruleset, readable, rights & _READABLE)
@@ -98,7 +103,7 @@ _NUMBERS = syscalls.NUMBERS["x86_64"]  # landlock's are the same on every machin
 def _attributes(rights: int, version: int, scoped: bool) -> tuple[bytes, int]:
     """The kernel's `struct landlock_ruleset_attr` and its size. TCP is not restricted here."""
     scopes = _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if scoped and version >= _SCOPES_SINCE else 0
-    attributes = b"".join(word.to_bytes(8, sys.byteorder) for word in (rights, 0, scopes))
+    attributes = _RULESET.pack(rights, 0, scopes)
     return attributes, len(attributes) if version >= _SCOPES_SINCE else 8
 
 
@@ -106,7 +111,7 @@ def _allow(ruleset: int, paths: Iterable[str], rights: int) -> None:
     for path in paths:
         place, allowed = _open(path, rights)
         try:
-            rule = allowed.to_bytes(8, sys.byteorder) + place.to_bytes(4, sys.byteorder)
+            rule = _RULE.pack(allowed, place)
             system.syscall(_NUMBERS["landlock_add_rule"], ruleset, _PATH_BENEATH, rule, 0)
         finally:
             os.close(place)

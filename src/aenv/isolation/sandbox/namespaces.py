@@ -146,5 +146,8 @@ def _is_ranged(path: str) -> bool:
 
 
 def _write(path: str, text: str) -> None:
-    with open(path, "w") as file:
-        file.write(text)
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(file, text.encode())
+    finally:
+        os.close(file)

@@ -31,6 +31,8 @@ _MAX_TOOLS = 4096
 _BIGGEST = 1 << 63
 _MAKE = struct.Struct("!Q")
 _ENTER = struct.Struct("!Q?")
+_LENGTH = struct.Struct("!I")
+_DECODER = json.JSONDecoder()
 
 
 # Launcher and stager → engine
@@ -197,12 +199,22 @@ class Assignment:
     rehearse: bool
     """Whether it has time, before the first call comes, to do what a call does."""
 
+    def packed(self) -> bytes:
+        """Its variables as JSON, after their length, and the rest as JSON."""
+        variables = json.dumps(dict(self.variables)).encode()
+        rest = json.dumps((self.folder, self.arguments, self.confirm, self.rehearse)).encode()
+        return _LENGTH.pack(len(variables)) + variables + rest
+
     @classmethod
-    def believed(cls, packet: bytes) -> "Assignment":
-        """The message, unchecked: the engine is believed, and a check is code that each instance runs first."""
-        said = json.loads(packet)
-        variables, folder, arguments = said["variables"], said["folder"], tuple(said["arguments"])
-        return cls(variables, folder, arguments, said["confirm"], said["rehearse"])
+    def believed(cls, packet: bytes) -> "tuple[Assignment, bytes]":
+        """The message, and its variables as JSON.
+
+        Unchecked: the engine is believed, and a check is code that each instance runs first.
+        """
+        end = _LENGTH.size + _LENGTH.unpack_from(packet)[0]
+        variables = packet[_LENGTH.size : end]
+        folder, arguments, confirm, rehearse = _decoded(packet[end:])
+        return cls(_decoded(variables), folder, tuple(arguments), confirm, rehearse), variables
 
 
 # What an instance says
@@ -222,6 +234,10 @@ class NotReady:
     """The environment cannot be loaded."""
 
     error: str
+
+
+def _decoded(text: bytes) -> Any:
+    return _DECODER.raw_decode(text.decode())[0]
 
 
 def ready(line: bytes) -> Ready | NotReady:

@@ -8,6 +8,7 @@ import functools
 import os
 import platform
 import signal
+import struct
 
 # Where 0 would be a flag's value, the name stands for itself.
 NEW_NAMESPACES = {
@@ -61,29 +62,32 @@ _NUMBERS |= {
     "aarch64": {"pivot_root": 41, "capset": 91, "clone": 220},
 }.get(platform.machine(), {})
 
+_MOST_WORDS = 6
 _libc = ctypes.CDLL(None, use_errno=True)
 _with_lock = ctypes.PyDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
+# Six words, whatever a call takes: so none has to be wrapped, which each instance would do anew after its fork.
+_libc.syscall.argtypes = (ctypes.c_long, *[ctypes.c_void_p] * _MOST_WORDS)
+_libc.prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
 _libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
 
 
 def syscall(number: int, *arguments: object, what: str = "") -> int:
     """Any system call, by its number. Pass pointers as ctypes objects or bytes; `what` is for errors."""
-    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
-    return _checked(_libc.syscall(ctypes.c_long(number), *words), what)
+    result: int = _libc.syscall(number, *arguments, *_ZEROS[len(arguments) :])
+    return result if result >= 0 else _checked(result, what)
 
 
 def unshare(*kinds: str) -> None:
     """Leave these namespaces for new ones; a new pid namespace is for children only."""
-    _checked(_libc.unshare(_flags(kinds)), f"new namespaces ({', '.join(kinds)})")
+    if _libc.unshare(_flags(kinds)) < 0:
+        _checked(-1, f"new namespaces ({', '.join(kinds)})")
 
 
 def setns(descriptor: int, *kinds: str) -> None:
     """Enter namespaces: of a namespace's file, or of the process that a pidfd means."""
-    _checked(
-        _libc.setns(descriptor, _flags(kinds)),
-        f"entering namespaces ({', '.join(kinds)})",
-    )
+    if _libc.setns(descriptor, _flags(kinds)) < 0:
+        _checked(-1, f"entering namespaces ({', '.join(kinds)})")
 
 
 def fork_as_init(*, tells_modules: bool) -> int:
@@ -95,7 +99,7 @@ def fork_as_init(*, tells_modules: bool) -> int:
     # The C library remembers its thread's number, and is not asked here: the kernel writes the new one there.
     place = ctypes.c_long()
     flags = NEW_NAMESPACES["pid"] | signal.SIGCHLD
-    if not _libc.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(place), 0, 0, 0):  # not every kernel tells
+    if not _libc.prctl(_PR_GET_TID_ADDRESS, ctypes.addressof(place), 0, 0, 0):  # not every kernel tells
         flags |= _CLONE_CHILD_SETTID | _CLONE_CHILD_CLEARTID
     zero = ctypes.c_long(0)
     last = (place, zero) if platform.machine() == "x86_64" else (zero, place)  # their order differs
@@ -115,10 +119,9 @@ def close_from(first: int) -> None:
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int = 0, options: str = "") -> None:
-    _checked(
-        _libc.mount(_path(source), _path(target), _path(kind), flags, _path(options) if options else None),
-        f"mount {kind or source} on {target}",
-    )
+    words = (_path(source), _path(target), _path(kind), flags, _path(options) if options else None)
+    if _libc.mount(*words) < 0:
+        _checked(-1, f"mount {kind or source} on {target}")
 
 
 def umount(target: str, flags: int = MNT_DETACH) -> None:
@@ -149,8 +152,8 @@ def mount_setattr(tree: int, attributes: int, *, user_namespace: int = 0, recurs
 
 
 def prctl(option: int, *values: int) -> int:
-    words = [ctypes.c_ulong(value) for value in (*values, 0, 0, 0, 0)[:4]]
-    return _checked(_libc.prctl(option, *words), f"prctl {option}")
+    result: int = _libc.prctl(option, *values, *_ZEROS[len(values) + 2 :])
+    return result if result >= 0 else _checked(result, f"prctl {option}")
 
 
 def act_as(id: int) -> None:
@@ -171,15 +174,19 @@ def drop_bounding_capabilities(*kept: int) -> None:
 
 def permit_capabilities(*permitted: int, in_use: bool = False) -> None:
     """Nothing but these is left to this process, if any; and they only when they are put to use."""
-    mask = sum(1 << number for number in permitted)
+    mask = 0
+    for number in permitted:
+        mask |= 1 << number
     low, high = mask & 0xFFFFFFFF, mask >> 32
     used_low, used_high = (low, high) if in_use else (0, 0)
-    sets = (ctypes.c_uint32 * 6)(used_low, low, 0, used_high, high, 0)  # effective, permitted, inheritable
-    syscall(_NUMBERS["capset"], ctypes.byref(_CAPABILITY_HEADER), ctypes.byref(sets), what="capset")
+    sets = _CAPABILITY_SETS.pack(used_low, low, 0, used_high, high, 0)  # effective, permitted, inheritable
+    syscall(_NUMBERS["capset"], _CAPABILITY_HEADER, sets, what="capset")
 
 
+_ZEROS = (0,) * _MOST_WORDS
 _MOST_DESCRIPTORS = (1 << 31) - 1  # closed by one call of the kernel's, which does not count up to it
-_CAPABILITY_HEADER = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, this process
+_CAPABILITY_HEADER = struct.pack("=2I", 0x20080522, 0)  # version 3, this process
+_CAPABILITY_SETS = struct.Struct("=6I")
 
 
 @functools.cache
@@ -189,7 +196,10 @@ def _last_capability() -> int:
 
 
 def _flags(kinds: tuple[str, ...]) -> int:
-    return sum(NEW_NAMESPACES[kind] for kind in kinds)
+    flags = 0
+    for kind in kinds:
+        flags |= NEW_NAMESPACES[kind]
+    return flags
 
 
 def _path(text: str | None) -> bytes | None:

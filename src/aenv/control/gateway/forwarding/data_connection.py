@@ -13,6 +13,7 @@ import httptools
 
 from ....base import mcp
 from ....base.errors import AEnvError, InvalidRequest
+from ....base.sockets import reset
 from ...board.seats import Seated
 from ...serving.clients import too_large
 from ...serving.error_bodies import error_body
@@ -483,7 +484,7 @@ class DataConnection(asyncio.Protocol):
     def _look_whether_it_reads(self) -> None:
         unread = self._transport.get_write_buffer_size()
         if unread >= self._unread:
-            self._transport.abort()
+            reset(self._transport)
         else:
             self._unread = unread
             self._expect(_UNREAD_TIMEOUT)

@@ -1,0 +1,55 @@
+"""A vector of instances, one of which is ended by others in the middle of an episode."""
+
+import json
+import os
+import sys
+import urllib.request
+
+from line_cells import Cells  # beside this program
+
+NAME = "line@1.0.0"
+URL = os.environ["AENV_SYSTEM_URL"]
+
+
+def ask(method: str, path: str) -> list[dict[str, str]]:
+    with urllib.request.urlopen(urllib.request.Request(URL + path, method=method)) as reply:
+        found: list[dict[str, str]] = json.load(reply)["data"]
+        return found
+
+
+def stepped_with_gymnasium() -> dict[str, object]:
+    from aenv.integrations.gymnasium import AenvVector
+
+    envs = AenvVector(NAME, num_envs=3, codec=Cells())
+    first, _ = envs.reset(seed=1)
+    ask("DELETE", f"/env-instance/{ask('GET', '/env-instance/*/list')[0]['id']}")
+    seen, rewards, ended, cut, info = envs.step([1, 1, 1])
+    [lost] = [place for place in range(3) if info["lost"][place]]
+    told = {
+        "cut": [bool(cut[lost]), sum(map(int, info["lost"])), bool(ended[lost]), float(rewards[lost])],
+        "as_before": bool((seen[lost] == first[lost]).all()),
+    }
+    *_, info = envs.step([1, 1, 1])
+    envs.close()
+    return {**told, "goes_on": "lost" not in info}
+
+
+def stepped_with_stable_baselines3() -> dict[str, object]:
+    from aenv.integrations.stable_baselines3 import AenvVecEnv
+
+    envs = AenvVecEnv(NAME, 3, codec=Cells())
+    first = envs.reset()
+    ask("DELETE", f"/env-instance/{ask('GET', '/env-instance/*/list')[0]['id']}")
+    _, rewards, ended, infos = envs.step([1, 1, 1])
+    [lost] = [place for place in range(3) if infos[place].get("lost")]
+    told = {
+        "cut": [infos[lost]["TimeLimit.truncated"], 1, not ended[lost], float(rewards[lost])],
+        "as_before": bool((infos[lost]["terminal_observation"] == first[lost]).all()),
+    }
+    infos = envs.step([1, 1, 1])[3]
+    envs.close()
+    return {**told, "goes_on": not any(info.get("lost") for info in infos)}
+
+
+WITH = {"gymnasium": stepped_with_gymnasium, "stable_baselines3": stepped_with_stable_baselines3}
+print(json.dumps(WITH[sys.argv[1]]()))

@@ -1,0 +1,99 @@
+"""How the Kubernetes engine takes the answers of an API server that refuses, forgets, or is away for a moment."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("lightkube", reason="the extra 'kubernetes' is not installed")
+
+import kmock as kmocks
+
+from aenv.base.errors import Conflict, TooManyRequests
+from aenv.engines.kubernetes import cluster_client
+from aenv.engines.kubernetes.cluster_client import Cluster, ClusterAccess, Pods
+from aenv.engines.kubernetes.pod_creation import ATTEMPT, create_once
+from aenv.engines.kubernetes.pod_watch import PodWatch
+
+pytestmark = pytest.mark.kmock(cls=kmocks.RawHandler)
+
+PODS = "/api/v1/namespaces/default/pods"
+POD = {"metadata": {"name": "x", "labels": {"aenv.owner": "me"}, "resourceVersion": "7"}, "spec": {}}
+BUSY = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 429, "message": "too many requests"}
+EXISTS = {**BUSY, "code": 409, "message": "pods 'x' already exists"}
+TOO_OLD = {"type": "ERROR", "object": {**BUSY, "code": 410, "message": "too old resource version"}}
+
+
+@pytest.fixture
+def cluster(kmock: kmocks.RawHandler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setattr(cluster_client, "_FIRST_PAUSE", 0.01)
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "mocked", "cluster": {"server": str(kmock.url).rstrip("/")}}],
+        "users": [{"name": "me", "user": {}}],
+        "contexts": [{"name": "it", "context": {"cluster": "mocked", "user": "me", "namespace": "default"}}],
+        "current-context": "it",
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    return Cluster(ClusterAccess(tmp_path / "kubeconfig"))
+
+
+def pods(*found: dict[str, Any], version: str = "5") -> dict[str, Any]:
+    return {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": version}, "items": [*found]}
+
+
+async def test_a_busy_server_is_asked_again_also_where_its_answer_has_no_body(
+    kmock: kmocks.RawHandler, cluster: Cluster
+) -> None:
+    kmock[f"post {PODS}"][:1] << 429
+    kmock[f"post {PODS}"][1:2] << 429 << BUSY
+    kmock[f"post {PODS}"] << POD
+    async with cluster:
+        assert (await cluster.create(Pods, POD))["metadata"]["name"] == "x"
+    assert len(kmock[f"post {PODS}"]) == 3
+
+
+async def test_a_server_that_stays_busy_is_given_up_with_its_words(
+    kmock: kmocks.RawHandler, cluster: Cluster
+) -> None:
+    kmock[f"post {PODS}"] << 429 << BUSY
+    async with cluster:
+        with pytest.raises(TooManyRequests, match="too many requests"):
+            await cluster.create(Pods, POD)
+    assert len(kmock[f"post {PODS}"]) == cluster_client._ATTEMPTS
+
+
+async def test_a_create_whose_answer_was_lost_finds_its_own_pod(
+    kmock: kmocks.RawHandler, cluster: Cluster
+) -> None:
+    kmock[f"post {PODS}"][:1] << 503
+    kmock[f"post {PODS}"] << 409 << EXISTS
+    kmock[f"get {PODS}/x"] << (lambda request: kmock["post"][0].data)
+    async with cluster:
+        made = await create_once(cluster, PodWatch(cluster, {}), POD)
+        assert made["metadata"]["annotations"][ATTEMPT]
+
+
+async def test_a_pod_of_another_create_is_a_conflict_and_stays(kmock: kmocks.RawHandler, cluster: Cluster) -> None:
+    kmock[f"post {PODS}"] << 409 << EXISTS
+    kmock[f"get {PODS}/x"] << POD
+    async with cluster:
+        with pytest.raises(Conflict):
+            await create_once(cluster, PodWatch(cluster, {}), POD)
+    assert len(kmock["delete"]) == 0
+
+
+async def test_a_watch_whose_version_the_server_has_forgotten_lists_again(
+    kmock: kmocks.RawHandler, cluster: Cluster
+) -> None:
+    kmock[f"get {PODS}?watch=true"][:1] << (TOO_OLD,)
+    kmock[f"get {PODS}?watch=true"] << (...,)
+    kmock[f"get {PODS}"][:1] << pods()
+    kmock[f"get {PODS}"] << pods(POD, version="9")
+    async with cluster, PodWatch(cluster, {"aenv.owner": "me"}) as watch:
+        found = await watch.until("x", lambda pod: pod)
+        assert (found["metadata"]["resourceVersion"], watch.lists) == ("7", 2)
