@@ -53,9 +53,8 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
         "baseImage": "registry.example.com/aenv-base:1",
     },
     "the fewest rights": {
-        "rbac": {"exec": False, "services": False, "networkPolicies": False, "leases": False},
+        "rbac": {"exec": False, "services": False, "networkPolicies": False},
         "cleanup": {"enabled": False},
-        "networkPolicy": {"instances": False},
         "gateway": {"keepInstances": False, "requireDataToken": True, "persistence": {"enabled": False}},
         "redis": {"bundled": {"persistence": {"enabled": False}}},
     },
@@ -253,7 +252,29 @@ class TestContents:
         assert rights >= {("", "pods"), ("", "pods/exec"), ("apps", "deployments"), ("", "configmaps")}
         assert not {what for _, what in rights} & {"secrets", "nodes", "*"}
         few = one(render(COMBINATIONS["the fewest rights"]), "Role", "aenv")["rules"]
-        assert [rule["resources"] for rule in few] == [["pods"], ["pods/log"]]
+        assert [rule["resources"] for rule in few] == [["pods"], ["pods/log"], ["leases"]]
+
+    def test_policies_of_instances_are_made_by_the_gateway_or_by_the_chart_and_never_by_both(self) -> None:
+        def policies(values: dict[str, Any]) -> set[str]:
+            return {each["metadata"]["name"] for each in render(values) if each["kind"] == "NetworkPolicy"}
+
+        assert policies({}) == {"aenv", "aenv-redis"}
+        parts = ("", "-without-network", "-with-network")
+        added = {f"aenv-instances{part}" for part in parts}
+        assert policies(COMBINATIONS["the fewest rights"]) == {"aenv", "aenv-redis"} | added
+
+    def test_the_gateway_has_the_labels_by_which_its_own_policies_know_it(self) -> None:
+        labels = one(render({}, release="prod"), "Deployment", "prod-aenv")["spec"]["template"]["metadata"][
+            "labels"
+        ]
+        assert (labels["app.kubernetes.io/name"], labels["app.kubernetes.io/component"]) == ("aenv", "gateway")
+
+    def test_the_rights_are_those_that_the_page_of_the_engine_lists(self) -> None:
+        page = (ROOT / "docs" / "kubernetes.md").read_text().split("## Rights\n")[1].split("\n## ")[0]
+        rows = re.findall(r"^\| `([\w/]+)`[^|]*\| ([^|]*) \|", page, re.MULTILINE)
+        role = one(render(COMBINATIONS["instances in a namespace of their own"]), "Role", "aenv")
+        given = {(what, tuple(rule["verbs"])) for rule in role["rules"] for what in rule["resources"]}
+        assert given == {(what, tuple(re.findall(r"`(\w+)`", verbs))) for what, verbs in rows}
 
     def test_templates_of_pods_are_such_as_the_gateway_reads(self) -> None:
         found = render(COMBINATIONS["instances in a namespace of their own"])
