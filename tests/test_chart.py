@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from aenv import __version__
 from aenv.cli.main import cli
 from aenv.engines.kubernetes.pod_templates import PodTemplates
 from tests.command_line import AENV, environ
+from tests.redis_server import RedisServer
 from tests.system import require
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,9 +53,8 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
         "baseImage": "registry.example.com/aenv-base:1",
     },
     "the fewest rights": {
-        "rbac": {"exec": False, "services": False, "networkPolicies": False, "leases": False},
+        "rbac": {"exec": False, "services": False, "networkPolicies": False},
         "cleanup": {"enabled": False},
-        "networkPolicy": {"instances": False},
         "gateway": {"keepInstances": False, "requireDataToken": True, "persistence": {"enabled": False}},
         "redis": {"bundled": {"persistence": {"enabled": False}}},
     },
@@ -251,7 +252,29 @@ class TestContents:
         assert rights >= {("", "pods"), ("", "pods/exec"), ("apps", "deployments"), ("", "configmaps")}
         assert not {what for _, what in rights} & {"secrets", "nodes", "*"}
         few = one(render(COMBINATIONS["the fewest rights"]), "Role", "aenv")["rules"]
-        assert [rule["resources"] for rule in few] == [["pods"], ["pods/log"]]
+        assert [rule["resources"] for rule in few] == [["pods"], ["pods/log"], ["leases"]]
+
+    def test_policies_of_instances_are_made_by_the_gateway_or_by_the_chart_and_never_by_both(self) -> None:
+        def policies(values: dict[str, Any]) -> set[str]:
+            return {each["metadata"]["name"] for each in render(values) if each["kind"] == "NetworkPolicy"}
+
+        assert policies({}) == {"aenv", "aenv-redis"}
+        parts = ("", "-without-network", "-with-network")
+        added = {f"aenv-instances{part}" for part in parts}
+        assert policies(COMBINATIONS["the fewest rights"]) == {"aenv", "aenv-redis"} | added
+
+    def test_the_gateway_has_the_labels_by_which_its_own_policies_know_it(self) -> None:
+        labels = one(render({}, release="prod"), "Deployment", "prod-aenv")["spec"]["template"]["metadata"][
+            "labels"
+        ]
+        assert (labels["app.kubernetes.io/name"], labels["app.kubernetes.io/component"]) == ("aenv", "gateway")
+
+    def test_the_rights_are_those_that_the_page_of_the_engine_lists(self) -> None:
+        page = (ROOT / "docs" / "kubernetes.md").read_text().split("## Rights\n")[1].split("\n## ")[0]
+        rows = re.findall(r"^\| `([\w/]+)`[^|]*\| ([^|]*) \|", page, re.MULTILINE)
+        role = one(render(COMBINATIONS["instances in a namespace of their own"]), "Role", "aenv")
+        given = {(what, tuple(rule["verbs"])) for rule in role["rules"] for what in rule["resources"]}
+        assert given == {(what, tuple(re.findall(r"`(\w+)`", verbs))) for what, verbs in rows}
 
     def test_templates_of_pods_are_such_as_the_gateway_reads(self) -> None:
         found = render(COMBINATIONS["instances in a namespace of their own"])
@@ -323,3 +346,29 @@ class TestOtherHosts:
             assert lines
             for line in lines:
                 accepted([word for word in line.split() if not word.startswith("$")])
+
+
+@pytest.mark.slow
+def test_the_account_is_made_as_soon_as_the_store_answers(tmp_path: Path) -> None:
+    """What the container `admin` of the chart does while Redis starts beside it."""
+    token = f"aenv-{'a' * 16}-{'b' * 32}"
+    (tmp_path / "token").write_text(f"{token}\n")
+    with socket.create_server(("127.0.0.1", 0)) as nothing:
+        server = RedisServer(tmp_path)
+        server.port = nothing.getsockname()[1]
+        words = ["token", "create", "--user", "root", "--role", "admin", "--token-file", tmp_path / "token"]
+        command = [AENV, *words, "--store", server.url]
+        process = subprocess.Popen([*command, "--wait", "90s"], stdout=subprocess.PIPE, text=True, env=environ())
+        nothing.accept()[0].close()  # it has asked, and got no answer
+    try:
+        server.start()
+        assert process.communicate()[0].strip() == "a" * 16 and process.returncode == 0
+        again = subprocess.run(command, capture_output=True, text=True, env=environ())
+        assert (again.returncode, again.stdout.strip()) == (0, "a" * 16)
+        assert token not in again.stdout + again.stderr
+    finally:
+        process.kill()
+        process.wait()
+        server.kill()
+    refused = subprocess.run(command, capture_output=True, text=True, env=environ())
+    assert refused.returncode == 1  # it waits only where it was asked to

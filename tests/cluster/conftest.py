@@ -79,6 +79,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     finally:
         process.stdin.close()
         process.wait()
+        process.stdout.close()
 
 
 def make_other_image(folder: Path) -> Path:

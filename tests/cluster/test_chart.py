@@ -203,8 +203,9 @@ async def test_the_documents_workflow_runs_on_an_installed_chart_which_leaves_no
     async with Environment("my-env@1.0.0", aenv_url=url, api_key=token) as env:
         assert await _echo(env, "one") == "one"
         assert await env.call_function("word_count", {"text": "one two three"}) == 3
-        # An upgrade: a hub of its own is added, and the gateway begins anew. Instances go on.
-        release.helm("upgrade", "aenv", CHART, hub={"separate": True}, instances={"maxInstances": 2})
+        # An upgrade: a second gateway and a hub of its own are added, and the first begins anew. Instances go on.
+        changes = {"hub": {"separate": True}, "instances": {"maxInstances": 2}, "gateway": {"replicas": 2}}
+        release.helm("upgrade", "aenv", CHART, **changes)
         release.rolled_out("aenv", "aenv-hub")
         assert release.token == token
         assert await _echo(env, "two") == "two"
