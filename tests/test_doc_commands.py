@@ -36,6 +36,7 @@ NOT_HERE = {
     "./scripts/demo": "tests/test_cli_run.py runs the demo",
     "./scripts/test": "this is the suite itself",
     "pip install .": "changes the Python that runs the tests; scripts/release tries the wheel",
+    "pip install pytest": "changes the Python that runs the tests",
     "scripts/bench": "takes minutes; tests/test_bench.py runs its parts",
     "sudo aenv doctor --attack": "takes minutes; tests/attacks/test_doctor.py runs it",
     "aenv build": "needs a Docker daemon; tests/test_cli_build.py",

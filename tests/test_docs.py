@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import runpy
+import shutil
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from aenv.artifacts.data import builtin
 from aenv.base import errors, settings
+from aenv.cli import scaffold
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md"])
@@ -86,10 +88,13 @@ async def test_the_tour_of_the_readme_works(start, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "program.py").write_text("def main(): ...")
     (tmp_path / "other.py").touch()
-    runtime = await start(SOURCES / "readme_env.py")
+    project = tmp_path / "my-env"
+    scaffold.write(project, scaffold.render("default", "my-env", "1.0.0"))  # what the page begins with
+    shutil.copy(SOURCES / "readme_env.py", project / "src" / "search_env.py")
+    runtime = await start(project)
     said = await run("readme_use.py", DUMMY_INSTANCE_IP=runtime.url)
     assert said.splitlines() == [
-        "['my-env@1.0.0/search_code']",
+        "['my-env@1.0.0/my_custom_echo_env', 'my-env@1.0.0/search_code']",
         '{"matches":["program.py"]} False',
         "30",
         "1.0",

@@ -11,7 +11,7 @@ async def main() -> None:
         result = await env.call_tool("search_code", {"query": "def main"})
         print(result.text, result.is_error)
         print(await env.call_function("calculate_sum", {"a": 10, "b": 20}))
-        print(await env.call_reward({"status": {"completed": True}}))
+        print(await env.call_reward({"status": {"completed": True}}, name="evaluate"))
 
 
 asyncio.run(main())

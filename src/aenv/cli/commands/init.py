@@ -60,4 +60,4 @@ def command(name: str, version: str, template: str, work_dir: Path, force: bool,
     for path in written:
         output.data(str(path))
     if not config_only:
-        output.talk(f"\nNext steps:\n  cd {folder}\n  aenv run")
+        output.talk(f"\nNext steps:\n  cd {folder}\n  aenv test\n  aenv run")
