@@ -97,8 +97,12 @@ class KubernetesEngine(PodAccess):
 
     async def __aenter__(self) -> KubernetesEngine:
         """Unavailable, Forbidden or InvalidRequest, in one line, when instances cannot be made here."""
-        await self._cluster.check()
-        await self._begin()
+        try:
+            await self._cluster.check()
+            await self._begin()
+        except BaseException:
+            await self._exits.aclose()
+            raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
