@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from aenv.base.http1 import Pool
 from aenv.engines.kubernetes.kubernetes_engine import KubernetesEngine
-from conformance.engine import Projects
+from conformance.able import result
+from conformance.engine import Projects, call
+from conformance.files import pieces
 from tests.gateways import make_project, running_gateway
 
 from .conftest import BASE_IMAGE, LocalCluster
@@ -34,6 +37,27 @@ spec:
       env: [{name: FROM_TEMPLATE, value: "yes"}]
 """
 
+STARTS_ITSELF = """
+apiVersion: v1
+kind: Pod
+spec:
+  securityContext: {runAsUser: 10001, fsGroup: 10001}
+  containers:
+    - name: main
+      command:
+        - sh
+        - -c
+        - mkdir -p /tmp/e/src && echo "$CODE" > /tmp/e/src/e.py && exec python3 -m aenv.main /tmp/e
+"""
+CODE = """
+import os
+from aenv import register_tool
+
+@register_tool
+def colour() -> list[str]:
+    return [os.environ["COLOUR"]]
+"""
+
 
 @pytest.fixture
 def owner() -> str:
@@ -53,7 +77,7 @@ def template(cluster: LocalCluster, owner: str) -> Iterator[str]:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": owner},
-        "data": {"mine.yaml": TEMPLATE.replace("NAME", owner)},
+        "data": {"mine.yaml": TEMPLATE.replace("NAME", owner), "itself.yaml": STARTS_ITSELF},
     }
     for made in (runtime_class, entries):
         cluster.kubectl("create", "-f", "-", stdin=json.dumps(made))
@@ -92,6 +116,23 @@ async def test_an_environment_gets_the_template_that_it_names_and_no_other(
         for name, words in (("other", "no template 'theirs'; the cluster has dual"), ("outside", "'../mine'")):
             status, reply = await gateway.ask("POST", "/env-instance", {"envName": f"{name}@1.0.0"})
             assert (status, words in reply["message"]) == (400, True), reply
+
+
+async def test_an_environment_with_an_image_starts_by_itself_and_can_be_given_commands_and_files(
+    cluster: LocalCluster, owner: str, template: str, tmp_path: Path
+) -> None:
+    spec = Projects(tmp_path / "projects").spec(
+        image=BASE_IMAGE, pod_template="itself", environment_variables={"COLOUR": "blue", "CODE": CODE}
+    )
+    async with Pool() as pool, KubernetesEngine(options(cluster, owner, templates=template)) as engine:
+        address = await engine.create(spec)
+        assert [tool["name"] for tool in address.tools] == ["colour"]
+        assert await call(pool, address, "colour") == ["blue"]
+        assert await engine.put(spec.id, "folder/it", pieces(b"content")) == 7
+        script = "cat folder/it; echo $COLOUR"
+        assert await result(engine.exec(spec.id, ["sh", "-c", script])) == (0, b"contentblue\n", b"")
+        assert [entry.path for entry in await engine.list(spec.id)] == ["folder"]
+        await engine.destroy(spec.id)
 
 
 async def test_an_eviction_is_told_while_the_pod_is_still_there(

@@ -14,8 +14,6 @@ import logging
 import re
 import secrets
 from collections.abc import Collection, Mapping
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ...base.addresses import Origin
@@ -24,7 +22,7 @@ from ...base.errors import Conflict, NotFound, StartFailed, Unsupported
 from ...base.pod_claim import PodClaim
 from ...base.supervision import to_the_end
 from ...isolation.sandbox import protocol
-from ..base import Address, InstanceSpec, ServiceReplica, WantedService
+from ..base import Address, InstanceSpec
 from ..containers.container_plan import PORT, PROJECT, REQUIREMENTS, VARIABLES_FILE, WORKSPACE, plan
 from ..containers.sidecar_plan import refuse_built
 from . import pod_files, pod_notes, pod_state
@@ -32,7 +30,7 @@ from .cluster_client import Cluster, ConfigMaps, Pods
 from .gateway_leases import GatewayLeases
 from .image_readiness import first_answer, tools_of
 from .kubernetes_options import KubernetesOptions
-from .kubernetes_services import PodServices
+from .kubernetes_services import KeepsPodServices, PodServices
 from .pod_access import PodAccess
 from .pod_creation import create_once
 from .pod_manifest import (
@@ -53,7 +51,7 @@ from .pod_sidecar import add_sidecar, served, sidecar_ready, with_sidecar
 from .pod_state import Pod
 from .pod_templates import MAIN, SECOND, PodTemplates
 from .pod_watch import PodWatch, with_label
-from .service_manifests import SERVED, claim_name
+from .service_manifests import SERVED
 from .warm_pods import MAKER, WarmPods
 
 logger = logging.getLogger("aenv.engines.kubernetes")
@@ -64,7 +62,7 @@ _GONE_WITHIN = 60.0  # seconds; then its node does not answer, and only its reco
 _STALE = 900.0  # seconds after which a Pod that never became ready belongs to no create
 
 
-class KubernetesEngine(PodAccess):
+class KubernetesEngine(PodAccess, KeepsPodServices):
     """Makes instances as Pods of one namespace. `async with` begins to watch them, as does the first use."""
 
     name = "kubernetes"
@@ -102,8 +100,12 @@ class KubernetesEngine(PodAccess):
 
     async def __aenter__(self) -> KubernetesEngine:
         """Unavailable, Forbidden or InvalidRequest, in one line, when instances cannot be made here."""
-        await self._cluster.check()
-        await self._begin()
+        try:
+            await self._cluster.check()
+            await self._begin()
+        except BaseException:
+            await self._exits.aclose()
+            raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -217,25 +219,6 @@ class KubernetesEngine(PodAccess):
         return self._warm.ready()
 
     # Services, which the cluster looks after
-
-    async def keep_service(self, wanted: WantedService) -> str:
-        spec = with_sidecar(wanted.spec)
-        self._check(spec)
-        await self._begin()
-        return await self._services.keep(replace(wanted, spec=spec))
-
-    def service_replicas(self, id: str) -> list[ServiceReplica]:
-        return self._services.replicas(id)
-
-    async def service_changed(self, id: str) -> None:
-        await self._services.changed(id)
-
-    async def end_service(self, id: str, storage: Path | None) -> None:
-        await self._begin()
-        await self._services.end(id, storage)
-
-    def check_storage(self, storage: Path) -> None:
-        claim_name(storage)
 
     def _service_pod(self, spec: InstanceSpec) -> dict[str, Any]:
         return self._manifest(spec, spec.id, "" if spec.image else secrets.token_urlsafe(24))

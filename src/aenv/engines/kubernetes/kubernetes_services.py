@@ -11,6 +11,7 @@ import contextlib
 import logging
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from ..containers.container_plan import PORT
 from . import pod_files, pod_state, service_manifests
 from .cluster_client import Claims, Cluster, Deployments, Services
 from .pod_manifest import OWNER, TOKEN
+from .pod_sidecar import with_sidecar
 from .pod_state import Pod
 from .pod_watch import PodWatch, with_label
 from .service_manifests import GENERATION, SERVICE, claim_name
@@ -263,6 +265,39 @@ class PodServices:
                 await response.read(protocol.MAX_READY_BYTES)
                 return response.status == 200
         return False
+
+
+class KeepsPodServices(ABC):
+    """The part of the engine that is `KeepsServices`."""
+
+    _services: PodServices
+
+    async def keep_service(self, wanted: WantedService) -> str:
+        spec = with_sidecar(wanted.spec)
+        self._check(spec)
+        await self._begin()
+        return await self._services.keep(replace(wanted, spec=spec))
+
+    def service_replicas(self, id: str) -> list[ServiceReplica]:
+        return self._services.replicas(id)
+
+    async def service_changed(self, id: str) -> None:
+        await self._services.changed(id)
+
+    async def end_service(self, id: str, storage: Path | None) -> None:
+        await self._begin()
+        await self._services.end(id, storage)
+
+    def check_storage(self, storage: Path) -> None:
+        claim_name(storage)
+
+    @abstractmethod
+    async def _begin(self) -> None:
+        """Watch Pods from now on."""
+
+    @abstractmethod
+    def _check(self, spec: InstanceSpec) -> None:
+        """Unsupported when no Pod can be like that."""
 
 
 def _is_claimable(pod: Pod, wanted: WantedService) -> bool:
