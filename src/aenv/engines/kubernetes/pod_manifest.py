@@ -140,7 +140,7 @@ def _fill_main(main: dict[str, Any], plan: ContainerPlan, names: PodNames) -> No
     main["image"] = plan.image
     main.setdefault("imagePullPolicy", "IfNotPresent")
     if names.token:
-        main["command"] = ["python3", "-m", MODULE, "--token", names.token, "--port", str(PORT)]
+        main["command"] = ["python3", "-m", MODULE, f"--token={names.token}", "--port", str(PORT)]
         main.pop("args", None)
         main.setdefault("securityContext", {}).setdefault("readOnlyRootFilesystem", True)
         main["env"] = merged_variables(main.get("env"), {"HOME": WORKSPACE, "LANG": "C.UTF-8"})
