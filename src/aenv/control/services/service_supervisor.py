@@ -134,10 +134,6 @@ class ServiceSupervisor:
                 self._keep(record, running)
         return ids
 
-    async def replica_ids(self) -> set[str]:
-        """The ids of all replicas of this node, whichever gateway looks after them."""
-        return {id for record in await self._records.list(f"node={self._node}") for id in record.instances}
-
     async def _follow(self) -> None:
         """Where the engine looks after replicas, every gateway sends requests to those of all."""
         while True:
@@ -281,6 +277,10 @@ class ServiceSupervisor:
         here = [id for record, id in found if record.node == self._node]
         used = await engine.used(here) if isinstance(engine, Measures) else {}
         return found, used
+
+    async def replica_ids(self) -> set[str]:
+        """The ids of all replicas of this node, whichever gateway looks after them."""
+        return {id for record in await self._records.list(f"node={self._node}") for id in record.instances}
 
     # What the data path asks
 

@@ -40,6 +40,7 @@ from .pod_manifest import (
     OWNER,
     RUNNING,
     SPARE,
+    STARTING,
     STATE,
     TOKEN,
     TOOLS,
@@ -185,13 +186,6 @@ class KubernetesEngine(PodAccess, KeepsPodServices):
             return "its Pod is gone"
         return await self._watch.until(found[0]["metadata"]["name"], pod_state.end_judge())
 
-    async def join(self, installation: str, place: str) -> bool:
-        await self._begin()
-        return await self._leases.join(installation, place)
-
-    def present(self) -> Collection[str]:
-        return {id for pod in self._watch.pods.values() if (id := _instance(pod))}
-
     async def sweep(self) -> None:
         """Remove Pods that no create waits for and no gateway could know: never ready, and old."""
         await self._begin()
@@ -225,6 +219,16 @@ class KubernetesEngine(PodAccess, KeepsPodServices):
 
     def _service_claim(self, spec: InstanceSpec, token: str, files_bytes: int) -> PodClaim:
         return self._claim(spec, token, is_spare=False, files_bytes=files_bytes)
+
+    # With other gateways
+
+    async def join(self, installation: str, place: str) -> bool:
+        await self._begin()
+        return await self._leases.join(installation, place)
+
+    def present(self) -> Collection[str]:
+        made = [pod for pod in self._watch.pods.values() if _state(pod) in (STARTING, RUNNING)]
+        return {id for pod in made if (id := _instance(pod))}
 
     # Making
 

@@ -68,19 +68,6 @@ def end_reason(pod: Pod) -> str | None:
     return None
 
 
-def end_judge() -> Callable[[Pod | None], str | None]:
-    """Why a Pod has ended, asked again and again as it changes: of one that is gone, by what was seen last."""
-    seen: list[Pod] = []
-
-    def judge(pod: Pod | None) -> str | None:
-        if pod is None:
-            return _SILENT if seen and _node_is_silent(seen[0].get("status", {})) else _DELETED
-        seen[:] = [pod]
-        return end_reason(pod)
-
-    return judge
-
-
 def is_started(pod: Pod, container: str = "main") -> bool:
     """Whether the container runs, and the Pod has an address."""
     status = pod.get("status", {})
@@ -109,6 +96,19 @@ def age(pod: Pod) -> float:
     """Seconds since it was made, by our clock."""
     made = pod["metadata"].get("creationTimestamp")
     return time.time() - datetime.fromisoformat(str(made)).timestamp() if made else 0.0
+
+
+def end_judge() -> Callable[[Pod | None], str | None]:
+    """Why a Pod has ended, asked again and again as it changes: of one that is gone, by what was seen last."""
+    seen: list[Pod] = []
+
+    def judge(pod: Pod | None) -> str | None:
+        if pod is None:
+            return _SILENT if seen and _node_is_silent(seen[0].get("status", {})) else _DELETED
+        seen[:] = [pod]
+        return end_reason(pod)
+
+    return judge
 
 
 def waits_for(pod: Pod | None) -> str:
