@@ -201,7 +201,7 @@ async def current_page(world: InWorld) -> dict[str, Any]:
 
 @register_function
 async def live_picture(world: InWorld) -> dict[str, Any]:
-    """What the window shows, as a JPEG in base64, or why there is none. For a person; waits for no call."""
+    """What the window shows, for a person who watches: JPEG in base64, or why there is none. Waits for no call."""
     shot = await world.browser.glance()
     reason = "" if shot else "the browser is at work" if world.browser.is_busy else "no tool was called yet"
     return {"picture": base64.b64encode(shot).decode() if shot else None, "reason": reason}
