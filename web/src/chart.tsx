@@ -61,6 +61,14 @@ function clock(marks: number[]): string[] {
   return marks.map((mark) => (isLong ? local(mark).slice(5, 10) : local(mark).slice(11, 19)));
 }
 
+/** The first and the last value; the five minutes before a single one, which uPlot would show among years. */
+function span(drawn: uPlot, first: number, last: number): [number, number] {
+  const [x] = drawn.data;
+  if (x.length > 1) return [first, last];
+  const end = x[0] ?? Date.now() / 1000;
+  return [end - 300, end];
+}
+
 function options(props: ChartProps, width: number): uPlot.Options {
   const colours = [css("--accent"), css("--quiet"), css("--bad")];
   const axis = { stroke: css("--quiet"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
@@ -70,7 +78,7 @@ function options(props: ChartProps, width: number): uPlot.Options {
     height: props.height ?? 160,
     legend: { show: false },
     cursor: { show: false },
-    scales: { x: { time: props.time ?? false, ...(props.bars ? { range: [0, 1] } : {}) }, y: { range: (_, __, top) => [0, (top || 1) * 1.1] } },
+    scales: { x: { time: props.time ?? false, range: props.bars ? [0, 1] : span }, y: { range: (_, __, top) => [0, (top || 1) * 1.1] } },
     axes: [
       { ...axis, grid: { show: false }, space: 70, size: 30, ...(props.time ? { values: (_, marks) => clock(marks) } : {}) },
       { ...axis, size: 56, values: say ? (_, marks) => marks.map((mark) => say(mark)) : undefined },

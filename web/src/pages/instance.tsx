@@ -2,12 +2,12 @@
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { ask, path } from "../api";
+import { ask, path, send } from "../api";
 import { JsonTree } from "../json_tree";
 import { useLive } from "../live";
 import { link, setQuery, type Place } from "../router";
 import type { Caller } from "../session";
-import { Confirm, Empty, Facts, Problem, Sparkline, Status, Tabs, useAsked, useTitle } from "../ui";
+import { Badge, Confirm, Empty, Facts, Problem, Sparkline, Status, Tabs, useAsked, useTitle } from "../ui";
 import { bytes, day, duration, percent, shortId } from "../words";
 import { Commands } from "./instance_commands";
 import { Files } from "./instance_files";
@@ -80,10 +80,48 @@ export function InstancePage({ place, caller }: { place: Place; caller: Caller }
           ["CPU", track?.cpu.length ? <><Sparkline values={track.cpu} label="CPU lately" /> {percent(track.cpu.at(-1)!)}</> : null],
           ["Memory", track?.memory.length ? <><Sparkline values={track.memory} label="Memory lately" /> {bytes(track.memory.at(-1))}</> : null],
           ["Processes", track?.processes ?? null],
-          ["Isolated by", (value.isolation ?? []).join(", ") || "nothing"],
+          ["Health", isRunning && acts && !live.frozen.has(id) ? <Health id={id} /> : null],
+          ["Isolated by", <Isolation by={value.isolation ?? []} />],
         ]}
       />
       <Tabs tabs={tabs} at={place.query.get("tab") ?? tabs[0]!.id} go={(tab) => setQuery({ tab })} />
+    </>
+  );
+}
+
+function Isolation({ by }: { by: string[] }): JSX.Element {
+  if (!by.length) return <>nothing</>;
+  return (
+    <details>
+      <summary>{by.length === 1 ? by[0] : `${by.length} measures`}</summary>
+      {by.length > 1 && by.join(", ")}
+    </details>
+  );
+}
+
+interface Said {
+  status?: string;
+  message?: string;
+}
+
+/** What the environment says of itself, asked once: each question counts as a call. */
+function Health({ id }: { id: string }): JSX.Element {
+  const { value, error, reload } = useAsked(
+    async (signal) => {
+      const reply = (await (await send("GET", path("instances", id, "health"), { signal })).json()) as Said & { data?: Said };
+      return reply.data ?? reply;
+    },
+    [id],
+  );
+  const isWell = error === undefined && ["success", "healthy", "ok"].includes(value?.status ?? "");
+  const said = error instanceof Error ? error.message : (value?.message ?? "");
+  return (
+    <>
+      <Badge kind={value || error !== undefined ? (isWell ? "good" : "bad") : ""}>{error !== undefined ? "error" : (value?.status ?? "asking")}</Badge>{" "}
+      {!isWell && <span class="quiet">{said}</span>}{" "}
+      <button type="button" class="plain" onClick={reload}>
+        Ask again
+      </button>
     </>
   );
 }
