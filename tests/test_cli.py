@@ -250,8 +250,9 @@ class TestInit:
         aenv("init", "my-env", "-t", template, "-w", tmp_path)
         ruff = [sys.executable, "-m", "ruff"]
         rules = ["--isolated"]
+        project = tmp_path / "my-env"  # where its own modules are known as such, and aenv is a package of others
         checked = subprocess.run(
-            [*ruff, "check", *rules, "--select", "E4,E7,E9,F,I,B,UP", tmp_path], capture_output=True
+            [*ruff, "check", *rules, "--select", "E4,E7,E9,F,I,B,UP", "."], capture_output=True, cwd=project
         )
         assert checked.returncode == 0, checked.stdout.decode()
         formatted = subprocess.run([*ruff, "format", "--check", *rules, tmp_path], capture_output=True)
