@@ -418,6 +418,10 @@ class KeepsServices(Protocol):
         """Return once its replicas are gone, and the storage that is named. Fine when they are."""
         ...
 
+    def forget_service(self, id: str) -> None:
+        """Another gateway has ended it: what has its name from now on is another service."""
+        ...
+
     def check_storage(self, storage: Path) -> None:
         """InvalidRequest when there can be no storage of that name."""
         ...

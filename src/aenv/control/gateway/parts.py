@@ -23,7 +23,7 @@ from ...base.errors import Unavailable
 from ...base.http1 import Pool
 from ...base.settings import GatewaySettings
 from ...base.supervision import Tasks
-from ...engines.base import Engine, LeadsToGateway, SharedByGateways
+from ...engines.base import Engine, KeepsServices, LeadsToGateway, SharedByGateways
 from ..board.account_marks import AccountMarks
 from ..board.seats import Seats
 from ..board.shared_memory import Board
@@ -243,17 +243,18 @@ class Parts:
 
     async def run(self) -> None:
         """Take over what an earlier gateway left, as soon as the store answers; then look after it all."""
-        while True:
-            try:
-                await self._begin()
-                break
-            except Unavailable as error:
-                logger.warning("instances cannot be created yet: %s", error)
-                self._tried.set()
-                await asyncio.sleep(error.retry_after)
-        self.supervisor.refusal = self.services.refusal = None
-        self._tried.set()
         async with Tasks() as tasks:
+            tasks.keep("signs of life", self.upkeep.live)
+            while True:
+                try:
+                    await self._begin()
+                    break
+                except Unavailable as error:
+                    logger.warning("instances cannot be created yet: %s", error)
+                    self._tried.set()
+                    await asyncio.sleep(error.retry_after)
+            self.supervisor.refusal = self.services.refusal = None
+            self._tried.set()
             tasks.keep("the sweeper", lambda: self.sweeper.run(self.supervisor.check))
             tasks.keep("freezing", self.freezing.run)
             tasks.keep("reclaim", self.reclaim.run)
@@ -281,8 +282,10 @@ class Parts:
         self.shared.board.key = self.tokens.key
         is_alone = await _is_alone(self.engine, self.home, self.tokens)
         running = await self.engine.running()
-        if is_alone:
+        replicas: set[str] = set()
+        if is_alone or isinstance(self.engine, KeepsServices):  # those every gateway sends requests to
             replicas = await self.services.adopt(running)
+        if is_alone:
             await self.upkeep.take_over_all(running, replicas)
         self.home.share()
 

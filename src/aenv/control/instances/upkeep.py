@@ -104,6 +104,13 @@ class Upkeep:
                 logger.exception("upkeep failed; the next round is in %.0f s", _PERIOD)
             await asyncio.sleep(_PERIOD)
 
+    async def live(self) -> None:
+        """Until cancelled: give signs of life, however long a round of upkeep takes."""
+        while True:
+            await asyncio.sleep(_PERIOD)
+            with contextlib.suppress(Unavailable):  # the rounds log it
+                await self.announce()
+
     async def announce(self) -> None:
         """Tell other gateways that this one lives; to be done before it makes anything."""
         await self._coordination.lease(f"gateway {self._gateway}", self._gateway, _LEASE)

@@ -115,11 +115,12 @@ class EngineReplicas(Replicas):
 
     async def _end(self, record: ServiceRecord | None) -> None:
         if record is None:
+            self._engine.forget_service(self.id)
             return  # another gateway has ended it; what has its name now may be another service
         place = storage.folder(self._means.home, record.owner, record.storage) if record.storage else None
         await self._engine.end_service(self.id, place if record.delete_storage else None)
         self._here = []
-        await self._records.remove(self.id)
+        await self._records.remove(record)
 
 
 async def _no_spec() -> InstanceSpec:

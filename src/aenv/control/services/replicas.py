@@ -43,6 +43,7 @@ class Replicas:
     ) -> None:
         self.id = record.id
         self.owner = record.owner
+        self._created_at = record.created_at
         self._means = means
         self._records = records
         self._spec = spec
@@ -111,6 +112,8 @@ class Replicas:
         self._woken.clear()
         try:
             record = await self._records.find(self.id)
+            if record and record.created_at != self._created_at:
+                record = None  # it was deleted, and its name has a new service already
             if record is None or record.is_deleted:
                 await self._end(record)
                 return True
@@ -203,7 +206,7 @@ class Replicas:
         if record and record.storage and record.delete_storage:
             await storage.remove(self._means.home, record.owner, record.storage)
         if record:
-            await self._records.remove(self.id)
+            await self._records.remove(record)
 
 
 def plan(here: Sequence[Replica], generation: int, wanted: int, *, overlap: bool) -> tuple[int, list[Replica]]:

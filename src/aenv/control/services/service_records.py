@@ -138,8 +138,15 @@ class ServiceRecords:
                 await self._store.write(_put(after, document.revision, limits), durable=durable)
                 return after
 
-    async def remove(self, id: str) -> None:
-        await self._store.write(Delete(_KIND, id))
+    async def remove(self, record: ServiceRecord) -> None:
+        """Remove it, and no newer one that has its name."""
+        while True:
+            [document] = await self._store.get(_KIND, record.id)
+            if document is None or _record(document).created_at != record.created_at:
+                return
+            with suppress(Stale):
+                await self._store.write(Delete(_KIND, record.id, document.revision))
+                return
 
 
 def describe(record: ServiceRecord, *, url: str) -> EnvService:

@@ -18,7 +18,7 @@ from typing import Any
 
 from ...base.addresses import Origin
 from ...base.config import Project
-from ...base.errors import Conflict, NotFound, StartFailed, Unsupported
+from ...base.errors import AEnvError, Conflict, NotFound, StartFailed, Unsupported
 from ...base.pod_claim import PodClaim
 from ...base.supervision import to_the_end
 from ...isolation.sandbox import protocol
@@ -59,6 +59,7 @@ logger = logging.getLogger("aenv.engines.kubernetes")
 
 _ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 _GRACE = 1  # second between asking an instance to end and ending it
+_TELLS_WITHIN = 5.0  # seconds in which an instance says which tools it has
 _GONE_WITHIN = 60.0  # seconds; then its node does not answer, and only its record in the cluster can be removed
 _STALE = 900.0  # seconds after which a Pod that never became ready belongs to no create
 
@@ -145,7 +146,7 @@ class KubernetesEngine(PodAccess, KeepsPodServices):
         self._check(spec)
         await self._begin()
         what = f"the instance of {spec.environment!r}"
-        spare = await self._warm.take(spec)
+        spare = await self._warm.take(spec, self._life(spec))
         try:
             async with asyncio.timeout(spec.start_timeout):
                 if spare:
@@ -169,7 +170,8 @@ class KubernetesEngine(PodAccess, KeepsPodServices):
         await self._begin()
         pods, _ = await self._cluster.list_with_version(Pods, {OWNER: self._options.owner, STATE: RUNNING})
         living = [pod for pod in pods if not pod_state.end_reason(pod) and pod_state.is_started(pod)]
-        return {_instance(pod): await self._address(pod) for pod in living}
+        addresses = await asyncio.gather(*(self._address(pod) for pod in living))
+        return {_instance(pod): address for pod, address in zip(living, addresses, strict=True)}
 
     async def leftovers(self) -> list[str]:
         """Those that do not run: their Pod has ended, or never became ready."""
@@ -194,7 +196,8 @@ class KubernetesEngine(PodAccess, KeepsPodServices):
         pods, _ = await self._cluster.list_with_version(Pods, {OWNER: self._options.owner})
         await self._warm.sweep(pods)
         for pod in pods:
-            if _state(pod) not in (RUNNING, SPARE, SERVED) and pod_state.age(pod) > _STALE:
+            # One with an id is ended by what knows its record; and it may be as old as the spare Pod that it was.
+            if not _instance(pod) and _state(pod) not in (SPARE, SERVED) and pod_state.age(pod) > _STALE:
                 await self._remove(pod["metadata"]["name"])
 
     # Spare ones
@@ -250,13 +253,15 @@ class KubernetesEngine(PodAccess, KeepsPodServices):
         assert self._templates
         template = self._templates.get(spec.pod_template, is_dual=bool(spec.sidecar))
         made = plan(spec, base_image=self._options.base_image)
-        life = None if spec.ttl is None else max(self._options.longest_life, 2 * spec.ttl)
-        names = PodNames(name, self._options.owner, token, life)
+        names = PodNames(name, self._options.owner, token, self._life(spec))
         storage = self._options.storage_volume(spec) if spec.storage else None
         pod = manifest(template, made, spec, names, storage)
         if spec.sidecar:
             add_sidecar(pod, made, spec, self._options.base_image)
         return pod
+
+    def _life(self, spec: InstanceSpec) -> float | None:
+        return None if spec.ttl is None else max(self._options.longest_life, 2 * spec.ttl)
 
     async def _make(self, spec: InstanceSpec, what: str) -> Address:
         token = "" if spec.image else secrets.token_urlsafe(24)
@@ -424,7 +429,12 @@ class KubernetesEngine(PodAccess, KeepsPodServices):
     async def _address(self, pod: Pod) -> Address:
         tools = pod_notes.unpack(pod["metadata"].get("annotations", {}).get(TOOLS))
         if tools is None:
-            tools = await tools_of(Origin(pod_state.address(pod), PORT))
+            try:
+                async with asyncio.timeout(_TELLS_WITHIN):
+                    tools = await tools_of(Origin(pod_state.address(pod), PORT))
+            except (AEnvError, OSError, TimeoutError) as error:  # it must not keep the gateway from the others
+                logger.warning("instance %s does not tell its tools now: %s", _instance(pod), error)
+                tools = []
         return _located(pod, tools)
 
     async def _destroy(self, id: str) -> None:

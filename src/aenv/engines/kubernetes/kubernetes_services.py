@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.addresses import Origin
-from ...base.errors import AEnvError, Conflict, NotFound
+from ...base.errors import AEnvError, Conflict, NotFound, Unsupported
 from ...base.http1 import Pool
 from ...base.pod_claim import PodClaim
 from ...base.supervision import Tasks
@@ -112,6 +112,10 @@ class PodServices:
         event = self._changed.setdefault(id, asyncio.Event())
         await event.wait()
         event.clear()
+
+    def forget(self, id: str) -> None:
+        """Claim no Pod for it any more."""
+        self._known.pop(id, None)
 
     async def end(self, id: str, storage: Path | None) -> None:
         """Return when nothing of it is left."""
@@ -275,6 +279,10 @@ class KeepsPodServices(ABC):
     async def keep_service(self, wanted: WantedService) -> str:
         spec = with_sidecar(wanted.spec)
         self._check(spec)
+        if spec.sidecar and not spec.image:
+            # Its Pod is claimed again whenever its main container restarts, while what runs beside goes on: this
+            # could listen in its place, and would be told the variables.
+            raise Unsupported("on kubernetes a service with a sidecar needs an image; see 'aenv build'")
         await self._begin()
         return await self._services.keep(replace(wanted, spec=spec))
 
@@ -287,6 +295,9 @@ class KeepsPodServices(ABC):
     async def end_service(self, id: str, storage: Path | None) -> None:
         await self._begin()
         await self._services.end(id, storage)
+
+    def forget_service(self, id: str) -> None:
+        self._services.forget(id)
 
     def check_storage(self, storage: Path) -> None:
         claim_name(storage)

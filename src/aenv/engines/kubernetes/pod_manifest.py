@@ -45,7 +45,8 @@ TOKEN = "aenv/token"
 DATA = "/data"
 FOLDERS = "/folders"
 _GPU = "nvidia.com/gpu"
-_DEADLINE_MARGIN = 300
+DEADLINE_MARGIN = 300
+"""Seconds after its longest life for which a gateway may still end an instance itself."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def manifest(
     if storage:
         mount(inside, main, "storage", dict(storage), spec.storage_place)
     if names.max_ttl is not None:
-        inside["activeDeadlineSeconds"] = int(names.max_ttl) + _DEADLINE_MARGIN
+        inside["activeDeadlineSeconds"] = int(names.max_ttl) + DEADLINE_MARGIN
     return pod
 
 
@@ -210,5 +211,5 @@ def dict_of(container: Any) -> dict[str, Any]:
 
 def _key(name: str) -> str:
     """A legal key of a label: what its creator chose may have any characters."""
-    prefix, mark, rest = name.rpartition("/")
+    prefix, mark, rest = name.partition("/") if "/" in name else ("", "", name)
     return f"{prefix}{mark}{safe_value(rest) or 'x'}"

@@ -42,6 +42,7 @@ class PodNetworks:
         self._gateways = gateways
         self.problem = ""
         """Why there are no policies; empty when there are."""
+        self._are_made = False
 
     async def keep(self) -> None:
         """Make those that are missing, and put right those that others have changed."""
@@ -50,14 +51,16 @@ class PodNetworks:
             for kind in KINDS:
                 await self._keep(policy(kind, self._owner, peers))
         except Forbidden as error:
-            if not self.problem:
+            if "may not" not in self.problem:
                 logger.warning("instances have no network policies: %s", error.message)
             self.problem = "the gateway may not make NetworkPolicies; give it the rights, or write them yourself"
         except AEnvError as error:
             # Instances start without: they are refused nothing that their own policy would not refuse later.
             logger.warning("the network policies could not be checked: %s", error.message)
+            if not self._are_made:
+                self.problem = "the gateway could not make its NetworkPolicies yet; its log says why"
         else:
-            self.problem = ""
+            self.problem, self._are_made = "", True
 
     async def _keep(self, wanted: dict[str, Any]) -> None:
         name = wanted["metadata"]["name"]
@@ -70,7 +73,9 @@ class PodNetworks:
                 logger.debug("another gateway was faster with policy %s", name)
             return
         if found.get("spec") != wanted["spec"]:
-            await self._cluster.patch(Policies, name, {"spec": wanted["spec"]})
+            # Whole: what somebody has added must not stay.
+            change = {"spec": {"$patch": "replace", **wanted["spec"]}}
+            await self._cluster.patch(Policies, name, change, strategic=True)
 
 
 def policy(kind: NetworkKind, owner: str, gateways: list[Peer]) -> dict[str, Any]:

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import AEnvError, Conflict, NotFound
-from ...base.supervision import Tasks
+from ...base.supervision import Tasks, to_the_end
 from ..base import InstanceSpec
 from ..containers.container_labels import USER_PREFIX, labels, safe_value
 from . import pod_state
 from .gateway_leases import GatewayLeases
-from .pod_manifest import INSTANCE, KIND, SPARE, STARTING, STATE
+from .pod_manifest import DEADLINE_MARGIN, INSTANCE, KIND, SPARE, STARTING, STATE
 from .pod_state import Pod
 from .pod_watch import PodWatch, with_label
 
@@ -100,8 +100,8 @@ class WarmPods:
                 found[environment] = found.get(environment, 0) + len(spares)
         return found
 
-    async def take(self, spec: InstanceSpec) -> Pod | None:
-        """A spare Pod that is the instance's from now on; None when there is none."""
+    async def take(self, spec: InstanceSpec, life: float | None) -> Pod | None:
+        """A spare Pod that is the instance's from now on, for so many seconds; None when there is none."""
         if spec.image or not self._wanted:
             return None
         kind = kind_of(replace(spec, environment_variables={}, arguments=()), self._salt)
@@ -109,16 +109,33 @@ class WarmPods:
         for pod in self._spares(kind):
             name, version = pod["metadata"]["name"], pod["metadata"]["resourceVersion"]
             change = {**own, INSTANCE: spec.id, STATE: STARTING, KIND: None}
+            wanted: dict[str, Any] = {"metadata": {"resourceVersion": version, "labels": change}}
+            if life is not None and not pod["spec"].get("activeDeadlineSeconds"):  # counted from its start
+                wanted["spec"] = {"activeDeadlineSeconds": int(pod_state.age(pod) + life) + DEADLINE_MARGIN}
             self._watch.pods.pop(name, None)  # until the answer: others here must not ask for the same one
+            taking = asyncio.ensure_future(self._take(name, wanted, spec.id))
             try:
-                taken = await self._watch.cluster.patch(
-                    self._watch.kind, name, {"metadata": {"resourceVersion": version, "labels": change}}
-                )
-            except (Conflict, NotFound):  # another gateway was faster
-                continue
-            self._watch.learn(taken)
-            return taken
+                taken = await to_the_end(taking)
+            except asyncio.CancelledError:
+                if not taking.cancelled() and not taking.exception() and taking.result():
+                    await to_the_end(self._remove(name))
+                raise
+            if taken:
+                self._watch.learn(taken)
+                return taken
         return None
+
+    async def _take(self, name: str, wanted: Mapping[str, Any], id: str) -> Pod | None:
+        cluster, kind = self._watch.cluster, self._watch.kind
+        try:
+            return await cluster.patch(kind, name, wanted)
+        except NotFound:
+            return None
+        except Conflict:  # another gateway was faster, or the answer to a first attempt of ours was lost
+            with contextlib.suppress(NotFound):
+                found = await cluster.get(kind, name)
+                return found if found["metadata"].get("labels", {}).get(INSTANCE) == id else None
+            return None
 
     async def sweep(self, pods: Iterable[Pod]) -> None:
         """Remove spare Pods that no living gateway wants, or that a killed one has begun."""
@@ -130,7 +147,7 @@ class WarmPods:
             is_begun = pod["metadata"]["labels"].get(STATE) == STARTING and self._leases.lives(maker)
             is_wanted = bool(self._target(kind)) or pod_state.age(pod) < _STALE
             if not is_begun and (not is_wanted or pod["metadata"]["labels"].get(STATE) != SPARE):
-                await self._remove(pod["metadata"]["name"])
+                await self._remove_unused(pod)
 
     def _target(self, kind: str) -> int:
         """How many there shall be, as far as is known of the other gateways."""
