@@ -346,8 +346,8 @@ class TestInspector:
             assert told == "inspector  ended with exit code 1: not found; the environment is served without it"
             assert aenv("call", "my_custom_echo_env", "content=x", "--url", address(server)).returncode == 0
 
-    @pytest.mark.slow
-    @pytest.mark.timeout(300)  # the first time it is fetched
+    @pytest.mark.long  # a program of others, which a registry gives in its newest version
+    @pytest.mark.timeout(300)
     async def test_the_real_one_shows_the_tools_of_the_environment(self, project: Path) -> None:
         npx = require("npx", "npm")
         fetched = [npx, "--yes", "--prefer-offline", inspector.PACKAGE, "--version"]

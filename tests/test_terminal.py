@@ -21,6 +21,7 @@ from aenv.engines.terminals import MOST
 from tests import native
 from tests.browsers import chromium, window
 from tests.gateways import Gateway, make_project, running_gateway
+from tests.relayed import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -116,8 +117,9 @@ async def test_closing_it_ends_the_shell_and_its_jobs_and_nothing_is_left(
     async with opening(gateway, made) as terminal:
         await terminal.send(b"sleep 91919 & sleep 91920 & trap '' HUP; echo do''ne\n")
         await printed(terminal, "done")
+        # The shell has forked them; what they run may come a moment later.
+        await until(lambda: len(running("sleep 9191") + running("sleep 9192")) == 2)
         jobs = running("sleep 9191") + running("sleep 9192")
-        assert len(jobs) == 2
     await asyncio.to_thread(psutil.wait_procs, jobs, timeout=30)
     assert not running("sleep 9191") and not running("sleep 9192")
     open_ones = [await opening(gateway, made).__aenter__() for _ in range(MOST)]

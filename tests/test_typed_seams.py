@@ -172,7 +172,9 @@ def test_what_enters_an_instance_says_what_is_wrong_with_its_order(tmp_path: Pat
     (tmp_path / "order").write_bytes(b'{"is": "EnterOrder", "pid": 1}')
     words = f"exec {sys.executable} -P -m aenv.isolation.sandbox.enter 3< {tmp_path}/order 4> {tmp_path}/begun"
     done = subprocess.run(["/bin/sh", "-c", words], capture_output=True, text=True, check=False)
-    reason = "EnterOrder has other fields than pid, start_time, open_files, shares_network, groups, command"
+    reason = (
+        "EnterOrder has other fields than pid, start_time, open_files, shares_network, groups, command, terminal"
+    )
     assert (done.returncode, done.stderr) == (126, f"the instance cannot be entered: {reason}\n")
 
 

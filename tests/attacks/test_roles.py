@@ -54,6 +54,7 @@ TABLE = """
     GET /env-instance/{id}/list                 401 401 401 200 200 200 200
     PUT /env-instance/{id}/ttl                  401 401 401 403 404 200 200
     GET /env-instance/{id}/logs                 401 401 401 200 404 200 200
+    GET /env-instance/{id}/terminal             401 401 401 403 404 200 200
     POST /env-instance/{id}/exec                401 401 401 403 404 200 200
     PUT /env-instance/{id}/files/{path}         401 401 401 403 404 200 200
     GET /env-instance/{id}/files/{path}         401 401 401 200 404 200 200

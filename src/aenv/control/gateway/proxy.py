@@ -10,6 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -170,6 +171,14 @@ class Proxy:
         if not caller.role.includes(Role.USER):
             raise Forbidden(f"the role '{caller.role}' may look and not call; that takes '{Role.USER}'")
 
+    async def _still_may(self, request: data_request.DataRequest) -> Callable[[], Awaitable[bool]] | None:
+        """How to ask again whether the account that opened it may act; None where it took none."""
+        account = request.claim.account if request.claim else None
+        if account is None and request.account_token:
+            with contextlib.suppress(Unauthenticated):  # it was not needed
+                account = (await self._accounts.authenticate(request.account_token)).id
+        return partial(self._accounts.may_act, account) if account else None
+
     async def _forward(
         self,
         scope: Scope,
@@ -189,7 +198,8 @@ class Proxy:
             body = await self._body(request, client)
             if upgrade:
                 until = request.claim.expires_at if request.claim and request.claim.port else None
-                return await self._tunnels.carry(upgrade, send, origin, request, until=until)
+                may = await self._still_may(request)
+                return await self._tunnels.carry(upgrade, send, origin, request, until=until, may=may)
             asks_only = request.header(_SELF_CHECK) == SELF_CHECK_ONLY
             if method == "POST" and _is_reward(request.target) and (use.self_check or asks_only):
                 refusal, headers = await self._checked(use, request.target, body)
@@ -227,7 +237,8 @@ class Proxy:
         session = request.header(b"mcp-session-id") or None
         with self._services.use(request.instance, session) as origin:
             if upgrade:
-                return await self._tunnels.carry(upgrade, send, origin, request, until=None)
+                may = await self._still_may(request)
+                return await self._tunnels.carry(upgrade, send, origin, request, until=None, may=may)
             try:
                 return await self._exchange(origin, method, request, body, client, send, [])
             except ConnectFailed:

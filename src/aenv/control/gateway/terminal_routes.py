@@ -33,6 +33,7 @@ _MOST = 200  # of a gateway: the host has some thousands
 _AHEAD_BYTES = 256 << 10  # that were sent and not acknowledged
 _MAX_TYPED_BYTES = 1 << 20  # that the program in the terminal has not read
 _CHECK_EVERY = 10.0  # seconds
+_GOODBYE = 5.0  # seconds for a client to take the reason of the end
 _MAX_SIDE = 1000
 _PIECE_BYTES = 4096
 _NORMAL, _REFUSED, _TOO_MUCH = 1000, 1008, 1009  # how WebSockets end
@@ -136,9 +137,10 @@ class _Session:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             code, reason = next(iter(done)).result()
             if code:
-                await self._client.close(code, reason)
-        except ConnectionError:
-            pass  # the client has gone, which is a way to end a terminal
+                async with asyncio.timeout(_GOODBYE):
+                    await self._client.close(code, reason)
+        except (ConnectionError, TimeoutError):
+            pass  # the client has gone, or reads nothing, which is a way to end a terminal
         finally:
             for task in tasks:
                 task.cancel()

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
+import http
+import re
+import ssl
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from starlette.types import Send
 
 from ...base import sockets
 from ...base.addresses import Origin
-from ...base.errors import ConnectFailed, NetworkError, TooManyRequests
+from ...base.errors import ConnectFailed, NetworkError, TooManyRequests, Unavailable
 from ...base.http1 import RawHeaders
 from ..serving.upgrades import Upgrade
 from . import data_request
@@ -25,6 +29,11 @@ _ANSWER = 30.0  # seconds until the server in the instance has answered
 _MAX_HEAD_BYTES = 64 << 10
 _MAX_REFUSAL_BYTES = 1 << 20
 _PIECE_BYTES = 64 << 10
+_CHECK_EVERY = 10.0  # seconds
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_IN_NO_VALUE = re.compile(rb"[\r\n\0]")
+_STATUSES = {status.value for status in http.HTTPStatus if status >= 200} | {SWITCHED}
+May = Callable[[], Awaitable[bool]]
 
 
 class Tunnels:
@@ -34,24 +43,34 @@ class Tunnels:
         self._open: Counter[str] = Counter()
 
     async def carry(
-        self, upgrade: Upgrade, send: Send, origin: Origin, request: DataRequest, *, until: float | None
+        self,
+        upgrade: Upgrade,
+        send: Send,
+        origin: Origin,
+        request: DataRequest,
+        *,
+        until: float | None,
+        may: May | None = None,
     ) -> int:
         """Ask the server; where it switches, return when either side ends. The status of its answer.
 
-        `until`: the time at which the right to it is over. ConnectFailed and NetworkError as in `Pool.request`.
+        `until`: the time at which the right to it is over. `may` is asked now and then whether it still is
+        one. ConnectFailed and NetworkError as in `Pool.request`.
         """
         with self._counted(request.instance):
             reader, writer = await _connect(origin)
             try:
-                status, headers = await _ask(reader, writer, request)
+                host = origin.authority if origin.tls else "localhost"
+                status, headers = await _ask(reader, writer, request, host)
                 if status != SWITCHED:
                     await _refuse(reader, send, status, headers)
                     return status
                 upgrade.take([*headers, (b"connection", b"Upgrade"), (b"upgrade", b"websocket")])
-                await _carry(upgrade, reader, writer, until)
+                await _carry(upgrade, reader, writer, until, may)
                 return status
             finally:
-                writer.close()
+                # Not `close`, which waits for a server that reads nothing for as long as that lives.
+                writer.transport.abort()
 
     @contextlib.contextmanager
     def _counted(self, id: str) -> Iterator[None]:
@@ -70,16 +89,18 @@ async def _connect(origin: Origin) -> tuple[asyncio.StreamReader, asyncio.Stream
             return await asyncio.open_unix_connection(
                 sock=sockets.connect_unix(origin.socket), limit=_MAX_HEAD_BYTES
             )
-        return await asyncio.open_connection(origin.host, origin.port, limit=_MAX_HEAD_BYTES)
-    except OSError as error:
+        tls = ssl.create_default_context() if origin.tls else None
+        async with asyncio.timeout(_ANSWER):
+            return await asyncio.open_connection(origin.host, origin.port, limit=_MAX_HEAD_BYTES, ssl=tls)
+    except OSError as error:  # TimeoutError is one
         raise ConnectFailed(f"cannot connect: {error.strerror or error}") from error
 
 
 async def _ask(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: DataRequest
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: DataRequest, host: str
 ) -> tuple[int, RawHeaders]:
     """Send the head, and read that of the answer."""
-    lines = [f"GET {request.target} HTTP/1.1".encode("latin-1"), b"host: localhost"]
+    lines = [f"GET {request.target} HTTP/1.1".encode("latin-1"), f"host: {host}".encode()]
     lines += map(b": ".join, request.headers)
     lines += [b"connection: Upgrade", b"upgrade: websocket"]
     if any(b"\r" in line or b"\n" in line or b"\0" in line for line in lines):
@@ -92,8 +113,11 @@ async def _ask(
         version, status, *_ = first.split(b" ")
         pairs = [line.split(b":", 1) for line in rest]
         headers = [(name.strip().lower(), value.strip()) for name, value in pairs]
-        if not version.startswith(b"HTTP/1.") or not 101 <= int(status) <= 599:
+        if not version.startswith(b"HTTP/1.") or int(status) not in _STATUSES:
             raise ValueError(first)
+        # A line break would let it write headers that it may not send, or whole answers.
+        if any(not _NAME.fullmatch(name) or _IN_NO_VALUE.search(value) for name, value in headers):
+            raise ValueError("a header with characters that none has")
     except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
         raise NetworkError("it did not answer as a server of WebSockets does") from error
     return int(status), data_request.reply_headers(int(status), headers)
@@ -102,7 +126,7 @@ async def _ask(
 async def _refuse(reader: asyncio.StreamReader, send: Send, status: int, headers: RawHeaders) -> None:
     """Pass on why the server does not switch."""
     length = next((value for name, value in headers if name == b"content-length"), b"")
-    most = min(int(length), _MAX_REFUSAL_BYTES) if length.isdigit() else _MAX_REFUSAL_BYTES
+    most = min(int(length), _MAX_REFUSAL_BYTES) if length.isdigit() and len(length) < 20 else _MAX_REFUSAL_BYTES
     body = b""
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(_ANSWER):
@@ -115,7 +139,11 @@ async def _refuse(reader: asyncio.StreamReader, send: Send, status: int, headers
 
 
 async def _carry(
-    upgrade: Upgrade, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, until: float | None
+    upgrade: Upgrade,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    until: float | None,
+    may: May | None,
 ) -> None:
     """Each side waits for the other: at most what the sockets hold is on its way."""
     used = time.monotonic()
@@ -140,9 +168,14 @@ async def _carry(
                 left.append(until - time.time())
             if min(left) <= 0:
                 return
-            await asyncio.sleep(min(left))
+            await asyncio.sleep(min([*left, _CHECK_EVERY]))
+            with contextlib.suppress(Unavailable):  # no account was revoked while the store does not answer
+                if may and not await may():
+                    return
 
-    tasks = [asyncio.ensure_future(one()) for one in (inward, outward, limits)]
+    # The limits in a context of their own: the request's patience with the store does not last for as long.
+    tasks = [asyncio.create_task(one()) for one in (inward, outward)]
+    tasks.append(asyncio.create_task(limits(), context=contextvars.Context()))
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -100,9 +100,11 @@ class Upgrade(asyncio.Protocol):
             line = f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\n".encode()
             self._head = line + _lines(message.get("headers", [])) + b"connection: close\r\n\r\n"
             return
-        self._transport.write(self._head + message.get("body", b""))
-        self._head = b""
-        if not message.get("more_body", False):
+        head, self._head = self._head, b""
+        self._transport.write(head + message.get("body", b""))
+        if message.get("more_body", False):
+            await self._may_write.wait()  # a client that does not read waits, and not this process's memory
+        else:
             self._transport.close()
 
     # What asyncio calls.

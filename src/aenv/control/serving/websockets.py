@@ -58,7 +58,8 @@ class WebSocket:
                     continue
                 if event.opcode is not Opcode.CONT:
                     is_text = event.opcode is Opcode.TEXT
-                parts.append(bytes(event.data))
+                if event.data:  # of empty parts a message can have any number
+                    parts.append(bytes(event.data))
                 if event.fin:
                     whole, parts = b"".join(parts), []
                     yield whole.decode(errors="replace") if is_text else whole

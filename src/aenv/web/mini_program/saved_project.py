@@ -25,6 +25,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _MAX_HISTORY_BYTES = 8 << 20
 _MAX_VERSIONS = 500
 _MAX_CONTENT_BYTES = 1 << 20
+_MAX_PROJECT_BYTES = 32 << 20  # of all contents; an instance keeps half of it
 
 
 class SavedProject:
@@ -65,6 +66,9 @@ class SavedProject:
         used = _digests(history["versions"])
         if missing := used - self._held - new.keys():
             raise InvalidRequest(f"the instance did not give {len(missing)} contents of its history")
+        total = sum(len(new[one]) if one in new else (self._contents / one).stat().st_size for one in used)
+        if total > _MAX_PROJECT_BYTES:
+            raise InvalidRequest(f"the versions of the project have {total:,} bytes, which is too much to save")
         for digest in new.keys() & used:
             _replace(self._contents / digest, new[digest])
             self._held.add(digest)

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from .data_connection import DataConnection
     from .forwarder import Forwarder
 
+_IDLE = 6 * 3600.0  # seconds without a byte either way; the owner itself closes nothing
+
 
 class PipeToOwner(asyncio.Protocol):
     """The owner's end of it."""
@@ -17,6 +19,9 @@ class PipeToOwner(asyncio.Protocol):
         self._client = client
         self._transport: asyncio.Transport | None = None
         self._has_ended = False
+        self._loop = forwarder.loop
+        self._used = self._loop.time()
+        self._timer = self._loop.call_later(_IDLE, self._look)
         client.pause_sending()
         forwarder.start(self._connect(forwarder))
 
@@ -26,6 +31,7 @@ class PipeToOwner(asyncio.Protocol):
 
     def send(self) -> None:
         """Pass on what came from the client, once there is a connection."""
+        self._used = self._loop.time()
         if self._transport and (data := self._client.taken()):
             self._transport.write(data)
 
@@ -37,8 +43,15 @@ class PipeToOwner(asyncio.Protocol):
 
     def abandon(self) -> None:
         self._has_ended = True
+        self._timer.cancel()
         if self._transport:
             self._transport.abort()
+
+    def _look(self) -> None:
+        if (left := self._used + _IDLE - self._loop.time()) > 0:
+            self._timer = self._loop.call_later(left, self._look)
+        else:
+            self._client.close()
 
     def pause_reading(self) -> None:
         if self._transport:
@@ -58,6 +71,7 @@ class PipeToOwner(asyncio.Protocol):
             self.end()
 
     def data_received(self, data: bytes) -> None:
+        self._used = self._loop.time()
         self._client.write(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
