@@ -55,7 +55,7 @@ export function RunPage({ place }: { place: Place }): JSX.Element {
       {value.error && <Problem error={value.error} />}
       <Summary run={value} chosen={outcome} />
       <div class="row">
-        <input type="search" class="search" aria-label="Filter tasks" placeholder="Task" value={place.query.get("q") ?? ""} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
+        <input type="search" class="search" aria-label="Filter tasks" placeholder="Filter by task" value={place.query.get("q") ?? ""} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
         {two.length === 2 && (
           <a class="button primary" href={link("runs", id, ...two)}>
             Compare the two
@@ -70,11 +70,11 @@ export function RunPage({ place }: { place: Place }): JSX.Element {
         selected={chosen}
         select={choose}
         columns={[
-          { title: "Task", width: "minmax(9rem, 3fr)", by: (row) => row.task, cell: (row) => (row.has_steps ? <a href={link("runs", id, row.id)}>{row.task}</a> : row.task) },
+          { title: "Task", width: "minmax(4rem, 3fr)", by: (row) => row.task, cell: (row) => (row.has_steps ? <a href={link("runs", id, row.id)}>{row.task}</a> : row.task) },
           { title: "Attempt", width: "5rem", by: (row) => row.attempt, cell: (row) => row.attempt, wide: true },
-          { title: "Outcome", width: "8rem", by: classOf, cell: (row) => <Badge kind={kind(row)}>{classOf(row)}</Badge> },
+          { title: "Outcome", width: "6.5rem", by: classOf, cell: (row) => <Badge kind={kind(row)}>{classOf(row)}</Badge> },
           { title: "Reward", width: "5rem", by: (row) => row.reward ?? -1, cell: (row) => (row.reward === null ? "–" : row.reward.toFixed(2)) },
-          { title: "Steps", width: "5rem", by: (row) => row.steps ?? -1, cell: (row) => row.steps ?? "–", wide: true },
+          { title: "Calls", width: "5rem", by: (row) => row.steps ?? -1, cell: (row) => row.steps ?? "–", wide: true },
           { title: "Time", width: "6rem", by: (row) => row.seconds ?? -1, cell: (row) => milliseconds(row.seconds), wide: true },
           { title: "Reason", width: "minmax(6rem, 3fr)", cell: (row) => row.error, wide: true },
         ]}

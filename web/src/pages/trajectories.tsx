@@ -60,7 +60,7 @@ export function Trajectories(props: { run: string; name: string; ids: string[]; 
   const differs = left && right ? firstDifference(left, right) : null;
   return (
     <>
-      <div class="title">
+      <div class="title stepping">
         <h1>
           <a href={link("runs", props.run)}>{props.name}</a>
         </h1>
@@ -105,7 +105,7 @@ export function Trajectories(props: { run: string; name: string; ids: string[]; 
                   <ol class="steps">
                     {value.steps.map((step, index) => (
                       <li key={index} data-step={index} class={index === at ? "current" : ""} onClick={() => go(index)}>
-                        <StepCard step={step} all={value.steps} />
+                        <StepCard step={step} number={index + 1} all={value.steps} />
                       </li>
                     ))}
                   </ol>
@@ -119,12 +119,12 @@ export function Trajectories(props: { run: string; name: string; ids: string[]; 
   );
 }
 
-function StepCard({ step, all }: { step: StepView; all: StepView[] }): JSX.Element {
+function StepCard({ step, number, all }: { step: StepView; number: number; all: StepView[] }): JSX.Element {
   const { message, call } = step;
   return (
     <article class="step">
       <header>
-        <span class="quiet">{step.index + 1}</span> <strong>{call ? call.name : message?.role}</strong>{" "}
+        <span class="quiet">{number}</span> <strong>{call ? call.name : message?.role}</strong>{" "}
         {call && <span class="quiet">{call.kind}</span>}{" "}
         {call && (call.error || call.is_error) && <Badge kind="bad">error</Badge>}{" "}
         {step.reward !== null && <Badge kind="good">reward {step.reward}</Badge>}{" "}
