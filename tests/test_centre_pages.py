@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, expect
 
+from tests import composed_projects
 from tests.browsers import Window, chromium, window
 from tests.gateways import Gateway, make_project, running_gateway
 
@@ -123,6 +124,26 @@ async def test_environments_are_searched_and_shown_and_nothing_of_a_hostile_one_
     await page.get_by_role("tab", name="Use it").click()
     await tab.see('Environment("hostile@1.0.0"')
     await not_hacked(tab)
+
+
+async def test_the_parts_of_a_composed_environment_and_code_with_the_arguments_that_a_tool_needs_are_shown(
+    tab: Window, gateway: Gateway, tmp_path: Path
+) -> None:
+    uses = [{"env": "echo@^1", "as": "said"}]
+    whole = composed_projects.project(tmp_path, "whole", "", uses=uses, deployConfig={"cpu": "2"})
+    await composed_projects.pushed(gateway, whole)
+    page = tab.page
+    await go(tab, gateway, "environments/whole/1.0.0?tab=tools")
+    await tab.see("2 CPU")
+    await page.get_by_role("listitem").filter(has_text="said: ").get_by_role("link", name="echo@1.0.0").click()
+    await tab.see("the echo environment")
+    await page.get_by_role("tab", name="Use it").click()
+    await tab.see('call_tool("echo", {"text": "TEXT"})')
+    await page.get_by_text("LangChain, LangGraph").click()
+    await tab.see("from aenv.integrations.langchain import tools")
+    assert await tab.violations() == []
+    for program in await page.locator('.code:has-text("import") code').all_text_contents():
+        compile(program, "program", "exec")
 
 
 async def test_an_instance_is_started_called_renewed_and_ended_from_the_page(

@@ -83,3 +83,10 @@ UNREADABLE = {
 def test_source_that_cannot_be_parsed_offers_nothing_and_does_no_harm(text):
     good = "@register_tool\ndef a(): ..."
     assert [tool["name"] for tool in metadata.read({"a.py": f"# @tool\n{text}", "b.py": good})["tools"]] == ["a"]
+
+
+def test_what_a_name_of_an_annotation_injects_is_no_parameter() -> None:
+    named = "Shell = Annotated[Terminal, Depends(open_terminal)]\nWords = Annotated[str, 1]\n"
+    code = "@register_tool\ndef run(shell: Shell, command: Words, again: Shell | None): ...\n"
+    [tool] = metadata.read({"src/z.py": named, "src/b.py": f"from z import Shell, Words\n{code}"})["tools"]
+    assert list(tool["inputSchema"]["properties"]) == tool["inputSchema"]["required"] == ["command"]

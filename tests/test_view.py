@@ -186,6 +186,7 @@ async def test_runs_and_trajectories_are_looked_at_in_a_browser(tmp_path: Path) 
         page = tab.page
         await page.goto(url)
         await tab.see("Pass rate over time")
+        await expect(page.locator(".legend")).to_have_count(0)  # both are of one agent
         assert "key=" not in page.url
         assert await tab.violations() == []
         await page.get_by_role("link", name="first.jsonl").click()
@@ -207,3 +208,40 @@ async def test_runs_and_trajectories_are_looked_at_in_a_browser(tmp_path: Path) 
         assert await tab.violations() == []
         await page.reload()
         await tab.see("First difference")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+async def test_steps_are_counted_from_one_and_a_rollout_is_compared_with_that_of_another_agent(
+    tmp_path: Path,
+) -> None:
+    ours, others = lines({"one": 1.0}), lines({"one": 0.0})
+    for line in ours:
+        # As `aenv eval` numbers them.
+        line |= {"step": line["step"] + 1} if line["type"] == "step" else {}
+    for line in others:
+        line |= {"agent": "random"} if "agent" in line else {}
+    for name, content in (("ours", ours), ("others", others)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in content))
+    files = [tmp_path / "ours.jsonl", tmp_path / "others.jsonl"]
+    phone = {"width": 390, "height": 780}
+    async with viewing(files) as url, chromium() as browser, window(browser, viewport=phone) as tab:
+        page = tab.page
+        await page.goto(url)
+        await expect(page.locator(".legend li")).to_have_text(
+            ["sums@1.0.0, llm small", "sums@1.0.0, random small"]
+        )
+        await page.get_by_role("link", name="ours.jsonl").click()
+        await page.get_by_label("Filter tasks").fill("other")
+        await tab.see("No rollout is like that")
+        await page.get_by_label("Filter tasks").fill("")
+        box = await page.get_by_role("cell", name="1.00").bounding_box()
+        assert box is not None and box["x"] + box["width"] < 390
+        await page.get_by_role("link", name="one").click()
+        await expect(page.locator(".step header")).to_contain_text(["1 user", "2 add"])
+        await page.get_by_label("Compare with").select_option("others.jsonl, attempt 1, fail")
+        await tab.see("The same steps")
+        await expect(page.locator("section h2 .badge")).to_have_text(["pass", "fail"])
+        assert await tab.violations() == []
+        await page.reload()
+        await expect(page.get_by_role("link", name="others.jsonl")).to_be_visible()

@@ -18,9 +18,13 @@ interface ChartProps {
   time?: boolean;
   /** Bars, for parts of the range from 0 to 1. */
   bars?: boolean;
+  /** Whether each value is a point, joined over what is missing, and the lines have their names. */
+  points?: boolean;
   height?: number;
   say?: (value: number) => string;
 }
+
+const COLOURS = ["--accent", "--quiet", "--bad", "--good", "--warn"];
 
 const css = (name: string): string => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -51,14 +55,28 @@ export function Chart(props: ChartProps): JSX.Element {
     };
   }, [shape]);
   useEffect(() => chart.current?.setData(data), [props.x, props.series]);
-  return <div class="chart" ref={box} role="img" aria-label={props.label} style={{ height: `${props.height ?? 160}px` }} />;
+  return (
+    <>
+      <div class="chart" ref={box} role="img" aria-label={props.label} style={{ height: `${props.height ?? 160}px` }} />
+      {props.points && props.series.length > 1 && (
+        <ul class="legend">
+          {props.series.map((one, at) => (
+            <li key={one.label} class={`of${COLOURS[at % COLOURS.length]!.slice(1)}`}>
+              {one.label}
+            </li>
+          ))}
+        </ul>
+      )}
+    </>
+  );
 }
 
 /** Times of a day, or days where they are far apart. */
 function clock(marks: number[]): string[] {
   const isLong = (marks.at(-1) ?? 0) - (marks[0] ?? 0) > 86_400;
   const local = (mark: number) => new Date(1000 * (mark - 60 * new Date(1000 * mark).getTimezoneOffset())).toISOString();
-  return marks.map((mark) => (isLong ? local(mark).slice(5, 10) : local(mark).slice(11, 19)));
+  const words = marks.map((mark) => (isLong ? local(mark).slice(5, 10) : local(mark).slice(11, 19)));
+  return words.map((word, at) => (word === words[at - 1] ? "" : word)); // marks may be parts of a second apart
 }
 
 /** The first and the last value; the five minutes before a single one, which uPlot would show among years. */
@@ -70,7 +88,7 @@ function span(drawn: uPlot, first: number, last: number): [number, number] {
 }
 
 function options(props: ChartProps, width: number): uPlot.Options {
-  const colours = [css("--accent"), css("--quiet"), css("--bad")];
+  const colours = COLOURS.map(css);
   const axis = { stroke: css("--quiet"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
   const say = props.say;
   return {
@@ -87,10 +105,11 @@ function options(props: ChartProps, width: number): uPlot.Options {
       {},
       ...props.series.map((one, at) => ({
         label: one.label,
-        stroke: colours[at],
+        stroke: colours[at % colours.length],
         width: props.bars ? 0 : 1.5,
-        fill: props.bars ? colours[at] : undefined,
-        points: { show: false },
+        fill: props.bars ? colours[at % colours.length] : undefined,
+        points: props.points ? { show: true, size: 7, fill: colours[at % colours.length] } : { show: false },
+        spanGaps: props.points,
         paths: props.bars ? uPlot.paths.bars!({ size: [0.85, 60] }) : undefined,
       })),
     ],

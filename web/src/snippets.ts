@@ -1,13 +1,29 @@
 /** Code to copy: how programs and frameworks use an environment of this gateway. */
 
+import { FRAMEWORKS, type Framework } from "./frameworks";
+import { python } from "./schema_words";
+
+/** What the code uses. */
+export interface Used {
+  ref: string;
+  tool: string;
+  /** What a call of the tool needs. */
+  values: Record<string, unknown>;
+  hasReward: boolean;
+}
+
 export interface Snippet {
   id: string;
   title: string;
   text: string;
   note?: string;
+  /** Whether it is one of many, of which a reader wants one. */
+  folded?: boolean;
 }
 
-export function snippets(ref: string, tool: string, url: string): Snippet[] {
+export function snippets(used: Used, url: string): Snippet[] {
+  const { ref, tool } = used;
+  const values = python(used.values);
   const connect = `export AENV_SYSTEM_URL=${url}`;
   return [
     {
@@ -22,7 +38,7 @@ async def main() -> None:
     async with Environment("${ref}", aenv_url="${url}") as env:
         for tool in await env.list_tools():
             print(tool["name"], "-", tool["description"])
-        result = await env.call_tool("${tool}", {})
+        result = await env.call_tool("${tool}", ${values})
         print(result.text)
 
 
@@ -35,7 +51,7 @@ asyncio.run(main())
       text: `from aenv import SyncEnvironment
 
 with SyncEnvironment("${ref}", aenv_url="${url}") as env:
-    print(env.call_tool("${tool}", {}).text)
+    print(env.call_tool("${tool}", ${values}).text)
 `,
     },
     {
@@ -63,25 +79,6 @@ aenv view
 `,
     },
     {
-      id: "openai-agents",
-      title: "OpenAI Agents",
-      text: `import asyncio
-
-from agents import Agent, Runner
-from aenv import Environment
-
-
-async def main() -> None:
-    async with Environment("${ref}", aenv_url="${url}") as env:
-        agent = Agent(name="worker", tools=await env.list_openai_tools())
-        print(await Runner.run(agent, "Solve the task."))
-        print(await env.call_reward({}))
-
-
-asyncio.run(main())
-`,
-    },
-    {
       id: "tools",
       title: "OpenAI, Anthropic",
       text: `import asyncio
@@ -104,8 +101,37 @@ asyncio.run(main())
       text: `curl -H 'Authorization: Bearer TOKEN' -H 'Content-Type: application/json' \\
      -d '{"envName": "${ref}"}' ${url}/env-instance
 curl -H 'Authorization: Bearer TOKEN' -H 'Content-Type: application/json' \\
-     -d '{}' ${url}/instances/INSTANCE_ID/tools/${tool}
+     -d '${quoted(JSON.stringify(used.values))}' ${url}/instances/INSTANCE_ID/tools/${tool}
 `,
     },
+    ...FRAMEWORKS.map((one) => ofFramework(one, used, url)),
   ];
 }
+
+function ofFramework({ module, title, imports, lines, blocks }: Framework, used: Used, url: string): Snippet {
+  const [kind, opens] = blocks ? ["SyncEnvironment", "with"] : ["Environment", "async with"];
+  const reward = used.hasReward ? [blocks ? "print(env.call_reward({}))" : "print(await env.call_reward({}))"] : [];
+  const body = [`${opens} ${kind}("${used.ref}", aenv_url="${url}") as env:`, ...[...lines, ...reward].map((line) => `    ${line}`)];
+  const program = [
+    ...(blocks ? [] : ["import asyncio", ""]),
+    ...imports,
+    "",
+    `from aenv import ${kind}`,
+    `from aenv.integrations.${module} import tools`,
+    "",
+    'WISH = "Solve the task."',
+    ...(blocks
+      ? ["", ...body]
+      : ["", "", "async def main() -> None:", ...body.map((line) => `    ${line}`), "", "", "asyncio.run(main())"]),
+  ];
+  return {
+    id: module,
+    title,
+    folded: true,
+    note: `Install it with pip install 'aenvironment[${module.replaceAll("_", "-")}]'.`,
+    text: `${program.join("\n")}\n`,
+  };
+}
+
+/** Text between single quotes of a shell. */
+const quoted = (text: string): string => text.replaceAll("'", "'\\''");

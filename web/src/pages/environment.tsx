@@ -6,6 +6,7 @@ import { ask, path } from "../api";
 import { JsonTree } from "../json_tree";
 import { Markdown } from "../markdown";
 import { link, setQuery, type Place } from "../router";
+import { sampleArguments, typeWords, type Schema } from "../schema_words";
 import type { Caller } from "../session";
 import { snippets } from "../snippets";
 import { Badge, Code, Empty, Facts, Problem, Tabs, useAsked, useTitle } from "../ui";
@@ -77,9 +78,9 @@ export function EnvironmentPage({ place, caller }: { place: Place; caller: Calle
     { id: "tools", title: `Tools ${value.tools.length}`, show: () => <Offers kind="tools" of={value.tools} /> },
     { id: "functions", title: `Functions ${value.functions.length}`, show: () => <Offers kind="functions" of={value.functions} /> },
     { id: "rewards", title: `Rewards ${value.rewards.length}`, show: () => <Offers kind="rewards" of={value.rewards} /> },
-    { id: "use", title: "Use it", show: () => <Use of={ref} tool={value.tools[0]?.name ?? "TOOL"} /> },
+    { id: "use", title: "Use it", show: () => <Use of={ref} tool={value.tools[0]} hasReward={value.rewards.length > 0} /> },
     { id: "versions", title: "Versions", show: () => <Versions name={name} of={versions} at={value.version} /> },
-    { id: "config", title: "Configuration", show: () => <JsonTree value={value.deploy_config ?? {}} open={3} /> },
+    { id: "config", title: "Configuration", show: () => <Configuration of={value.deploy_config ?? {}} /> },
   ];
   return (
     <>
@@ -100,8 +101,10 @@ export function EnvironmentPage({ place, caller }: { place: Place; caller: Calle
           ["Access", value.owner ? value.access : null],
           ["Size", value.size_bytes === null || value.size_bytes === undefined ? null : bytes(value.size_bytes)],
           ["Digest", value.digest ? <code title={value.digest}>{value.digest.slice(0, 12)}</code> : null],
-          ["Status", value.status === RELEASED ? <Badge kind="good">Released</Badge> : "Not released"],
+          ["Status", value.status === RELEASED ? <Badge kind="good">Released</Badge> : value.owner ? "Not released" : null],
+          ["Resources", resources(value.deploy_config ?? {})],
           ["Needs", (value.dependencies["requirements"] ?? []).slice(0, 6).join(", ") || null],
+          ["Parts", value.dependencies["parts"]?.length ? <Parts of={value.dependencies["parts"]} /> : null],
         ]}
       />
       <p class="card-tags">
@@ -139,6 +142,33 @@ export function Start({ environment }: { environment: string }): JSX.Element {
   );
 }
 
+/** The environments that it is composed of, in the versions that its push took: texts as "web: browser@1.0.0". */
+function Parts({ of }: { of: string[] }): JSX.Element {
+  return (
+    <ul class="plain-list">
+      {of.map((part) => {
+        const [, as, name, version] = /^([^:]+): ([^@]+)@(.+)$/.exec(part) ?? [];
+        return (
+          <li key={part}>
+            {as && as !== name && `${as}: `}
+            {name && version ? <a href={link("environments", name, version)}>{`${name}@${version}`}</a> : part}
+          </li>
+        );
+      })}
+    </ul>
+  );
+}
+
+function resources(config: Record<string, unknown>): string | null {
+  const { cpu, memory, ephemeralStorage, gpu } = config;
+  const parts = [cpu && `${cpu} CPU`, memory && `${memory} memory`, ephemeralStorage && `${ephemeralStorage} disk`, gpu && `${gpu} GPU`];
+  return parts.filter(Boolean).join(", ") || null;
+}
+
+function Configuration({ of }: { of: Record<string, unknown> }): JSX.Element {
+  return Object.keys(of).length ? <JsonTree value={of} open={3} /> : <Empty title="It has no settings of its own" />;
+}
+
 function Readme({ text }: { text: string }): JSX.Element {
   return text ? <Markdown text={text} /> : <Empty title="It has no README" />;
 }
@@ -148,14 +178,14 @@ function Offers({ kind, of }: { kind: string; of: Offer[] }): JSX.Element {
   return (
     <ul class="offers">
       {of.map((offer) => {
-        const schema = offer.inputSchema ?? offer.input_schema ?? offer.parameters;
+        const schema = schemaOf(offer);
         return (
           <li key={offer.name}>
             <h2>
               <code>{offer.name}</code>
             </h2>
             {offer.description && <p class="pre">{offer.description}</p>}
-            {schema !== undefined && <Parameters of={offer.name} schema={schema as Schema} />}
+            {schema !== undefined && <Parameters of={offer.name} schema={schema} />}
           </li>
         );
       })}
@@ -163,10 +193,8 @@ function Offers({ kind, of }: { kind: string; of: Offer[] }): JSX.Element {
   );
 }
 
-interface Schema {
-  properties?: Record<string, { type?: string; description?: string; default?: unknown; enum?: unknown[]; title?: string }>;
-  required?: string[];
-}
+const schemaOf = (offer: Offer): Schema | undefined =>
+  (offer.inputSchema ?? offer.input_schema ?? offer.parameters) as Schema | undefined;
 
 function Parameters({ of, schema }: { of: string; schema: Schema }): JSX.Element {
   const rows = Object.entries(schema.properties ?? {});
@@ -179,7 +207,7 @@ function Parameters({ of, schema }: { of: string; schema: Schema }): JSX.Element
               <tr>
                 <th>Parameter</th>
                 <th>Type</th>
-                <th>Needed</th>
+                <th>Default</th>
                 <th>Meaning</th>
               </tr>
             </thead>
@@ -189,8 +217,8 @@ function Parameters({ of, schema }: { of: string; schema: Schema }): JSX.Element
                   <td>
                     <code>{name}</code>
                   </td>
-                  <td>{part.enum ? part.enum.map(String).join(" | ") : (part.type ?? "any")}</td>
-                  <td>{schema.required?.includes(name) ? "yes" : part.default === undefined ? "no" : JSON.stringify(part.default)}</td>
+                  <td>{typeWords(part)}</td>
+                  <td>{schema.required?.includes(name) ? "required" : part.default === undefined ? "–" : <code>{JSON.stringify(part.default)}</code>}</td>
                   <td>{part.description}</td>
                 </tr>
               ))}
@@ -203,15 +231,25 @@ function Parameters({ of, schema }: { of: string; schema: Schema }): JSX.Element
   );
 }
 
-function Use({ of, tool }: { of: string; tool: string }): JSX.Element {
+function Use({ of, tool, hasReward }: { of: string; tool: Offer | undefined; hasReward: boolean }): JSX.Element {
+  const used = { ref: of, tool: tool?.name ?? "TOOL", values: sampleArguments(tool && schemaOf(tool)), hasReward };
+  const all = snippets(used, location.origin);
   return (
     <>
-      {snippets(of, tool, location.origin).map((one) => (
+      {all.filter((one) => !one.folded).map((one) => (
         <section key={one.id}>
           <h2>{one.title}</h2>
           {one.note && <p class="quiet">{one.note}</p>}
           <Code text={one.text} label={one.title} />
         </section>
+      ))}
+      <h2>Agents of frameworks</h2>
+      {all.filter((one) => one.folded).map((one) => (
+        <details key={one.id} class="use">
+          <summary>{one.title}</summary>
+          <p class="quiet">{one.note}</p>
+          <Code text={one.text} label={one.title} />
+        </details>
       ))}
     </>
   );

@@ -6,7 +6,7 @@ import { ask, path } from "../api";
 import { Chart } from "../chart";
 import { link, setQuery, type Place } from "../router";
 import { Table } from "../table";
-import { Badge, Problem, useAsked, useTitle } from "../ui";
+import { Badge, Empty, Problem, useAsked, useTitle } from "../ui";
 import { milliseconds, percent, quantile } from "../words";
 import type { RunSummary } from "./runs";
 import { Trajectories } from "./trajectories";
@@ -25,7 +25,7 @@ export interface RolloutRow {
   has_steps: boolean;
 }
 
-interface Run extends RunSummary {
+export interface Run extends RunSummary {
   rows: RolloutRow[];
 }
 
@@ -37,7 +37,7 @@ export function RunPage({ place }: { place: Place }): JSX.Element {
   if (error !== undefined) return <Problem error={error} />;
   if (!value) return <div class="loading" />;
   const shown = place.parts.slice(2);
-  if (shown.length) return <Trajectories key={shown.join()} run={id} name={value.name} ids={shown} rows={value.rows} />;
+  if (shown.length) return <Trajectories key={shown.join()} run={id} name={value.name} ids={shown} environment={value.environment} rows={value.rows} />;
   const words = (place.query.get("q") ?? "").toLowerCase();
   const outcome = place.query.get("outcome") ?? "";
   const rows = value.rows.filter(
@@ -55,31 +55,44 @@ export function RunPage({ place }: { place: Place }): JSX.Element {
       {value.error && <Problem error={value.error} />}
       <Summary run={value} chosen={outcome} />
       <div class="row">
-        <input type="search" class="search" aria-label="Filter tasks" placeholder="Task" value={place.query.get("q") ?? ""} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
+        <input type="search" class="search" aria-label="Filter tasks" placeholder="Filter by task" value={place.query.get("q") ?? ""} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
         {two.length === 2 && (
           <a class="button primary" href={link("runs", id, ...two)}>
             Compare the two
           </a>
         )}
-        {two.length !== 2 && <span class="quiet">Select two rollouts to compare them.</span>}
+        {two.length !== 2 && rows.length > 1 && <span class="quiet">Select two rollouts to compare them.</span>}
       </div>
-      <Table
-        label="Rollouts"
-        rows={rows}
-        id={(row) => row.id}
-        selected={chosen}
-        select={choose}
-        columns={[
-          { title: "Task", width: "minmax(9rem, 3fr)", by: (row) => row.task, cell: (row) => (row.has_steps ? <a href={link("runs", id, row.id)}>{row.task}</a> : row.task) },
-          { title: "Attempt", width: "5rem", by: (row) => row.attempt, cell: (row) => row.attempt, wide: true },
-          { title: "Outcome", width: "8rem", by: classOf, cell: (row) => <Badge kind={kind(row)}>{classOf(row)}</Badge> },
-          { title: "Reward", width: "5rem", by: (row) => row.reward ?? -1, cell: (row) => (row.reward === null ? "–" : row.reward.toFixed(2)) },
-          { title: "Steps", width: "5rem", by: (row) => row.steps ?? -1, cell: (row) => row.steps ?? "–", wide: true },
-          { title: "Time", width: "6rem", by: (row) => row.seconds ?? -1, cell: (row) => milliseconds(row.seconds), wide: true },
-          { title: "Reason", width: "minmax(6rem, 3fr)", cell: (row) => row.error, wide: true },
-        ]}
-      />
+      {!rows.length && <Empty title={value.rows.length ? "No rollout is like that" : "There are no rollouts"} />}
+      {rows.length > 0 && (
+        <Table
+          label="Rollouts"
+          rows={rows}
+          id={(row) => row.id}
+          selected={chosen}
+          select={choose}
+          columns={[
+            { title: "Task", width: "minmax(4rem, 5fr)", by: (row) => row.task, cell: (row) => <Task run={id} row={row} /> },
+            { title: "Attempt", width: "5rem", by: (row) => row.attempt, cell: (row) => row.attempt, wide: true },
+            { title: "Outcome", width: "6.5rem", by: classOf, cell: (row) => <Badge kind={kind(row)}>{classOf(row)}</Badge> },
+            { title: "Reward", width: "5rem", by: (row) => row.reward ?? -1, cell: (row) => (row.reward === null ? "–" : row.reward.toFixed(2)) },
+            { title: "Calls", width: "5rem", by: (row) => row.steps ?? -1, cell: (row) => row.steps ?? "–", wide: true },
+            { title: "Time", width: "6rem", by: (row) => row.seconds ?? -1, cell: (row) => milliseconds(row.seconds), wide: true },
+            { title: "Reason", width: "minmax(6rem, 3fr)", cell: (row) => row.error, wide: true },
+          ]}
+        />
+      )}
     </div>
+  );
+}
+
+/** Names of tasks may be long, and begin alike. */
+function Task({ run, row }: { run: string; row: RolloutRow }): JSX.Element {
+  if (!row.has_steps) return <span title={row.task}>{row.task}</span>;
+  return (
+    <a href={link("runs", run, row.id)} title={row.task}>
+      {row.task}
+    </a>
   );
 }
 

@@ -6,7 +6,7 @@ import { link } from "../router";
 import { session } from "../session";
 import { Badge, Empty, Problem, useAsked, useTitle } from "../ui";
 import { day, milliseconds, percent } from "../words";
-import { Chart } from "../chart";
+import { Chart, type Series } from "../chart";
 
 export interface RunSummary {
   id: string;
@@ -39,6 +39,15 @@ export function RunsPage(): JSX.Element {
   return <RunList />;
 }
 
+/** Runs that can be compared: of one environment, by one agent with one model. */
+function series(dated: RunSummary[]): Series[] {
+  const name = (run: RunSummary) => [`${run.environment},`, run.agent, run.model].filter(Boolean).join(" ");
+  return [...new Set(dated.map(name))].map((label) => ({
+    label,
+    values: dated.map((run) => (name(run) === label ? run.passed / run.judged : null)),
+  }));
+}
+
 function RunList(): JSX.Element {
   const { value, error } = useAsked((signal) => ask<RunSummary[]>("GET", "/runs", { signal }), []);
   if (error !== undefined) return <Problem error={error} />;
@@ -55,7 +64,8 @@ function RunList(): JSX.Element {
             label="Pass rate of runs over time"
             x={dated.map((run) => Date.parse(run.began!) / 1000)}
             time
-            series={[{ label: "pass rate", values: dated.map((run) => run.passed / run.judged) }]}
+            points
+            series={series(dated)}
             say={percent}
           />
         </section>

@@ -48,8 +48,12 @@ export function ServicesPage(): JSX.Element {
               {day(service.created_at)}
             </p>
             {service.reason && <p class="problem">{service.reason}</p>}
-            {service.service_url && <code>{service.service_url}</code>}
-            <p class="quiet">{service.instances.map(shortId).join(", ")}</p>
+            {service.service_url && (
+              <p>
+                <code class="wrap">{service.service_url}</code>
+              </p>
+            )}
+            {service.instances.length > 0 && <p class="quiet">Replicas: {service.instances.map(shortId).join(", ")}</p>}
           </li>
         ))}
       </ul>

@@ -8,7 +8,8 @@ import { JsonTree } from "../json_tree";
 import { link } from "../router";
 import { Badge, Facts, Problem, useAsked } from "../ui";
 import { milliseconds } from "../words";
-import { classOf, kind, type RolloutRow } from "./run";
+import { classOf, kind, type RolloutRow, type Run } from "./run";
+import type { RunSummary } from "./runs";
 
 interface Message {
   role: string;
@@ -36,11 +37,29 @@ interface TrajectoryView {
   steps: StepView[];
 }
 
-export function Trajectories(props: { run: string; name: string; ids: string[]; rows: RolloutRow[] }): JSX.Element {
+interface TrajectoriesProps {
+  run: string;
+  name: string;
+  environment: string;
+  /** One or two rollouts: the id, or "RUN:ID" for one of another run. */
+  ids: string[];
+  rows: RolloutRow[];
+}
+
+interface Told {
+  run: string;
+  name: string;
+  row: RolloutRow;
+}
+
+export function Trajectories(props: TrajectoriesProps): JSX.Element {
   const ids = props.ids.slice(0, 2);
-  const found = ids.map((id) =>
-    useAsked((signal) => ask<TrajectoryView>("GET", path("runs", props.run, "rollouts", id), { signal }), [props.run, id]),
-  );
+  const found = ids.map((id) => {
+    const [run, rollout] = named(id, props);
+    return useAsked((signal) => ask<TrajectoryView>("GET", path("runs", run, "rollouts", rollout), { signal }), [run, rollout]);
+  });
+  const others = useAsked((signal) => toldByOthers(props, signal), [props.run]);
+  const told = [...props.rows.map((row): Told => ({ run: props.run, name: props.name, row })), ...(others.value ?? [])];
   const [at, go] = useState(0);
   const most = Math.max(0, ...found.map((one) => one.value?.steps.length ?? 0));
   const move = (by: number) => go((now) => Math.max(0, Math.min(most - 1, now + by)));
@@ -60,11 +79,12 @@ export function Trajectories(props: { run: string; name: string; ids: string[]; 
   const differs = left && right ? firstDifference(left, right) : null;
   return (
     <>
-      <div class="title">
+      <div class="title stepping">
         <h1>
           <a href={link("runs", props.run)}>{props.name}</a>
         </h1>
         <div class="row">
+          <CompareWith run={props.run} first={ids[0]!} second={ids[1]} told={told} task={found[0]?.value?.task} />
           {differs !== null && <span class="quiet">{differs < 0 ? "The same steps" : `First difference at step ${differs + 1}`}</span>}
           {differs !== null && differs >= 0 && (
             <button type="button" onClick={() => go(differs)}>
@@ -83,7 +103,9 @@ export function Trajectories(props: { run: string; name: string; ids: string[]; 
       <div class={ids.length > 1 ? "side-by-side" : ""}>
         {ids.map((id, column) => {
           const { value, error } = found[column]!;
-          const row = props.rows.find((one) => one.id === id);
+          const [run, rollout] = named(id, props);
+          const source = told.find((one) => one.run === run && one.row.id === rollout);
+          const row = source?.row;
           return (
             <section key={id} aria-label={`Rollout ${column + 1}`}>
               {error !== undefined && <Problem error={error} />}
@@ -98,6 +120,7 @@ export function Trajectories(props: { run: string; name: string; ids: string[]; 
                       ["Time", milliseconds(row?.seconds)],
                       ["Steps", value.steps.length],
                       ["Environment", value.environment],
+                      ["Run", run === props.run ? null : <a href={link("runs", run)}>{source?.name}</a>],
                     ]}
                   />
                   {row?.error && <p class="problem">{row.error}</p>}
@@ -105,7 +128,7 @@ export function Trajectories(props: { run: string; name: string; ids: string[]; 
                   <ol class="steps">
                     {value.steps.map((step, index) => (
                       <li key={index} data-step={index} class={index === at ? "current" : ""} onClick={() => go(index)}>
-                        <StepCard step={step} all={value.steps} />
+                        <StepCard step={step} number={index + 1} all={value.steps} />
                       </li>
                     ))}
                   </ol>
@@ -119,12 +142,55 @@ export function Trajectories(props: { run: string; name: string; ids: string[]; 
   );
 }
 
-function StepCard({ step, all }: { step: StepView; all: StepView[] }): JSX.Element {
+/** The run and the rollout that an id of `ids` names. Ids of rollouts may have a colon, numbers of runs have none. */
+function named(id: string, { run, rows }: TrajectoriesProps): [string, string] {
+  const colon = id.indexOf(":");
+  return colon < 0 || rows.some((row) => row.id === id) ? [run, id] : [id.slice(0, colon), id.slice(colon + 1)];
+}
+
+/** The rollouts of the other runs of this environment, which may be of other agents. */
+async function toldByOthers({ run, environment }: TrajectoriesProps, signal: AbortSignal): Promise<Told[]> {
+  const runs = await ask<RunSummary[]>("GET", "/runs", { signal });
+  const same = runs.filter((one) => one.id !== run && !one.error && one.environment === environment);
+  const read = await Promise.all(same.map((one) => ask<Run>("GET", path("runs", one.id), { signal })));
+  return read.flatMap((one) => one.rows.map((row) => ({ run: one.id, name: one.name, row })));
+}
+
+interface CompareWithProps {
+  run: string;
+  first: string;
+  second: string | undefined;
+  told: Told[];
+  task: string | undefined;
+}
+
+/** Leads to the same rollout beside another one of its task. */
+function CompareWith({ run, first, second, told, task }: CompareWithProps): JSX.Element | null {
+  const idOf = (one: Told) => (one.run === run ? one.row.id : `${one.run}:${one.row.id}`);
+  const choices = told.filter((one) => one.row.task === task && one.row.has_steps && idOf(one) !== first);
+  if (!choices.length) return null;
+  return (
+    <select
+      aria-label="Compare with"
+      value={choices.some((one) => idOf(one) === second) ? second : ""}
+      onChange={(event) => (location.hash = link("runs", run, first, ...(event.currentTarget.value ? [event.currentTarget.value] : [])))}
+    >
+      <option value="">{second ? "Alone" : "Compare with…"}</option>
+      {choices.map((one) => (
+        <option key={idOf(one)} value={idOf(one)}>
+          {`${one.name}, attempt ${one.row.attempt}, ${classOf(one.row)}`}
+        </option>
+      ))}
+    </select>
+  );
+}
+
+function StepCard({ step, number, all }: { step: StepView; number: number; all: StepView[] }): JSX.Element {
   const { message, call } = step;
   return (
     <article class="step">
       <header>
-        <span class="quiet">{step.index + 1}</span> <strong>{call ? call.name : message?.role}</strong>{" "}
+        <span class="quiet">{number}</span> <strong>{call ? call.name : message?.role}</strong>{" "}
         {call && <span class="quiet">{call.kind}</span>}{" "}
         {call && (call.error || call.is_error) && <Badge kind="bad">error</Badge>}{" "}
         {step.reward !== null && <Badge kind="good">reward {step.reward}</Badge>}{" "}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 _DECORATORS = {
     "register_tool": "tools",
@@ -29,6 +30,7 @@ _TYPES = {
 _INJECTED = ("Context", "Depends")
 _MAX_OFFERS = 1000
 _MAX_TEXT = 4000
+Found = TypeVar("Found")
 
 
 def read(sources: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
@@ -38,16 +40,22 @@ def read(sources: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
     """
     found: dict[str, list[dict[str, Any]]] = {"tools": [], "functions": [], "rewards": []}
     in_source_folder = any(path.startswith("src/") for path in sources)
-    for path, text in sorted(sources.items()):
-        if (in_source_folder and not path.startswith("src/")) or _is_test(path):
-            continue
+    kept = [
+        text
+        for path, text in sorted(sources.items())
+        if not _is_test(path) and (path.startswith("src/") or not in_source_folder)
+    ]
+    # A file may import what another one names. One tree at a time is in memory.
+    injected = {
+        name
+        for text in kept
+        if "Annotated" in text and "Depends" in text
+        for name in _of_tree(text, _injected_names)
+    }
+    for text in kept:
         if not _DECORATED.search(text):
             continue
-        try:
-            offers = list(_offers(ast.parse(text)))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        for kind, offer in offers:
+        for kind, offer in _of_tree(text, lambda tree: _offers(tree, injected)):
             if len(found[kind]) < _MAX_OFFERS:
                 found[kind].append(offer)
     return found
@@ -60,22 +68,41 @@ def read_folder(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return read({str(path.relative_to(folder)): path.read_text("utf-8", "replace") for path in files})
 
 
+def _of_tree(text: str, found: Callable[[ast.Module], Iterator[Found]]) -> list[Found]:
+    try:
+        return list(found(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+
+
 def _is_test(path: str) -> bool:
     *folders, name = path.split("/")
     return name.startswith("test_") or name == "conftest.py" or bool({"tests", "test"} & set(folders))
 
 
-def _offers(tree: ast.Module) -> Iterator[tuple[str, dict[str, Any]]]:
+def _injected_names(tree: ast.Module) -> Iterator[str]:
+    """What the file calls an annotation that injects: `Database = Annotated[Connection, Depends(connect)]`."""
+    for node in tree.body:
+        target: Any = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        value: Any = getattr(node, "value", None)
+        is_annotation = isinstance(value, ast.Subscript) and _name(value.value) == "Annotated"
+        if isinstance(target, ast.Name) and is_annotation and "'Depends'" in ast.dump(value):
+            yield target.id
+
+
+def _offers(tree: ast.Module, injected: AbstractSet[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             for decorator in node.decorator_list:
                 call = decorator if isinstance(decorator, ast.Call) else None
                 kind = _DECORATORS.get(_name(call.func if call else decorator))
                 if kind:
-                    yield kind, _offer(node, call)
+                    yield kind, _offer(node, call, injected)
 
 
-def _offer(node: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call | None) -> dict[str, Any]:
+def _offer(
+    node: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call | None, injected: AbstractSet[str]
+) -> dict[str, Any]:
     options = {
         keyword.arg: keyword.value.value
         for keyword in (call.keywords if call else ())
@@ -85,18 +112,18 @@ def _offer(node: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call | None) 
     return {
         "name": options.get("name", node.name)[:_MAX_TEXT],
         "description": options.get("description", docstring)[:_MAX_TEXT],
-        "inputSchema": _schema(node.args),
+        "inputSchema": _schema(node.args, injected),
     }
 
 
-def _schema(arguments: ast.arguments) -> dict[str, Any]:
+def _schema(arguments: ast.arguments, injected: AbstractSet[str]) -> dict[str, Any]:
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults)) + [*arguments.defaults]
     named = [
         *zip(positional, defaults, strict=True),
         *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
     ]
-    visible = [(argument, default) for argument, default in named if not _is_injected(argument, default)]
+    visible = [(argument, default) for argument, default in named if not _is_injected(argument, default, injected)]
     return {
         "type": "object",
         "properties": {argument.arg: _type(argument.annotation) for argument, _ in visible},
@@ -104,7 +131,7 @@ def _schema(arguments: ast.arguments) -> dict[str, Any]:
     }
 
 
-def _is_injected(argument: ast.arg, default: ast.expr | None) -> bool:
+def _is_injected(argument: ast.arg, default: ast.expr | None, injected: AbstractSet[str]) -> bool:
     """Whether the runtime gives it, and no caller: `context: Context`, `db=Depends(connect)`."""
     annotation = ast.dump(argument.annotation) if argument.annotation else ""
     given = _name(default.func) if isinstance(default, ast.Call) else ""
@@ -112,6 +139,7 @@ def _is_injected(argument: ast.arg, default: ast.expr | None) -> bool:
         argument.arg in ("self", "cls")
         or given in _INJECTED
         or any(f"'{name}'" in annotation for name in _INJECTED)
+        or any(isinstance(node, ast.Name) and node.id in injected for node in ast.walk(argument))
     )
 
 
