@@ -25,6 +25,7 @@ from aenv.control.serving import envelope
 from aenv.control.serving.accounts import LOCAL
 from aenv.isolation.sandbox import probe
 from tests.gateways import gateway_settings, make_project
+from tests.platforms import end_platforms, platforms
 
 pytestmark = pytest.mark.slow  # a platform is started for each
 
@@ -48,13 +49,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("AENV_ALLOW_UNISOLATED", "1")
     monkeypatch.setattr(probe, "missing_isolation", lambda: MISSING)
     yield folder
-    for process in platforms(folder):
-        process.terminate()
-        process.wait(10)
-
-
-def platforms(home) -> list[psutil.Process]:
-    return [p for p in psutil.process_iter(["cmdline"]) if str(home / "run") in " ".join(p.info["cmdline"] or [])]
+    end_platforms(folder)
 
 
 async def test_the_first_environment_starts_a_platform_that_the_next_one_shares(home):

@@ -16,6 +16,7 @@ from aenv.examples.weather.__main__ import PROJECT
 from tests.command_line import environ
 from tests.gateways import Gateway, running_gateway
 from tests.model_servers import called, model
+from tests.platforms import end_platforms
 
 pytestmark = pytest.mark.slow
 CREATE = json.dumps({"user_id": "user_1", "title": "Important Meeting"})
@@ -102,7 +103,10 @@ async def test_a_scripted_model_serves_a_customer_and_is_rewarded(gateway: Gatew
 
 async def test_without_data_of_tau2_the_example_plays_a_task_of_its_own(tmp_path: Path) -> None:
     kept = {"HOME": str(tmp_path), "AENV_HOME": str(tmp_path / "aenv"), "TAU2_DATA_DIR": "", "OPENAI_BASE_URL": ""}
-    code, said, errors = await ran("tau2_rl", **kept)
+    try:
+        code, said, errors = await ran("tau2_rl", **kept)
+    finally:
+        end_platforms(tmp_path / "aenv")
     assert (code, said) == (0, "mock create_task_1: reward 1\n"), errors
     assert "the example's own" in errors
 

@@ -325,14 +325,14 @@ from aenv.rollouts import Runner, Timeouts
 
 async def agent(env, task):
     pid = os.getpid()
-    stop = subprocess.Popen(["sh", "-c", f"kill -STOP {{pid}}; sleep 4; kill -CONT {{pid}}"])
+    stop = subprocess.Popen(["sh", "-c", f"kill -STOP {{pid}}; sleep 8; kill -CONT {{pid}}"])
     while stop.poll() is None:
         await asyncio.sleep(0.1)
     await env.call_tool("submit", {{"answer": 2}})
 
 
 async def main():
-    async with Runner(1, url={url!r}, timeouts=Timeouts(agent=2)) as runner:
+    async with Runner(1, url={url!r}, timeouts=Timeouts(agent=6)) as runner:
         (found,) = await runner.run("trouble", agent, tasks=["two"])
     print(found.outcome, found.reason) if found.reason else print(found.outcome)
 
