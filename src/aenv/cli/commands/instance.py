@@ -39,9 +39,7 @@ def command() -> None:
     ),
 )
 @click.argument("env_name", metavar="[ENV]", required=False)
-@click.option(
-    "-d", "--datasource", default="", show_default=False, help="Folder of a dataset, or image of the sidecar."
-)
+@click.option("-d", "--datasource", default="", help="Folder of a dataset, or image of the sidecar.")
 @click.option("-t", "--ttl", metavar="DURATION", help="Time to live.  [default: from the environment, else 30m]")
 @parameters.pairs("-e", "--env", "variables", help="Environment variable of the instance; repeatable.")
 @parameters.SECRETS
