@@ -152,7 +152,7 @@ class GatewaySettings:
     )
     require_data_token: bool = option(False, "Require a token for calls to an instance; its id is not enough.")
     rate_limit: float = option(
-        1000.0, "Maximum number of requests per second for each token; 0 is no limit.", "rate"
+        1000.0, "Maximum number of requests per second for each token; 0 means no limit.", "rate"
     )
     route_limits: Mapping[str, float] = option(
         dict,

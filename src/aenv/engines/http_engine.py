@@ -228,7 +228,7 @@ def environment(spec: InstanceSpec) -> dict[str, Any]:
 def _refuse(spec: InstanceSpec) -> None:
     if not spec.image:
         raise Unsupported(
-            f"the http engine makes instances of images alone, and {spec.environment!r} has none; "
+            f"the http engine makes instances of images only, and {spec.environment!r} has none; "
             "run 'aenv build --push'"
         )
     asked = {

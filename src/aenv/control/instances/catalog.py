@@ -28,7 +28,7 @@ logger = logging.getLogger("aenv.control.instances.catalog")
 
 _KNOWN = 0.1  # seconds for which that holds: many instances are made at the same time
 _MAX_PREPARED = 1000
-_UNUSED = 30 * 86400.0  # seconds for which code and packages that nobody starts are kept
+_UNUSED = 30 * 86400.0  # seconds for which code and packages that are not used are kept
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Catalog:
         return prepared
 
     async def collect(self, keep: Collection[str]) -> None:
-        """Remove code and packages that nobody has started for long, except what instances run now."""
+        """Remove code and packages that were not used for long, except what instances run now."""
         in_use = {*keep, *self._handed_out}
         await self._hub.collect()
         await self._checkouts.collect(_UNUSED, in_use)

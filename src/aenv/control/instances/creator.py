@@ -73,7 +73,7 @@ class Creator:
             except Stale:
                 if made := await self._made_elsewhere(asked):
                     return made
-        raise Unavailable("the same instance is created and undone all the time; try again")
+        raise Unavailable("other requests create and end the same instance at this moment; try again")
 
     async def create_many(self, request: CreateInstance, caller: Caller, ids: Sequence[str]) -> list[Record]:
         """Instances with these ids, all or none. Conflict when one of the ids is taken."""
@@ -160,7 +160,7 @@ class Creator:
         if self._supervisor.refusal:
             raise Unavailable(self._supervisor.refusal)
         if not self._supervisor.has_parent(records[0]):
-            raise Conflict(f"instance {records[0].parent!r} has ended, and makes no more children")
+            raise Conflict(f"instance {records[0].parent!r} has ended, and cannot create instances")
         instances = [Supervised(record, asked=(request, caller)) for record in records]
         doing.listen(partial(_tell, instances))
         admittance = Admittance(instances, request, caller, self._means)

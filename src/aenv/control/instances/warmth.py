@@ -30,7 +30,7 @@ from .this_gateway import ThisGateway
 logger = logging.getLogger("aenv.control.instances.warmth")
 
 SPARE_BYTES = 4 << 20  # what one takes, measured with 1,000 of them
-_TOGETHER = 0.1  # seconds: creates that come within find nobody to refill the pool between them
+_TOGETHER = 0.1  # seconds: between creates that come within this time the pool is not refilled
 _HALF_LIFE = 30.0  # seconds after which half as many are expected
 _LATELY = 600.0  # seconds in which an account that has created an instance may want another
 _LOOK_AGAIN = 1.0  # seconds, only while more are kept than were asked for
@@ -69,7 +69,7 @@ class _Pool:
 
     def wanted(self, now: float) -> int:
         expected = round(self.expects(now))
-        return max(self.least(now), expected if expected > 1 else 0)  # one alone is no rate
+        return max(self.least(now), expected if expected > 1 else 0)  # one alone does not make a rate
 
 
 class Warmth:

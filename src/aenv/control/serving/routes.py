@@ -228,7 +228,9 @@ class Front:
                 self._refuse_web_pages(request)
                 caller = await self._caller(request, route.access)
                 if route.access and not caller.role.includes(route.access):
-                    raise Forbidden(f"the role '{caller.role}' may not do this; it takes '{route.access}'")
+                    raise Forbidden(
+                        f"the role '{caller.role}' may not do this; it needs the role '{route.access}'"
+                    )
                 if route.access:  # the others answer also when the store does not
                     headers = await self._rates.take(caller, route.method, route.path)
                 response = await route.handler(RouteCall(request, caller, client))

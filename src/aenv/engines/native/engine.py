@@ -232,7 +232,9 @@ class NativeEngine(InsideAccess):
         if spec.isolation not in ("", "native", gvisor.NAME):
             raise Unsupported(f"isolation {spec.isolation!r} is not available here; 'aenv doctor' says what is")
         if spec.limits.gpus:
-            raise Unsupported("the native engine gives instances no GPU; use the docker or kubernetes engine")
+            raise Unsupported(
+                "the native engine cannot give an instance a GPU; use the docker or kubernetes engine"
+            )
         python = spec.python.folders if spec.python else (Path(sys.prefix), Path(sys.base_prefix))
         for shown in (spec.project, spec.data, *spec.folders.values(), *python):
             if shown and shown not in self._checked:
@@ -365,7 +367,7 @@ class NativeEngine(InsideAccess):
         return sorted({folder.id for folder in folders if folder.id not in running} | strays)
 
     async def sweep(self) -> None:
-        """Remove what engine objects of processes that are no more have left, and no instance is part of."""
+        """Remove what engine objects of ended processes have left, and no instance uses."""
         await asyncio.to_thread(self._sweep)
 
     def _sweep(self) -> None:
@@ -428,7 +430,7 @@ class NativeEngine(InsideAccess):
     async def keep_warm(self, spec: InstanceSpec, count: int) -> None:
         """Keep so many spare ones for instances like `spec`."""
         if spec.isolation == gvisor.NAME:
-            raise Unsupported("no instances are made ahead in gVisor; set 'warmPool' to 0")
+            raise Unsupported("spare instances are not possible in gVisor; set 'warmPool' to 0")
         recipe = self._recipe(spec, await self._root_of(spec))
         self._kept_warm[recipe] = spec.environment
         self._spares.keep(recipe, count)
