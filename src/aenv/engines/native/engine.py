@@ -30,6 +30,7 @@ from ...isolation.sandbox import probe, protocol
 from ...isolation.sandbox.rootfs import Rootfs
 from ..base import DEFAULT_LIMITS, Address, InstanceSpec, LazySidecar, ResourceUsage
 from ..descriptors import readable
+from ..endings import Endings
 from ..folder import InstanceFolder
 from ..instance_state import InstanceState
 from . import guarantees, gvisor, sidecars
@@ -93,7 +94,7 @@ class NativeEngine(InsideAccess):
         """Folders that may be shown to instances."""
         self._kept_warm: dict[Recipe, str] = {}
         """For which environment spare ones are, or were, made ahead."""
-        self._ending: dict[str, asyncio.Task[None]] = {}
+        self._ending = Endings()
 
     async def __aenter__(self) -> NativeEngine:
         await self._egress.__aenter__()
@@ -293,12 +294,7 @@ class NativeEngine(InsideAccess):
         return self._sidecars.why(id) or _how_it_ended(status)
 
     async def _end(self, id: str) -> None:
-        # One task per instance, shared by all who want it gone, and not theirs to cancel half-way.
-        task = self._ending.get(id)
-        if task is None:
-            task = self._ending[id] = asyncio.create_task(self._clear(id))
-            task.add_done_callback(lambda _: self._ending.pop(id))
-        await asyncio.shield(task)
+        await self._ending.end(id, lambda: self._clear(id))
 
     async def _clear(self, id: str) -> None:
         folder = InstanceFolder(self._root, id)
