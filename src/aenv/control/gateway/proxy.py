@@ -39,7 +39,7 @@ from ..serving.clients import Client, too_large
 from ..serving.metrics import Metrics
 from ..serving.routes import STORE_PATIENCE, is_local_socket
 from ..serving.upgrades import Upgrade, upgrade_of
-from ..stores import patience
+from ..stores import store_timeouts
 from . import data_request
 from .data_request import REWARD, DataRules
 from .self_checks import ASKED_OTHERWISE, SKIPPED, SelfChecks, refusal_of
@@ -88,7 +88,7 @@ class Proxy:
         began = time.perf_counter()
         status = 0
         path, rpc_method = scope["path"], ""
-        with Client(receive) as client, patience.at_most(STORE_PATIENCE):
+        with Client(receive) as client, store_timeouts.at_most(STORE_PATIENCE):
             try:
                 rules = self._rules
                 request = data_request.read(

@@ -10,7 +10,7 @@ from ...base import wire
 from ...base.errors import AEnvError, Conflict, StartFailed, Unavailable
 from ...base.models import CreateInstance
 from ...base.wire import EnvStatus
-from ..serving import doing
+from ..serving import job_steps
 from ..serving.accounts import Caller
 from ..stores.base import Stale
 from . import admission
@@ -162,7 +162,7 @@ class Creator:
         if not self._supervisor.has_parent(records[0]):
             raise Conflict(f"instance {records[0].parent!r} has ended, and cannot create instances")
         instances = [Supervised(record, asked=(request, caller)) for record in records]
-        doing.listen(partial(_tell, instances))
+        job_steps.listen(partial(_tell, instances))
         admittance = Admittance(instances, request, caller, self._means)
         for instance in instances:
             self._supervisor.add(instance)
@@ -231,7 +231,7 @@ def _taken(id: str) -> Conflict:
     return Conflict(f"the instance id {id!r} is taken; choose another, or leave 'ids' out")
 
 
-def _tell(instances: Sequence[Supervised], step: doing.JobStep) -> None:
+def _tell(instances: Sequence[Supervised], step: job_steps.JobStep) -> None:
     for instance in instances:
         if instance.creation:
-            instance.creation.doing = step
+            instance.creation.job_step = step

@@ -14,11 +14,11 @@ from ..task import TaskSelection
 from ..task_instances import InstanceSource
 from . import task_sets, work_log
 from .checking import ProposalChecks
-from .likeness import GuardedTexts, KnownTasks
 from .model_written import ModelSource
 from .mutations import MutationSource
 from .proposals import BadProposal, GoldCall, Proposal, ProposalSource, structure_of
 from .seeds import SeedSet, seed_set
+from .similarity import GuardedTexts, KnownTasks
 from .task_sets import KeptTask, SetOrigin, TaskSet
 from .templates import TemplateSource, template_file
 from .work_log import CheckedAttempt, WorkLog

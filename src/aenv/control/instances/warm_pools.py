@@ -1,4 +1,4 @@
-"""Warmth: how many spare instances the engine keeps ready for each environment.
+"""Warm pools: how many spare instances the engine keeps ready for each environment.
 
 At least as many as the environment or an operator asks for; more while many are created at once, as many as came
 together; fewer again as that is over; and never more in all than their share of memory holds.
@@ -27,7 +27,7 @@ from .specs import Conditions, instance_spec, spare_spec
 from .sweeper import Clock
 from .this_gateway import ThisGateway
 
-logger = logging.getLogger("aenv.control.instances.warmth")
+logger = logging.getLogger("aenv.control.instances.warm_pools")
 
 SPARE_BYTES = 4 << 20  # what one takes, measured with 1,000 of them
 _TOGETHER = 0.1  # seconds: between creates that come within this time the pool is not refilled
@@ -72,7 +72,7 @@ class _Pool:
         return max(self.least(now), expected if expected > 1 else 0)  # one alone does not make a rate
 
 
-class Warmth:
+class WarmPools:
     """`run` tells the engine; where it cannot keep instances warm, nothing happens."""
 
     def __init__(
