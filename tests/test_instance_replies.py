@@ -11,7 +11,7 @@ from aenv.base import models
 from aenv.base.errors import EnvironmentError
 from aenv.client.instance_replies import Instance, Service
 
-OURS = {"environment", "version", "url", "sent"}  # `env` in parts, `service_url`, and the reply itself
+OURS = {"environment", "version", "sent"}  # `env` in parts, and the reply itself
 
 
 @pytest.mark.parametrize(("kind", "model"), [(Instance, models.EnvInstance), (Service, models.EnvService)])
@@ -29,8 +29,8 @@ def test_an_instance_is_read_with_the_environment_that_it_is_of() -> None:
 def test_a_service_is_read_with_its_replicas() -> None:
     sent = {"id": "a", "status": "Running", "replicas": 2, "instances": ["x", "y"], "service_url": "http://h/a"}
     found = Service.of(sent)
-    assert (found.replicas, found.available_replicas, found.instances) == (2, 0, ("x", "y"))
-    assert (found.url, found.environment) == ("http://h/a", None)
+    assert (found.replicas, found.available_replicas, found.instances) == (2, 0, ["x", "y"])
+    assert (found.service_url, found.environment) == ("http://h/a", None)
 
 
 @pytest.mark.parametrize("sent", [None, [], "Running", {"id": "a-1"}, {"id": 1, "status": "Running"}])

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ..base.errors import EnvironmentError
 
 Sent = Mapping[str, Any]
+T = TypeVar("T", "Instance", "Service")
 
 
 @dataclass(frozen=True)
@@ -29,37 +30,18 @@ class Instance:
     version: str | None = None
     owner: str | None = None
     reason: str = ""
-    not_enforced: tuple[str, ...] = ()
-    isolation: tuple[str, ...] = ()
+    not_enforced: Sequence[str] = ()
+    isolation: Sequence[str] = ()
     tools: list[dict[str, Any]] | None = None
     mcp_url: str | None = None
     socket: str | None = None
     token: str | None = field(default=None, repr=False)
     sent: Sent = field(default_factory=dict, repr=False)
 
-    @classmethod
-    def of(cls, sent: Any) -> Instance:
+    @staticmethod
+    def of(sent: Any) -> Instance:
         """EnvironmentError when that is not an instance."""
-        env = _described(sent, "an instance")
-        return cls(
-            id=sent["id"],
-            status=sent["status"],
-            created_at=sent.get("created_at") or "",
-            updated_at=sent.get("updated_at") or "",
-            expires_at=sent.get("expires_at") or "",
-            ip=sent.get("ip"),
-            environment=env.get("name"),
-            version=env.get("version"),
-            owner=sent.get("owner"),
-            reason=sent.get("reason") or "",
-            not_enforced=tuple(sent.get("not_enforced") or ()),
-            isolation=tuple(sent.get("isolation") or ()),
-            tools=sent.get("tools"),
-            mcp_url=sent.get("mcp_url"),
-            socket=sent.get("socket"),
-            token=sent.get("token"),
-            sent=sent,
-        )
+        return _read(Instance, sent, "an instance")
 
 
 @dataclass(frozen=True)
@@ -75,34 +57,22 @@ class Service:
     version: str | None = None
     owner: str | None = None
     reason: str = ""
-    url: str | None = None
-    instances: tuple[str, ...] = ()
+    service_url: str | None = None
+    instances: Sequence[str] = ()
     """The ids of its replicas."""
     sent: Sent = field(default_factory=dict, repr=False)
 
-    @classmethod
-    def of(cls, sent: Any) -> Service:
+    @staticmethod
+    def of(sent: Any) -> Service:
         """EnvironmentError when that is not a service."""
-        env = _described(sent, "a service")
-        return cls(
-            id=sent["id"],
-            status=sent["status"],
-            replicas=sent.get("replicas") or 0,
-            available_replicas=sent.get("available_replicas") or 0,
-            created_at=sent.get("created_at") or "",
-            environment=env.get("name"),
-            version=env.get("version"),
-            owner=sent.get("owner"),
-            reason=sent.get("reason") or "",
-            url=sent.get("service_url"),
-            instances=tuple(sent.get("instances") or ()),
-            sent=sent,
-        )
+        return _read(Service, sent, "a service")
 
 
-def _described(sent: Any, what: str) -> Sent:
-    """What the reply says of the environment; published gateways say it in part, or not at all."""
+def _read(kind: type[T], sent: Any, what: str) -> T:
     if not isinstance(sent, dict) or not all(isinstance(sent.get(key), str) for key in ("id", "status")):
         raise EnvironmentError(f"the gateway's reply does not describe {what}: {str(sent)[:200]!r}")
-    env = sent.get("env")
-    return env if isinstance(env, dict) else {}
+    env = sent.get("env")  # of which published gateways tell a part, or nothing
+    env = env if isinstance(env, dict) else {}
+    told = {**sent, "environment": env.get("name"), "version": env.get("version"), "sent": sent}
+    known = {name: told.get(name) for name in kind.__dataclass_fields__}
+    return kind(**{name: value for name, value in known.items() if value is not None})

@@ -241,7 +241,7 @@ def _rows(services: Sequence[Service]) -> list[tuple[str, ...]]:
             one.owner or "-",
             one.status,
             f"{one.available_replicas}/{one.replicas}",
-            one.url or "-",
+            one.service_url or "-",
             output.minute(one.created_at),
         )
         for one in services
