@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from ..base import errors, mcp
@@ -23,6 +23,9 @@ from ..base.errors import AEnvError, NetworkError, TooManyRequests, Unavailable
 from ..base.http1 import Body, Headers, Pool, Response
 from ..base.replies import unwrap
 from .instance_replies import Instance
+
+if TYPE_CHECKING:
+    from ..base.models import WarmPool
 
 logger = logging.getLogger("aenv.client.api")
 
@@ -119,6 +122,13 @@ class Api:
     async def renew_instance(self, id: str, ttl: str) -> Instance:
         """The instance, which lives for `ttl` from now."""
         return Instance.of(await self.call("PUT", f"{_path(id)}/ttl", {"ttl": ttl}))
+
+    async def keep_warm(self, name: str, version: str, count: int) -> WarmPool:
+        """The spare instances of an environment, of which `count` shall be ready."""
+        from ..base.models import WarmPool  # here, since programs of agents do without pydantic
+
+        path = f"/env/{quote(name, safe='')}/{quote(version, safe='')}/warm"
+        return WarmPool.model_validate(await self.call("PUT", path, {"count": count}))
 
     async def presign_url(self, id: str, port: int, minutes: float) -> str:
         """A URL of a port inside the instance, which works for so many minutes."""

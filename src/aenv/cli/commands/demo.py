@@ -82,8 +82,8 @@ async def _demo(folder: Path) -> None:
 
 async def _pool(api: Api, what: str) -> None:
     with _step(what) as say:
-        pool = await api.call("PUT", f"/env/{_NAME}/{_VERSION}/warm", {"count": 2})
-        say(f"{pool['ready']} of {pool['kept']} are ready")
+        pool = await api.keep_warm(_NAME, _VERSION, 2)
+        say(f"{pool.ready} of {pool.kept} are ready")
 
 
 @asynccontextmanager
