@@ -165,7 +165,7 @@ def _viewers() -> list[Row]:
 
 async def _instance(served: Gateway) -> tuple[Origin, str]:
     made = await served.api.create_instance(wire.new_instance_id("portable"), {"envName": NAME})
-    origin, path = parse_url(str(made["mcp_url"]))
+    origin, path = parse_url(str(made.mcp_url))
     return origin, path.removesuffix("/mcp") + "/tools/echo"
 
 

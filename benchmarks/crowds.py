@@ -204,7 +204,7 @@ def _environment(crowd: Gateway, resources: dict[str, str] | None = None) -> Env
 
 
 async def _not_enforced(api: Api, env: Environment) -> dict[str, str]:
-    said = (await api.get_instance(str(env.instance_id))).get("not_enforced") or []
+    said = (await api.get_instance(str(env.instance_id))).not_enforced
     return {name: reason for name, _, reason in (line.partition(": ") for line in said)}
 
 

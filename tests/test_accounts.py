@@ -207,7 +207,7 @@ async def test_a_viewer_reads_what_its_user_has_and_changes_nothing(team: Team) 
     for method, target in (("DELETE", at), ("PUT", at), ("PUT", f"{at}/ttl"), ("POST", f"{at}/exec")):
         status, reply = await team.gateway.ask(method, target, {}, team.viewer)
         assert (status, reply["error"]) == (403, "forbidden")
-        assert "'viewer' may not do this; it takes 'user'" in reply["message"]
+        assert "'viewer' may not do this; it needs the role 'user'" in reply["message"]
 
 
 async def test_deleting_by_label_ends_only_ones_own(team: Team) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import re
 import runpy
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ PACKAGE = ROOT / "src" / "aenv"
 PAGES = [ROOT / "docs" / "architecture.md", *sorted(PACKAGE.glob("*/README.md"))]
 _FILE = re.compile(r"`([\w./-]+\.py)`")
 _ROW = "importlinter:contract:row-"
+_WALK = re.compile(r"^\*\*The walk.*?\*\*", re.MULTILINE)
 _FOLDER = re.compile(r"`([\w./-]+/)`")
 
 
@@ -48,6 +50,21 @@ def test_the_architecture_page_names_every_wing() -> None:
     assert {
         wing for wing in wings if text.count(f"\n| `{wing}/` |") != 1 or f"{wing}/README.md" not in text
     } == set()
+
+
+@pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.parent.name)
+def test_the_page_of_a_wing_has_its_words_its_walk_its_imports_and_its_likely_changes(page: Path) -> None:
+    text = page.read_text()
+    assert [
+        part for part in ("**Words.** ", "**The walk", "import", "**Likely changes**") if part not in text
+    ] == []
+    assert [title for title, count in Counter(_WALK.findall(text)).items() if count > 1] == []
+    assert len(re.findall(r"^\* ", text.partition("**Likely changes**")[2], re.MULTILINE)) >= 3
+
+
+def test_every_wing_of_the_table_has_a_page() -> None:
+    rows = re.findall(r"^\| `(\w+)/` \|", PAGES[0].read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(page.parent.name for page in PAGES[1:])
 
 
 @pytest.mark.parametrize("page", ["docs/architecture.md", "AGENTS.md"])

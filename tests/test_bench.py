@@ -177,11 +177,11 @@ async def test_the_stub_gateway_makes_instances_up_to_its_limit_and_ends(tmp_pat
         async with Api(server.origin, max_retries=0) as api:
             first, second = (wire.new_instance_id("portable") for _ in range(2))
             body = {"envName": "portable@1.0.0"}
-            assert (await api.create_instance(first, body))["status"] == "Running"
+            assert (await api.create_instance(first, body)).status == "Running"
             with pytest.raises(TooManyRequests):
                 await api.create_instance(second, body)
             await api.delete_instance(first)
-            assert (await api.get_instance(first))["status"] == "Terminated"
+            assert (await api.get_instance(first)).status == "Terminated"
             await api.create_instance(second, body)
     assert not process.is_running()
 

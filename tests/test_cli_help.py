@@ -63,6 +63,11 @@ def texts() -> Iterator[tuple[str, str]]:
                 yield f"{path} {option.opts[-1]}", option.help or ""
 
 
+def page_of(path: str) -> str:
+    """The help page as `aenv` shows it, with room for the longest line."""
+    return CliRunner().invoke(cli, [*path.split()[1:], "--help"], prog_name="aenv", terminal_width=500).output
+
+
 def examples() -> Iterator[tuple[str, str]]:
     for path, command in EVERY.items():
         yield from ((path, example) for example in getattr(command, "examples", ()))
@@ -82,6 +87,14 @@ class TestTexts:
         """It begins with a capital letter, and ends with a full stop or with the default."""
         firsts = [(place, text.split("\n\n")[0].strip()) for place, text in texts()]
         assert [place for place, text in firsts if not re.fullmatch(r"[A-Z].*[.\]]", text, re.DOTALL)] == []
+
+    def test_a_default_is_shown_once_and_as_people_write_it(self) -> None:
+        pages = {path: page_of(path) for path in EVERY}
+        assert [path for path, page in pages.items() if '[default: ""]' in page] == []
+        assert [path for path, page in pages.items() if re.search(r"\[default:[^\]]*\]\s+\[default:", page)] == []
+
+    def test_a_value_is_named_after_what_it_is(self) -> None:
+        assert [path for path in EVERY if re.search(r"\b(FLOAT|INTEGER) RANGE\b", page_of(path))] == []
 
 
 class TestExamples:

@@ -143,7 +143,7 @@ def test_a_connection_that_breaks_is_taken_up_where_it_broke(served: Served, tmp
 def test_a_pull_that_failed_goes_on_with_what_it_had(served: Served, tmp_path: Path) -> None:
     served.folder({"a": b"first", "big": BIG})
     served.cut_after = [500_000, 0]
-    with pytest.raises(NetworkError, match="the same command goes on there"):
+    with pytest.raises(NetworkError, match="the same command continues"):
         fetch(tmp_path, served.url)
     assert nothing_is_there(tmp_path)
     served.asked.clear()

@@ -106,6 +106,20 @@ async def test_the_unit_test_of_the_pages_passes():
     assert "1 passed" in await run("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_notes_env.py")
 
 
+def test_decisions_are_numbered_without_a_gap():
+    pages = sorted((ROOT / "docs" / "adr").glob("*.md"))
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    titles = [page.read_text().partition("\n")[0] for page in pages]
+    assert [title for number, title in enumerate(titles, 1) if not title.startswith(f"# {number}. ")] == []
+
+
+def test_a_decision_that_was_overtaken_names_a_later_one():
+    for page in sorted((ROOT / "docs" / "adr").glob("*.md")):
+        said = re.search(r"^Superseded.*(?:\n.+)*", page.read_text(), re.MULTILINE)
+        later = re.findall(r"\]\((\d{4})-", said[0]) if said else ["9999"]
+        assert later and min(later) > page.name[:4], page.name
+
+
 def test_every_setting_is_documented():
     page = (ROOT / "docs" / "settings.md").read_text()
     assert [name for name in (*settings.KNOWN, settings.DIRECT_MODE_VARIABLE) if f"`{name}`" not in page] == []

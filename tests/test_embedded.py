@@ -125,7 +125,7 @@ async def test_a_platform_of_another_version_goes_on_beside_one_of_this_version(
                 # Both know of all instances, and none was ended.
                 origin = await embedded.platform(ClientSettings(home=home, allow_unisolated=True), 10.0)
                 async with Api(origin) as api:
-                    assert {each["id"] for each in await api.list_instances()} == {record.id, env.instance_id}
+                    assert {each.id for each in await api.list_instances()} == {record.id, env.instance_id}
         assert made.supervisor[record.id].is_live
         assert usual.is_socket()
     assert len(platforms(home)) == 1

@@ -22,7 +22,7 @@ from aenv.rollouts.episodes import AgentUsage
 from aenv.rollouts.exports import atif
 from aenv.rollouts.recorder import Recorder
 from aenv.rollouts.results import RunIdentity
-from aenv.rollouts.synthesis.likeness import GuardedTexts
+from aenv.rollouts.synthesis.similarity import GuardedTexts
 from aenv.rollouts.synthesis.templates import template_file
 from aenv.rollouts.task import task_file
 from aenv.rollouts.trajectory import Trajectory, TrajectoryHead
@@ -163,7 +163,7 @@ async def test_a_lost_call_is_raised_and_a_tool_that_fails_is_seen(
 def test_a_template_may_not_choose_what_is_no_number(tmp_path: Path) -> None:
     line = '{"id": "a", "parameters": {"n": [NaN]}, "variables": {"N": "{n}"}}'
     (tmp_path / "t.jsonl").write_text(line)
-    with pytest.raises(InvalidRequest, match="no number of JSON"):
+    with pytest.raises(InvalidRequest, match="is not a number of JSON"):
         template_file(tmp_path / "t.jsonl")
 
 

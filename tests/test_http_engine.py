@@ -105,7 +105,7 @@ async def test_a_cancelled_create_leaves_nothing(
 
 
 async def test_what_the_contract_has_no_words_for_is_refused(engine: HttpEngine, projects: Projects) -> None:
-    with pytest.raises(Unsupported, match=r"images alone"):
+    with pytest.raises(Unsupported, match=r"images only"):
         await engine.create(projects.spec())
     with pytest.raises(Unsupported, match=r"a model relay, storage"):
         await engine.create(image_of(projects.spec(), model=ModelEndpoint("http://m"), storage=Path("/s")))

@@ -173,7 +173,7 @@ class TestConflicts:
         await hub.ask("POST", "/env", RECORD)
         answer = await hub.ask("PUT", "/env/echo/1.0.0", {"name": "echo", "version": "2.0.0"})
         assert answer.status == 400
-        assert answer.message == "field 'version': the body says '2.0.0', and the path is of 'echo@1.0.0'"
+        assert answer.message == "field 'version': the body says '2.0.0', and the path names 'echo@1.0.0'"
 
     async def test_what_does_not_exist_cannot_be_replaced(self, hub):
         assert (await hub.ask("PUT", "/env/echo/1.0.0", RECORD)).status == 404

@@ -409,7 +409,7 @@ async def test_what_an_instance_tells_decides_about_no_path_on_this_machine(tmp_
             with pytest.raises(InvalidRequest, match="not a sha256"):
                 saved.lacks(history)
         history = {"shown": 1, "versions": [{**version, "files": {"../../a": "0" * 64}}]}
-        with pytest.raises(InvalidRequest, match="not what its history names"):
+        with pytest.raises(InvalidRequest, match="not the one in its history"):
             saved.save(history, {"0" * 64: "eA=="})
         assert saved.load() is None
     folder = tmp_path / "mini-programs" / "demo"

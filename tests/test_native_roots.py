@@ -220,7 +220,7 @@ async def test_an_image_in_which_an_instance_lives_is_neither_removed_nor_collec
 ) -> None:
     digest = (await roots.images.load(box(tmp_path / "x.tar"))).digest
     await create(engine, project(), image="box:1")
-    with pytest.raises(Conflict, match="instances live in image 'box:1'"):
+    with pytest.raises(Conflict, match="instances use image 'box:1'"):
         await roots.images.remove("box:1")
     assert digest not in await RootfsResolver(home, run=run).collect([], 0)
     assert await ran(engine, "cat", "/etc/os-release") == "NAME=Box\n"

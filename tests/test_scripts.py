@@ -141,6 +141,7 @@ class TestHouse:
             ("a.py", '"""The second part of an instance."""'),
             ("a.py", "spares = Blanks()  # of blank instances"),
             ("a.py", "folder = layer_for(file)"),
+            ("a.py", '"""None for what is no folder."""'),
             ("a.py", "def later(project: Project) -> LazySidecar:"),
             ("sidecar_later.py", "x = 1"),
             ("a.py", '"""Not here: the rest (`gone.py`)."""'),
@@ -161,6 +162,7 @@ class TestHouse:
             ("a.py", "except Exception as error:  # boundary: author's code"),
             ("a.py", "except BaseException:"),
             ("control/a.py", "ttl = project.deploy.ttl"),
+            ("a.py", '"""None where there is no folder, or it is no longer used."""'),
             ("control/instances/specs.py", "return InstanceSpec(id=id)"),
         ],
     )

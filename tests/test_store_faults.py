@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from aenv.base.errors import Unavailable
-from aenv.control.stores import patience
+from aenv.control.stores import store_timeouts
 from aenv.control.stores.base import Delete, Document, Put
 from aenv.control.stores.redis import RedisStore
 from aenv.control.stores.sqlite import SqliteStore
@@ -149,7 +149,7 @@ asyncio.run(main())
             other = sqlite3.connect(tmp_path / "aenv.db", isolation_level=None)
             with contextlib.closing(other):
                 other.execute("BEGIN IMMEDIATE")
-                with patience.at_most(0.5):
+                with store_timeouts.at_most(0.5):
                     for number in range(10):
                         with pytest.raises(Unavailable):
                             await store.write(*pair(number))

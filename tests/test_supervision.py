@@ -205,7 +205,7 @@ class TestLives:
         assert (await made.instances.get(record.id)).status is EnvStatus.RUNNING
         await still_serves(made)
 
-    @pytest.mark.parametrize("loop", ["warmth", "reclaim", "upkeep", "freezing"])
+    @pytest.mark.parametrize("loop", ["warm pools", "reclaim", "upkeep", "freezing"])
     async def test_a_loop_of_the_gateway_that_fails_is_started_again(
         self, tmp_path: Path, loop: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -214,7 +214,7 @@ class TestLives:
         (tmp_path / "again").mkdir()
         again = asyncio.Event()
         part = {
-            "warmth": "aenv.control.instances.warmth.Warmth",
+            "warm pools": "aenv.control.instances.warm_pools.WarmPools",
             "reclaim": "aenv.control.instances.reclaim.Reclaim",
         }
         part |= {

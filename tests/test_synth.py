@@ -28,11 +28,11 @@ from aenv.rollouts.synthesis import (
     work_log,
 )
 from aenv.rollouts.synthesis.checking import NotChecked
-from aenv.rollouts.synthesis.likeness import GuardedTexts, KnownTasks
 from aenv.rollouts.synthesis.mutations import mutated
 from aenv.rollouts.synthesis.proposals import TaskForm
 from aenv.rollouts.synthesis.schema_checks import misfit
 from aenv.rollouts.synthesis.seeds import SeedTask
+from aenv.rollouts.synthesis.similarity import GuardedTexts, KnownTasks
 from aenv.rollouts.synthesis.templates import template_file
 from aenv.rollouts.task import Task, TaskSelection, task_file
 from aenv.rollouts.task_instances import InstanceSource

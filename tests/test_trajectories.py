@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import click
 import pytest
 
 import aenv as aenv_package
 from aenv.base.errors import Conflict, Forbidden, InvalidRequest
 from aenv.base.outcomes import Outcome
+from aenv.cli.commands import trajectories
 from aenv.rollouts import Runner, journal
 from aenv.rollouts.exports import exchange
 from aenv.rollouts.exports.exchange import FORMATS
@@ -93,6 +95,12 @@ def made(reward: float, attempt: int = 1, *, eval_only: bool = False) -> Traject
 
 
 class TestFormats:
+    def test_the_command_offers_each_of_them(self) -> None:
+        command = trajectories.command.commands["export"]
+        offered = next(each.type for each in command.params if each.name == "kind")
+        assert isinstance(offered, click.Choice)
+        assert tuple(offered.choices) == FORMATS
+
     @pytest.mark.parametrize("format", [one for one in FORMATS if one not in ("sft", "preferences", "parquet")])
     def test_what_is_written_is_read_again(self, tmp_path: Path, format: Any) -> None:
         before = [made(1.0), made(0.0, 2)]

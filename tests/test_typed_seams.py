@@ -15,6 +15,7 @@ import pytest
 
 from aenv.base.errors import NetworkError
 from aenv.client.hub_records import HubOffer, HubVersion
+from aenv.control.instances.records import Record, RecordedGrant, RecordedPart, RecordedParts
 from aenv.engines import instance_state
 from aenv.engines.folder import STATE, InstanceFolder
 from aenv.engines.instance_state import AwaitedSidecar, InstanceState, SidecarProcess
@@ -202,13 +203,13 @@ def test_the_reply_of_a_sidecar_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("change", [{"exit_code": "0"}, {"stdout": None}, {"stderr": 1}, {"truncated": 0}])
 def test_the_reply_of_a_sidecar_that_was_taken_over_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(NetworkError, match="makes no sense"):
+    with pytest.raises(NetworkError, match="cannot be read"):
         CommandReply.read({**vars(REPLY), **change})
-    with pytest.raises(NetworkError, match="makes no sense"):
+    with pytest.raises(NetworkError, match="cannot be read"):
         PythonReply.read({**vars(REPLY), "answer": "", **change})
-    with pytest.raises(NetworkError, match="makes no sense"):
+    with pytest.raises(NetworkError, match="cannot be read"):
         PythonReply.read({**vars(REPLY), "answer": None})
-    with pytest.raises(NetworkError, match="makes no sense"):
+    with pytest.raises(NetworkError, match="cannot be read"):
         unpacked("no base64")
 
 
@@ -325,3 +326,27 @@ def test_what_a_hub_says_of_a_version_is_read_once_and_leniently() -> None:
     for nothing in (None, [], {"name": "a"}, {"version": "1"}, {"name": 1, "version": "1"}):
         with pytest.raises(NetworkError, match="without a name or a version"):
             HubVersion.of(nothing)
+
+
+class TestRecordsOfInstances:
+    GRANT = RecordedGrant(["other@^1"], calls=5, depth=2, seconds=60.0, instances=3, author="ada")
+    PARTS = RecordedParts("", {"calc": RecordedPart("gsm-tools@1.0.0", shared=True, variables={"SEED": "1"})})
+
+    def test_a_record_is_read_as_it_was_written_with_its_grant_and_its_parts(self) -> None:
+        record = Record("a", "n", "g", "", grants=self.GRANT, parts=self.PARTS)
+        written = json.loads(json.dumps(record.dump()))
+        assert written["grants"]["environments"] == ["other@^1"]
+        assert written["parts"]["named"] == {
+            "calc": {"env": "gsm-tools@1.0.0", "shared": True, "variables": {"SEED": "1"}}
+        }
+        assert Record.load(written, 0) == record
+
+    def test_a_record_has_neither_where_its_environment_has_none(self) -> None:
+        read = Record.load(Record("a", "n", "g", "").dump(), 0)
+        assert (read.grants, read.parts, read.may_have_children) == (None, None, False)
+
+    def test_what_a_newer_version_has_added_to_a_grant_is_left_out(self) -> None:
+        written = Record("a", "n", "g", "", grants=self.GRANT, parts=self.PARTS).dump()
+        written["grants"]["more"] = written["parts"]["named"]["calc"]["more"] = 1
+        read = Record.load(written, 0)
+        assert (read.grants, read.parts) == (self.GRANT, self.PARTS)

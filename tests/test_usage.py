@@ -28,7 +28,7 @@ from aenv.isolation.sandbox import probe
 from aenv.isolation.sandbox.probe import Check
 from tests.command_line import AENV, environ
 from tests.gateways import Gateway, composed, listening, make_project, running_gateway
-from tests.test_warmth import WarmEngine
+from tests.test_warm_pools import WarmEngine
 
 
 class MeasuringEngine(WarmEngine):

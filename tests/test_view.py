@@ -103,6 +103,7 @@ async def test_only_who_has_the_key_reads_the_files_and_the_key_opens_once(tmp_p
     async with viewer(journal(tmp_path / "run.jsonl", {"one": 1.0})) as view:
         assert (await view.ask("GET", "/runs"))[0] == 401
         assert (await view.ask("POST", "/view/session", {"key": "guessed"}))[0] == 403
+        assert (await view.ask("POST", "/view/session", {"key": "x" * 5000}))[0] == 413
         assert (await view.ask("GET", "/session"))[1]["data"]["role"] == "anonymous"
         assert await view.enter() == 200
         assert (await view.ask("GET", "/runs"))[0] == 200

@@ -52,6 +52,11 @@ RULES = (
         "an InstanceSpec is made complete, by instance_spec alone",
         except_in="control/instances/specs.py",
     ),
+    Rule(
+        re.compile(r"(?<!there )(?<!There )(?<!where )\b(is|are) no (?!longer\b|more\b)[a-z]"),
+        "write 'is not a …'; 'there is no …' is plain",
+        not_inside=("envs/",),
+    ),
     Rule(re.compile(r"\bshell=True\b|\bos\.system\("), "start programs by argument list"),
 )
 # Names that were given up, and what the thing is called now; ADRs and the changelog may tell of them.
@@ -73,6 +78,7 @@ MAY_USE_OLD_NAMES = (
     "tests/test_public_names.py",
     "tests/test_scripts.py",
 )
+_TEXTS = (".py", ".md", ".json", ".ts", ".tsx", ".yaml", ".yml")
 _NAMED_FILE = re.compile(r"`(?:[\w/]*/)?(\w+\.py)`")
 VAGUE_PEOPLE = re.compile(r"\b(nobody|whoever|somebody)\b", re.IGNORECASE)
 LINES_FOR_EACH = 1_000  # of the core, for one of them: name the caller, the owner, the process
@@ -101,11 +107,15 @@ def violations(root: Path) -> Iterator[str]:
 
 
 def _old_names(root: Path) -> Iterator[str]:
-    texts = [path for folder in ("src", "tests", "docs") for path in sorted((root / folder).rglob("*"))]
+    texts = [
+        path
+        for folder in ("src", "tests", "docs", "web/src", "deploy")
+        for path in sorted((root / folder).rglob("*"))
+    ]
     for path in [*texts, *sorted(root.glob("*.md"))]:
         name = path.relative_to(root).as_posix()
         is_history = name.startswith("docs/adr/") or name == "CHANGELOG.md"
-        if path.suffix not in (".py", ".md", ".json") or is_history or name in MAY_USE_OLD_NAMES:
+        if path.suffix not in _TEXTS or is_history or name in MAY_USE_OLD_NAMES:
             continue
         for number, line in enumerate((path.name, *path.read_text().splitlines())):
             for old, new in OLD_NAMES.items():

@@ -22,18 +22,19 @@ BUDGETS = {
     "artifacts": 2_550,
     "attacks": 3_050,
     "base": 4_400,
-    "cli": 7_900,
+    "cli": 7_350,
     "client": 4_300,
     "control": 19_900,
     "core": 140,
     "engines": 12_400,
-    "examples": 3_300,
+    "examples": 2_650,
     "inside": 8_700,
     "isolation": 9_400,
     "rollouts": 10_600,
     "server": 10,
+    "web": 1_700,
 }
-WITHOUT_BUDGET = {"envs", "integrations", "web"}
+WITHOUT_BUDGET = {"envs", "integrations"}
 
 CHECKED = ("src", "tests", "benchmarks", "conformance", "scripts")
 _HERE = "scripts/lib/sizes.py"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from aenv.engines import beneath
+from aenv.engines import files_below
 from tests.attacks.engines import AttackedEngine, Refused
 
 SECRET = "a secret of the host's root"
@@ -89,12 +89,12 @@ def test_a_folder_laid_over_a_folder_of_the_workspace_is_neither_shown_nor_chang
 
 IN_A_NAMESPACE_OF_ITS_OWN = """
 import asyncio, os, stat, sys
-from aenv.engines import beneath, logfile
+from aenv.engines import files_below, logfile
 from aenv.base.errors import AEnvError
 from aenv.isolation.sandbox import system
 how, root, secret = sys.argv[1:]
 if how == "mount ids":
-    beneath._has_openat2 = lambda: False
+    files_below._has_openat2 = lambda: False
 system.unshare("mount")
 system.mount(None, "/", None, system.MS_REC | system.MS_PRIVATE)
 for name in ("log", "folder/log"):
@@ -113,8 +113,8 @@ def tried(*parts):
 
 def removed(name):
     try:
-        with beneath.folder(root, ()) as top:
-            beneath.remove(top, name)
+        with files_below.folder(root, ()) as top:
+            files_below.remove(top, name)
     except OSError:
         return "refused"
     return "removed"
@@ -146,7 +146,7 @@ def test_neither_way_to_open_a_file_crosses_a_mount_or_a_link(how: str, tmp_path
 
 
 def test_a_step_of_a_path_is_one_name(tmp_path: Path) -> None:
-    with beneath.folder(tmp_path, ()) as top:
+    with files_below.folder(tmp_path, ()) as top:
         for name in ("..", ".", "", "a/b", "/etc"):
             with pytest.raises(Exception, match="bad name"):
-                beneath.step(top, name, os.O_PATH)
+                files_below.step(top, name, os.O_PATH)

@@ -183,7 +183,7 @@ async def test_a_name_that_the_cluster_has_for_something_else_is_left_alone(
             asked = {"envName": "notes@1.0.0", "service_name": service}
             assert (await gateway.ask("POST", "/env-service", asked))[0] == 200
             async with asyncio.timeout(60):
-                while "of somebody else" not in ((await shown(gateway, service))["reason"] or ""):
+                while "of another owner" not in ((await shown(gateway, service))["reason"] or ""):
                     await asyncio.sleep(0.1)
             assert (await gateway.ask("DELETE", f"/env-service/{service}"))[0] == 200
         left = json.loads(cluster.kubectl("get", "deployment", service, "-o", "json"))

@@ -82,7 +82,7 @@ def test_a_template_that_is_not_a_pod_and_a_config_map_that_is_not_there_are_nam
     try:
         said = refusal(tmp_path, owner, cluster.kubeconfig, "--kube-templates", name)
         assert (
-            f"ConfigMap '{name}', entry 'mine.yaml': a template is a Pod of apiVersion v1, not 'Deployment'"
+            f"ConfigMap '{name}', entry 'mine.yaml': a template must be a Pod of apiVersion v1, not 'Deployment'"
             in said
         )
     finally:

@@ -15,6 +15,7 @@ from ..base.addresses import Origin, parse_url
 from ..base.errors import AEnvError
 from ..client.api import Api
 from ..client.environment import Environment
+from ..client.instance_replies import Instance
 from ..client.remote import Remote
 from .projects import VERSION
 
@@ -34,16 +35,16 @@ class Attacked:
     def id(self) -> str:
         return self.remote.id
 
-    async def record(self) -> dict[str, Any]:
+    async def record(self) -> Instance:
         """What the gateway says of it."""
         return await self.remote.api.get_instance(self.id)
 
-    async def ended(self) -> dict[str, Any]:
+    async def ended(self) -> Instance:
         """What the gateway says of it once it has ended, or after a while if it does not end."""
         record = await self.record()
         with suppress(TimeoutError):
             async with asyncio.timeout(TIMEOUT):
-                while record["status"] == "Running":  # a gateway tells of an end to a client that asks
+                while record.status == "Running":  # a gateway tells of an end to a client that asks
                     await asyncio.sleep(0.05)
                     record = await self.record()
         return record
@@ -117,6 +118,6 @@ class AttackStage:
 
     async def data_path(self, id: str) -> tuple[Origin, str, str]:
         """Where requests to the instance go: the server, the path, and the instance's token."""
-        data = await self.api.get_instance(id)
-        origin, target = parse_url(data["mcp_url"])
-        return origin, target.removesuffix("/mcp"), str(data["token"])
+        instance = await self.api.get_instance(id)
+        origin, target = parse_url(str(instance.mcp_url))
+        return origin, target.removesuffix("/mcp"), str(instance.token)

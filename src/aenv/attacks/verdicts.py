@@ -177,8 +177,8 @@ async def _bombed(attacker: Attacked, attack: Attack, given: dict[str, Any], how
         return {"succeeded": False, "said": "its processes were ended"}
     if verdict["succeeded"] is None:
         record = await attacker.ended()
-        if record["status"] != "Running":
-            return {"succeeded": False, "said": record.get("reason") or "the instance has ended"}
+        if record.status != "Running":
+            return {"succeeded": False, "said": record.reason or "the instance has ended"}
     return verdict
 
 

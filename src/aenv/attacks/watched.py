@@ -12,11 +12,11 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing, suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from ..base.errors import AEnvError
 from ..base.http1 import Response
+from ..client.instance_replies import Instance
 from ..isolation.sandbox import landlock
 from .stage import INSIDE, TIMEOUT, Attacked, AttackStage
 
@@ -152,9 +152,9 @@ async def kill_own_runtime(stage: AttackStage) -> str:
         with suppress(AEnvError):
             await attacker.evaluate("import os; os._exit(7)")
         record = await attacker.ended()
-        demand(record["status"] != "Running", "the instance is said to run")
+        demand(record.status != "Running", "the instance is said to run")
         demand(await neighbour.evaluate("said = 1") == 1, "another instance was ended")
-    return f"it ended: {record.get('reason') or record['status']}"
+    return f"it ended: {record.reason or record.status}"
 
 
 _DEAF = """
@@ -371,9 +371,9 @@ async def slow_response(stage: AttackStage) -> str:
 # What they share
 
 
-def not_enforced(record: dict[str, Any], limit: str) -> str:
+def not_enforced(record: Instance, limit: str) -> str:
     """Why this limit ("cpu", "memory", "pids") of the instance is not enforced; nothing when it is."""
-    told = dict(text.split(": ", 1) for text in record.get("not_enforced") or () if ": " in text)
+    told = dict(text.split(": ", 1) for text in record.not_enforced if ": " in text)
     return str(told.get(limit, ""))
 
 

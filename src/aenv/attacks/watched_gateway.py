@@ -129,7 +129,7 @@ async def open_by_seen_id(stage: AttackStage) -> str:
 async def find_ids_on_host(stage: AttackStage) -> str:
     async with stage.instance() as other:
         await other.remote.exec(["true"], timeout=TIMEOUT)
-        token = (await other.record())["token"]
+        token = str((await other.record()).token)
         for name in filter(str.isdigit, os.listdir("/proc")):
             for file in ("cmdline", "cgroup", "comm"):  # which every user of the host may read
                 text = await asyncio.to_thread(_text, f"/proc/{name}/{file}")
@@ -149,8 +149,8 @@ def _text(path: str) -> str:
 async def act_as_viewer(stage: AttackStage) -> str:
     async with stage.instance() as other, _viewer(stage, "doctor") as viewer:
         seen = await viewer.get_instance(other.id)
-        expect(seen["status"] == "Running", "the viewer sees nothing at all")
-        demand(not seen.get("token"), "the viewer is given the token of an instance")
+        expect(seen.status == "Running", "the viewer sees nothing at all")
+        demand(not seen.token, "the viewer is given the token of an instance")
         for method, target, body in (
             ("DELETE", f"/env-instance/{other.id}", None),
             ("PUT", f"/env-instance/{other.id}/ttl", {"ttl": "1h"}),

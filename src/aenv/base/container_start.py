@@ -15,7 +15,7 @@ from .errors import InvalidRequest
 
 VARIABLE = "AENV_START"
 READY_MARK = b"\x1eaenv-ready "
-"""What the ready line in a container's log begins with. The first byte is no text, so that it is found after
+"""What the ready line in a container's log begins with. The first byte is not text, so that it is found after
 something that was printed without a line break."""
 _MAX_BYTES = 120 << 10  # Linux takes no longer variable than 128 KiB
 

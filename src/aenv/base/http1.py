@@ -417,7 +417,7 @@ class _ClientConnection(asyncio.Protocol):
             self._reusable = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._exchanging and not self._response.status:  # what comes behind a body is no header
+        if self._exchanging and not self._response.status:  # what comes behind a body is not a header
             self._response.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 def below(folder: Path, path: str | Path) -> Path | None:
     """What `path` names below `folder`, with all links followed; None where nothing is there, or it leads out.
 
-    For a folder that no process changes meanwhile. One that is written to needs `engines/beneath.py`.
+    For a folder that no process changes meanwhile. One that is written to needs `engines/files_below.py`.
     """
     try:
         top = folder.resolve(strict=True)

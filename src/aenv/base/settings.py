@@ -101,8 +101,8 @@ class GatewaySettings:
     """None for either listens on no port."""
     public_url: str = option(
         "",
-        "Address that clients are told for calls, where a proxy in front of the control port has one.  "
-        "[default: the data port of the host that they ask]",
+        "Address for calls that the gateway gives to clients, where a proxy stands before it.  "
+        "[default: the data port at the address that the client used]",
         "origin",
     )
     workers: int = 1
@@ -119,19 +119,26 @@ class GatewaySettings:
         "Engine that makes instances. The process engine does not isolate them.",
         ("native", "process", "docker", "kubernetes", "http"),
     )
-    engine_url: str = option("", "Server of the http engine.")
+    engine_url: str = option("", "Address of the server that the http engine uses.")
     docker_host: str = "unix:///var/run/docker.sock"
     """The socket of the engine that makes containers, as in DOCKER_HOST."""
-    docker_network: str = option("bridge", "Docker network of instances that may reach everything.")
+    docker_network: str = option("bridge", "Docker network for instances with full network access.")
     kubeconfig: Path | None = None
     """Where the cluster is; None for that of the Pod that the gateway runs in, else the user's own."""
-    kube_namespace: str = option("", "Namespace of instances.  [default: that of the kubeconfig]")
-    kube_name: str = option("aenv", "Name of the installation; gateways on one store share it.")
-    kube_templates: str = option("", "ConfigMap with templates of Pods.")
-    kube_storage_class: str = option("", "Class of storage of services.  [default: the cluster's own]")
-    kube_gateways: str = option("", "Who may connect to Pods: labels of Pods, or networks.  [default: gateways]")
+    kube_namespace: str = option("", "Kubernetes namespace for instances.  [default: that of the kubeconfig]")
+    kube_name: str = option(
+        "aenv", "Name of this installation in the cluster. Gateways that share a store have the same name."
+    )
+    kube_templates: str = option("", "ConfigMap that contains templates of Pods.  [default: none]")
+    kube_storage_class: str = option(
+        "", "Storage class for the files of services.  [default: that of the cluster]"
+    )
+    kube_gateways: str = option(
+        "",
+        "Labels of Pods, or networks, that may connect to instances, as in 10.0.0.0/8.  [default: the gateways]",
+    )
     base_image: str = option(
-        "", "Image of environments without one, in containers and Pods.  [default: aenv-base:VERSION-py{python}]"
+        "", "Container image for environments that name none.  [default: aenv-base:VERSION-py{python}]"
     )
     """`{python}` stands for the version of the environment's Python."""
     max_body_bytes: int = 64 << 20
@@ -145,7 +152,7 @@ class GatewaySettings:
     )
     require_data_token: bool = option(False, "Require a token for calls to an instance; its id is not enough.")
     rate_limit: float = option(
-        1000.0, "Maximum number of requests per second for each token; 0 is no limit.", "rate"
+        1000.0, "Maximum number of requests per second for each token; 0 means no limit.", "rate"
     )
     route_limits: Mapping[str, float] = option(
         dict,
@@ -174,8 +181,8 @@ class GatewaySettings:
     )
     model_urls: frozenset[str] = option(
         frozenset,
-        "A model that instances may ask without a network, as in http://10.0.0.5:8000/v1; repeatable. "
-        "'loopback' is any on this host's loopback.",
+        "Model that instances may use without network access, as in http://10.0.0.5:8000/v1; repeatable. "
+        "'loopback' allows every model on this host's loopback address.",
         "urls",
         "--model-url",
     )

@@ -150,7 +150,8 @@ def ask_hub(question: Callable[[Hub], Awaitable[T]], at: Where | None = None) ->
 SYSTEM_URL = click.option(
     "--system-url",
     metavar="URL",
-    help="Address of the gateway.  [default: $AENV_SYSTEM_URL, else the one of 'aenv login']",
+    help="Address of the gateway.  "
+    "[default: $AENV_SYSTEM_URL, else the one of 'aenv login', else your own platform]",
 )
 API_KEY = click.option(
     "--api-key",

@@ -15,11 +15,14 @@ from .output import Failure
 
 
 class DocumentedCommand(click.Command):
-    """A command whose help page ends with examples."""
+    """A command whose help page ends with examples, and shows the default of an option once."""
 
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
         self.examples = tuple(examples)
+        for option in self.params:
+            if isinstance(option, click.Option) and (option.default == "" or "[default:" in (option.help or "")):
+                option.show_default = False
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:

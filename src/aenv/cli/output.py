@@ -151,12 +151,6 @@ def size(size_bytes: float) -> str:
     return f"{size_bytes:.{0 if units[0] == 'bytes' else 1}f} {units[0]}"
 
 
-def environment_columns(thing: Mapping[str, Any]) -> tuple[str, str]:
-    """Name and version of the environment of an instance or a service."""
-    env = thing.get("env") or {}
-    return env.get("name") or "-", env.get("version") or "-"
-
-
 def status(number: int | str) -> str:
     """The name of an environment's status, which is a number on the wire."""
     is_known = isinstance(number, int) and 0 <= number < len(wire.HUB_STATUSES)

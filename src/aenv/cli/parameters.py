@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,7 +42,7 @@ class Number(IntParamType):
 
 
 class Quantity(FloatParamType):
-    """A number with a unit, such as "30s" or "2Gi"."""
+    """A number that `parse` reads, such as "30s" or "2Gi"."""
 
     def __init__(self, name: str, parse: Callable[[str], float]) -> None:
         self.name = name
@@ -54,11 +55,20 @@ class Quantity(FloatParamType):
             self.fail(error.message, param, ctx)
 
 
+def _share(text: str) -> float:
+    """A part of the whole, from 0 to 1."""
+    with suppress(ValueError):
+        if 0 <= (number := float(text)) <= 1:
+            return number
+    raise InvalidRequest(f"must be a number from 0 to 1, got {text!r}")
+
+
 FILE = click.Path(path_type=Path, dir_okay=False)
 PORT = Number(0, 65535, "PORT")
 DURATION = Quantity("DURATION", quantities.seconds)
 SIZE = Quantity("SIZE", quantities.size_bytes)
 CPUS = Quantity("CPUS", quantities.cpus)
+RATE = Quantity("RATE", _share)
 _LOG_LEVEL = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
 
 LOG_FILE = click.option(
@@ -68,7 +78,7 @@ LOG_FILE = click.option(
 )
 
 # With a variable each: an address may hold a password, and other users can see the options of a process.
-_URL: Any = {"default": "", "show_default": False, "metavar": "URL"}
+_URL: Any = {"default": "", "metavar": "URL"}
 STORE = click.option(
     "--store",
     envvar="AENV_STORE",
@@ -130,7 +140,6 @@ def work_dir(help: str) -> Decorator:
         "--work-dir",
         type=click.Path(path_type=Path, exists=True, file_okay=False),
         default=Path("."),
-        show_default=False,
         help=f"{help}  [default: the current folder]",
     )
 
@@ -141,7 +150,6 @@ def log_level(default: str | None) -> Decorator:
         "--log-level",
         type=_LOG_LEVEL,
         default=default,
-        show_default=False,
         help="Lowest level to log.  [default: INFO]",
     )
 

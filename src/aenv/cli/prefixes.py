@@ -29,7 +29,7 @@ async def instance(api: Api, given: str) -> str:
     while True:
         after = {"cursor": found[-1]} if found else {}
         page = await api.list_instances("*", limit=_PAGE, **after)
-        found += [each["id"] for each in page]
+        found += [each.id for each in page]
         if len(page) < _PAGE:
             return only(given, found, "instance")
 
@@ -38,7 +38,7 @@ async def service(services: Services, given: str) -> str:
     """The same for a service."""
     if await _exists(services.get(given)):
         return given
-    return only(given, [each["id"] for each in await services.list()], "service")
+    return only(given, [each.id for each in await services.list()], "service")
 
 
 async def _exists(asked: Awaitable[object]) -> bool:

@@ -23,9 +23,7 @@ _OPTIONS = (
         help="Tasks to play: ids separated by commas, a file with one id on each line, or a task file "
         "(.jsonl); repeatable.",
     ),
-    click.option(
-        "--split", default="", show_default=False, metavar="NAME", help="Play only the tasks of this split."
-    ),
+    click.option("--split", default="", metavar="NAME", help="Play only the tasks of this split."),
     click.option("--limit", type=parameters.Number(1), help="Play only the first N tasks."),
     parameters.pairs("--variable", form="NAME=VALUE", help="Environment variable of every instance; repeatable."),
     parameters.SECRETS,

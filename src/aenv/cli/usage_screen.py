@@ -38,7 +38,7 @@ _COLUMNS = {
 }
 _RIGHT = {"CPU", "Memory", "Calls", "Age", "TTL left"}
 _HELP = "sort: c CPU, m memory, n calls, a age, e environment, s status; r reverse; q quit"
-_AROUND = 3  # lines that are no rows: the summary, the headers, the help
+_AROUND = 3  # lines that are not rows: the summary, the headers, the help
 
 
 class UsageScreen:
@@ -146,7 +146,7 @@ async def _measure(ask: Callable[[], Awaitable[Usage]], screen: UsageScreen, liv
 
 @contextlib.contextmanager
 def _keys() -> Iterator[int]:
-    """The terminal's keyboard, key by key and not shown, without Ctrl-Z; -1 where stdin is no terminal."""
+    """The terminal's keyboard, key by key and not shown, without Ctrl-Z; -1 where stdin is not a terminal."""
     if not sys.stdin.isatty():
         yield -1
         return

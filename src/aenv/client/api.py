@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from ..base import errors, mcp
@@ -22,6 +22,10 @@ from ..base.addresses import Origin
 from ..base.errors import AEnvError, NetworkError, TooManyRequests, Unavailable
 from ..base.http1 import Body, Headers, Pool, Response
 from ..base.replies import unwrap
+from .instance_replies import Instance
+
+if TYPE_CHECKING:
+    from ..base.models import WarmPool
 
 logger = logging.getLogger("aenv.client.api")
 
@@ -93,41 +97,43 @@ class Api:
         *,
         timeout: float | None = None,
         patience: float | None = None,
-    ) -> dict[str, Any]:
+    ) -> Instance:
         """The new instance. Safe to repeat: the same id is the same instance."""
-        path = f"/env-instance/{quote(id, safe='')}"
-        data: dict[str, Any] = await self.call("PUT", path, body, timeout=timeout, patience=patience)
-        return data
+        return Instance.of(await self.call("PUT", _path(id), body, timeout=timeout, patience=patience))
 
-    async def get_instance(self, id: str) -> dict[str, Any]:
-        data: dict[str, Any] = await self.call("GET", f"/env-instance/{quote(id, safe='')}")
-        return data
+    async def get_instance(self, id: str) -> Instance:
+        return Instance.of(await self.call("GET", _path(id)))
 
-    async def list_instances(self, which: str = "*", **filters: str | int) -> list[dict[str, Any]]:
+    async def list_instances(self, which: str = "*", **filters: str | int) -> list[Instance]:
         """The instances of "*", "name" or "name@version"; filters are owner, label, status, limit, cursor."""
         query = f"?{urlencode(filters)}" if filters else ""
-        data = await self.call("GET", f"/env-instance/{quote(which, safe='*@')}/list{query}")
-        return data or []
+        found = await self.call("GET", f"/env-instance/{quote(which, safe='*@')}/list{query}")
+        return [Instance.of(each) for each in found or ()]
 
     async def delete_instance(self, id: str, *, missing_ok: bool = True) -> None:
         """End an instance; one that is gone already is fine unless told."""
         with suppress(errors.NotFound) if missing_ok else nullcontext():
-            await self.call("DELETE", f"/env-instance/{quote(id, safe='')}")
+            await self.call("DELETE", _path(id))
 
     async def delete_instances(self, label: str) -> int:
         """End all instances with the label "key=value", and say how many."""
         return int((await self.call("DELETE", f"/env-instances?{urlencode({'label': label})}"))["deleted"])
 
-    async def renew_instance(self, id: str, ttl: str) -> dict[str, Any]:
+    async def renew_instance(self, id: str, ttl: str) -> Instance:
         """The instance, which lives for `ttl` from now."""
-        data: dict[str, Any] = await self.call("PUT", f"/env-instance/{quote(id, safe='')}/ttl", {"ttl": ttl})
-        return data
+        return Instance.of(await self.call("PUT", f"{_path(id)}/ttl", {"ttl": ttl}))
+
+    async def keep_warm(self, name: str, version: str, count: int) -> WarmPool:
+        """The spare instances of an environment, of which `count` shall be ready."""
+        from ..base.models import WarmPool  # here, since programs of agents do without pydantic
+
+        path = f"/env/{quote(name, safe='')}/{quote(version, safe='')}/warm"
+        return WarmPool.model_validate(await self.call("PUT", path, {"count": count}))
 
     async def presign_url(self, id: str, port: int, minutes: float) -> str:
         """A URL of a port inside the instance, which works for so many minutes."""
-        path = f"/env-instance/{quote(id, safe='')}/presign-url"
-        data = await self.call("POST", path, {"port": port, "expiration_time_in_minutes": minutes})
-        return str(data["url"])
+        body = {"port": port, "expiration_time_in_minutes": minutes}
+        return str((await self.call("POST", f"{_path(id)}/presign-url", body))["url"])
 
     async def call(
         self,
@@ -198,6 +204,10 @@ class Api:
 
     def _authorization(self) -> list[tuple[str, str]]:
         return [("authorization", f"Bearer {self._api_key}")] if self._api_key else []
+
+
+def _path(id: str) -> str:
+    return f"/env-instance/{quote(id, safe='')}"
 
 
 @asynccontextmanager

@@ -23,7 +23,8 @@ from ..base.http1 import Response
 from . import address, formats, launch, where
 from .breaker import THRESHOLD, Breaker
 from .embedded import forwarded, found_by, platform
-from .launch import Instance, ReadyInstance, RetryLimits
+from .instance_replies import Instance
+from .launch import ReadyInstance, RetryLimits
 from .names import ToolNames
 from .result import Progress, ToolResult, from_mcp
 from .session import OnProgress, Session
@@ -266,7 +267,7 @@ class Environment:
     async def renew(self, ttl: str) -> str:
         """Let the instance live for `ttl` ("1h") from now; says until when."""
         remote = await self._remote("renew")
-        return str((await remote.api.renew_instance(remote.id, ttl))["expires_at"])
+        return (await remote.api.renew_instance(remote.id, ttl)).expires_at
 
     async def presign_url(self, port: int, expiration_time_in_minutes: float = 5) -> str:
         """A short-lived URL of a port inside the instance, where the engine can open one."""

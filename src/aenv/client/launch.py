@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..base import refs, wire
@@ -20,6 +20,7 @@ from ..base.supervision import to_the_end
 from . import waiting
 from .address import DATA_PORT
 from .api import Api
+from .instance_replies import Instance
 from .nearby import NearInstance, is_open_to_us
 from .session import Session
 
@@ -42,44 +43,6 @@ class RetryLimits:
     @property
     def until_ready(self) -> float:
         return self.startup_timeout + (self.wait or 0.0)
-
-
-@dataclass(frozen=True)
-class Instance:
-    """What the client keeps of a create or get reply. (`models.EnvInstance` would cost the import of pydantic.)"""
-
-    id: str
-    status: str
-    created_at: str = ""
-    updated_at: str = ""
-    ip: str | None = None
-    version: str | None = None
-    tools: list[dict[str, Any]] | None = None
-    mcp_url: str | None = None
-    socket: str | None = None
-    token: str | None = field(default=None, repr=False)
-    data: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """The whole reply."""
-
-    @classmethod
-    def read(cls, data: Any) -> Instance:
-        """From a reply's `data`. EnvironmentError when that is not an instance."""
-        if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in ("id", "status")):
-            raise EnvironmentError(f"the gateway's reply describes no instance: {str(data)[:200]!r}")
-        env = data.get("env")
-        return cls(
-            id=data["id"],
-            status=data["status"],
-            created_at=data.get("created_at") or "",
-            updated_at=data.get("updated_at") or "",
-            ip=data.get("ip"),
-            version=env.get("version") if isinstance(env, dict) else None,
-            tools=data.get("tools"),
-            mcp_url=data.get("mcp_url"),
-            socket=data.get("socket"),
-            token=data.get("token"),
-            data=data,
-        )
 
 
 @dataclass(frozen=True)
@@ -132,7 +95,7 @@ async def attach(control: Origin, api_key: str | None, limits: RetryLimits, id: 
     """An instance that exists already; releasing it leaves it running."""
     api = _api(control, api_key, limits)
     try:
-        instance = Instance.read(await api.get_instance(id))
+        instance = await api.get_instance(id)
     except BaseException:
         await api.close()
         raise
@@ -147,8 +110,8 @@ async def create(
     try:
         async with _in_time(control, limits, body):
             with waiting.noted(control, api_key, [id]):
-                data = await api.create_instance(id, body, timeout=limits.until_ready, patience=limits.wait)
-        return _launched(api, control, api_key, Instance.read(data), limits, owned=True)
+                instance = await api.create_instance(id, body, timeout=limits.until_ready, patience=limits.wait)
+        return _launched(api, control, api_key, instance, limits, owned=True)
     except (NotFound, MethodNotAllowed) as error:
         if not error.details.get("foreign"):
             await _give_back(api, None)
@@ -177,7 +140,7 @@ async def create_many(
             )
     return [
         # Each its own: releasing one environment closes no connection of another.
-        _launched(_api(control, api_key, limits), control, api_key, Instance.read(data), limits, owned=True)
+        _launched(_api(control, api_key, limits), control, api_key, Instance.of(data), limits, owned=True)
         for data in made
     ]
 
@@ -202,7 +165,7 @@ def _launched(
     api: Api, control: Origin, api_key: str | None, instance: Instance, limits: RetryLimits, *, owned: bool
 ) -> ReadyInstance:
     async def renew() -> str | None:
-        return Instance.read(await api.get_instance(instance.id)).token
+        return (await api.get_instance(instance.id)).token
 
     url = instance.mcp_url or f"/instances/{instance.id}/mcp"
     origin, target = (control, url) if url.startswith("/") else parse_url(url)
@@ -231,13 +194,13 @@ async def _create_published(
     id: str | None = None
     try:
         async with asyncio.timeout(limits.startup_timeout):
-            instance = Instance.read(await api.call("POST", "/env-instance", body))
+            instance = Instance.of(await api.call("POST", "/env-instance", body))
             id = instance.id
             while instance.status != wire.EnvStatus.RUNNING or not instance.ip:
                 if instance.status == wire.EnvStatus.FAILED:
                     raise EnvironmentError(f"instance {id!r} failed to start")
                 await asyncio.sleep(_PUBLISHED_POLL)
-                instance = Instance.read(await api.get_instance(id))
+                instance = await api.get_instance(id)
             headers = _routing_headers(instance, control)
             data = Origin(control.host, DATA_PORT, source=control.source)
             session = Session(api.pool, data, "", list(headers), limits.timeout)

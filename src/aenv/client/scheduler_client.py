@@ -72,14 +72,14 @@ class AEnvSchedulerClient:
         return models.EnvInstance.model_validate(await self._connected().call("POST", "/env-instance", body))
 
     async def get_env_instance(self, instance_id: str) -> models.EnvInstance:
-        return models.EnvInstance.model_validate(await self._connected().get_instance(instance_id))
+        return models.EnvInstance.model_validate((await self._connected().get_instance(instance_id)).sent)
 
     async def list_env_instances(
         self, pool_name: str | None = None, status: wire.EnvStatus | None = None
     ) -> list[models.EnvInstance]:
         """The instances of one environment (`pool_name`), or all; only those with `status` if given."""
         listed = await self._connected().list_instances(pool_name or "*")
-        instances = [models.EnvInstance.model_validate(item) for item in listed]
+        instances = [models.EnvInstance.model_validate(item.sent) for item in listed]
         return [instance for instance in instances if status is None or instance.status == status]
 
     async def delete_env_instance(self, instance_id: str) -> bool:
@@ -144,14 +144,14 @@ class AEnvSchedulerClient:
             ephemeral_storage_request=ephemeral_storage_request,
             ephemeral_storage_limit=ephemeral_storage_limit,
         ).model_dump(by_alias=True, exclude_none=True)
-        return models.EnvService.model_validate(await self._services().create(body))
+        return models.EnvService.model_validate((await self._services().create(body)).sent)
 
     async def get_env_service(self, service_id: str) -> models.EnvService:
-        return models.EnvService.model_validate(await self._services().get(service_id))
+        return models.EnvService.model_validate((await self._services().get(service_id)).sent)
 
     async def list_env_services(self, env_name: str | None = None) -> list[models.EnvService]:
         listed = await self._services().list(env_name or "*")
-        return [models.EnvService.model_validate(item) for item in listed]
+        return [models.EnvService.model_validate(item.sent) for item in listed]
 
     async def delete_env_service(self, service_id: str, delete_storage: bool = False) -> bool:
         await self._services().delete(service_id, delete_storage=delete_storage)
@@ -168,4 +168,4 @@ class AEnvSchedulerClient:
         update = models.UpdateService(
             replicas=replicas, image=image, environment_variables=environment_variables, version=version
         ).model_dump(exclude_none=True)
-        return models.EnvService.model_validate(await self._services().update(service_id, update))
+        return models.EnvService.model_validate((await self._services().update(service_id, update)).sent)

@@ -7,30 +7,28 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from .api import Api
+from .instance_replies import Service
 from .remote import text_lines
 
 
 class Services:
-    """Services as the gateway describes them; `models.EnvService` names the fields."""
+    """Services as the gateway describes them."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
-    async def create(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        data: dict[str, Any] = await self._api.call("POST", "/env-service", body)
-        return data
+    async def create(self, body: Mapping[str, Any]) -> Service:
+        return Service.of(await self._api.call("POST", "/env-service", body))
 
-    async def get(self, id: str) -> dict[str, Any]:
-        data: dict[str, Any] = await self._api.call("GET", _path(id))
-        return data
+    async def get(self, id: str) -> Service:
+        return Service.of(await self._api.call("GET", _path(id)))
 
-    async def list(self, which: str = "*") -> list[dict[str, Any]]:
+    async def list(self, which: str = "*") -> list[Service]:
         """The services of "*", "name" or "name@version"."""
-        return await self._api.call("GET", f"{_path(which)}/list") or []
+        return [Service.of(each) for each in await self._api.call("GET", f"{_path(which)}/list") or ()]
 
-    async def update(self, id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        data: dict[str, Any] = await self._api.call("PUT", _path(id), changes)
-        return data
+    async def update(self, id: str, changes: Mapping[str, Any]) -> Service:
+        return Service.of(await self._api.call("PUT", _path(id), changes))
 
     async def delete(self, id: str, *, delete_storage: bool = False) -> None:
         await self._api.call("DELETE", _path(id) + ("?deleteStorage=true" if delete_storage else ""))

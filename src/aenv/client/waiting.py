@@ -45,9 +45,10 @@ class _Waits:
             with suppress(AEnvError):
                 async with Api(control, api_key=api_key, max_retries=0) as api:
                     found = await api.get_instance(id)
-                if found.get("status") == wire.EnvStatus.RUNNING and self.waiting.pop(id, None):
+                if found.status == wire.EnvStatus.RUNNING and id in self.waiting:
+                    del self.waiting[id]
                     self.ready.add(id)
-                step = step or str(found.get("reason") or "")
+                step = step or found.reason
         return Told(len(self.ready), len(self.ready) + len(self.waiting), step)
 
 

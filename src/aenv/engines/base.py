@@ -342,7 +342,7 @@ class SharedByGateways(Protocol):
         """Take part as a gateway of `installation`, which is a store; whether no other gateway of it lives.
 
         Conflict where gateways of another installation have instances under the same name. `place` is a home
-        folder: what had it before is no more.
+        folder: what had it before has ended.
         """
         ...
 
@@ -353,7 +353,7 @@ class SharedByGateways(Protocol):
 
 @runtime_checkable
 class Sweeps(Protocol):
-    """An engine of which several objects may use one home; it finds what those have left that are no more."""
+    """An engine of which several objects may use one home; it finds what those that have ended have left."""
 
     async def sweep(self) -> None:
         """Remove it; what lives, or is being made, stays."""

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from ..base.errors import InvalidRequest
-from . import beneath, instance_state
+from . import files_below, instance_state
 from .instance_state import InstanceState
 from .proc import Process
 
@@ -149,8 +149,8 @@ class InstanceFolder:
             shutil.rmtree(place.parent, ignore_errors=True)
         elif self.remove_at_once():
             return
-        with contextlib.suppress(FileNotFoundError), beneath.folder(self.path.parent, ()) as root:
-            beneath.remove(root, self.id)
+        with contextlib.suppress(FileNotFoundError), files_below.folder(self.path.parent, ()) as root:
+            files_below.remove(root, self.id)
 
     def remove_at_once(self) -> bool:
         """Remove the folder, if there is no more in it than its socket and its state; whether that was so."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -27,6 +28,7 @@ from ..base.supervision import to_the_end
 from ..base.wire import timestamp
 from .base import Address, InstanceSpec
 from .containers.container_plan import PORT
+from .endings import Endings
 from .folder import InstanceFolder
 from .instance_state import InstanceState
 
@@ -52,7 +54,7 @@ class HttpEngine:
         self._origin, target = parse_url(url)
         self._path = target.rstrip("/") + _PATH
         self._pool = Pool()
-        self._ending: dict[str, asyncio.Task[None]] = {}
+        self._ending = Endings()
         self.summary = f"what the engine at {url} isolates"
 
     async def __aenter__(self) -> HttpEngine:
@@ -128,11 +130,7 @@ class HttpEngine:
             await self._end(id)
 
     async def _end(self, id: str) -> None:
-        task = self._ending.get(id)
-        if task is None:
-            task = self._ending[id] = asyncio.create_task(self._clear(InstanceFolder(self._root, id)))
-            task.add_done_callback(lambda _: self._ending.pop(id))
-        await asyncio.shield(task)
+        await self._ending.end(id, partial(self._clear, InstanceFolder(self._root, id)))
 
     async def _clear(self, folder: InstanceFolder) -> None:
         if theirs := folder.read_state().root:
@@ -228,7 +226,7 @@ def environment(spec: InstanceSpec) -> dict[str, Any]:
 def _refuse(spec: InstanceSpec) -> None:
     if not spec.image:
         raise Unsupported(
-            f"the http engine makes instances of images alone, and {spec.environment!r} has none; "
+            f"the http engine makes instances of images only, and {spec.environment!r} has none; "
             "run 'aenv build --push'"
         )
     asked = {

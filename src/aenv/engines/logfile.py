@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.errors import InvalidRequest, NotFound, Unavailable
-from . import beneath
+from . import files_below
 from .descriptors import readable, watch
 from .proc import Process
 
@@ -62,8 +62,8 @@ async def follow(place: LogLocation, id: str, leader: Process) -> AsyncIterator[
 
 def _opened(place: LogLocation, id: str) -> io.BufferedReader:
     try:
-        with place.acting(), beneath.folder(place.root, place.above) as own:
-            return beneath.open_file(own, place.name)
+        with place.acting(), files_below.folder(place.root, place.above) as own:
+            return files_below.open_file(own, place.name)
     # Code inside may have put anything in its place.
     except (FileNotFoundError, NotADirectoryError, BlockingIOError, PermissionError, InvalidRequest):
         raise NotFound(f"the log of instance {id!r} was not found") from None

@@ -61,7 +61,7 @@ def members(session: int | None, mark: bytes | None) -> list[int]:
 
 
 async def ended(pid: int) -> None:
-    """Return when `pid` has ended, also when it is no child of ours. A child stays to be waited for."""
+    """Return when `pid` has ended, also when it is not a child of ours. A child stays to be waited for."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -30,9 +30,11 @@ from . import logfile, ports, proc
 from .base import Address, CommandOutput, InstanceSpec, InstanceTerminal
 from .commands import Command, Commands
 from .descriptors import readable
+from .endings import Endings
 from .folder import InstanceFolder, bind
 from .gateway_relays import InstanceRelays
 from .instance_state import InstanceState
+from .ready_lines import read_ready
 from .terminals import PseudoTerminals, TerminalProgram
 from .workspace import Workspace, WorkspaceFiles
 
@@ -61,7 +63,7 @@ class ProcessEngine(WorkspaceFiles):
         self._instance_relays = InstanceRelays()
         self.lead_to = self._instance_relays.lead_to
         self._children: dict[str, subprocess.Popen[bytes]] = {}
-        self._ending: dict[str, asyncio.Task[None]] = {}
+        self._ending = Endings()
 
     def describe_rootfs(self, project: Project) -> str:
         return _ROOT
@@ -222,12 +224,7 @@ class ProcessEngine(WorkspaceFiles):
             raise StartFailed(f"{what} was not ready within {spec.start_timeout:g} s{printed}") from None
         if not line.endswith(b"\n") and len(line) <= protocol.MAX_READY_BYTES:
             raise StartFailed(f"{what} ended before it was ready{_tail(folder.log)}")
-        try:
-            said = await asyncio.to_thread(protocol.ready, line)
-        except protocol.Broken as error:
-            raise StartFailed(f"{what} failed to load: {error}") from None
-        if isinstance(said, protocol.NotReady):
-            raise StartFailed(f"{what} failed to load: {said.error.strip()}")
+        said = await read_ready(lambda: protocol.ready(line), what)
         if spec.id in self._ending or not folder.exists():
             raise StartFailed(f"{what} was destroyed while it started")
         not_enforced = _not_enforced(spec)
@@ -237,12 +234,7 @@ class ProcessEngine(WorkspaceFiles):
     # Ending
 
     async def _end(self, id: str, grace: float) -> None:
-        # One task per instance, shared by all who want it gone, and not theirs to cancel half-way.
-        task = self._ending.get(id)
-        if task is None:
-            task = self._ending[id] = asyncio.create_task(self._clear(id, grace))
-            task.add_done_callback(lambda _: self._ending.pop(id))
-        await asyncio.shield(task)
+        await self._ending.end(id, lambda: self._clear(id, grace))
 
     async def _clear(self, id: str, grace: float) -> None:
         folder = InstanceFolder(self._root, id)

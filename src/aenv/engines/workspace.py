@@ -17,7 +17,7 @@ from typing import BinaryIO, Literal
 
 from ..base.errors import InvalidRequest, NotFound, Unavailable
 from ..isolation.sandbox import system
-from . import beneath
+from . import files_below
 from .base import MAX_ENTRIES, FileEntry
 from .folder import InstanceFolder
 from .proc import Process
@@ -61,15 +61,15 @@ class Workspace:
         finally:
             with contextlib.suppress(OSError):
                 file.close()
-            with contextlib.suppress(OSError), self.acting(), beneath.folder(self.root, self.aside) as own:
+            with contextlib.suppress(OSError), self.acting(), files_below.folder(self.root, self.aside) as own:
                 os.unlink(temporary, dir_fd=own)
         return size
 
     async def read(self, path: str) -> AsyncIterator[bytes]:
         """The content of a file, as long as it was when it was opened."""
         *above, name = _split(path)
-        with self._told(path), self.acting(), beneath.folder(self.root, [*self.folder, *above]) as parent:
-            file = beneath.open_file(parent, name)
+        with self._told(path), self.acting(), files_below.folder(self.root, [*self.folder, *above]) as parent:
+            file = files_below.open_file(parent, name)
         with file:
             left = os.fstat(file.fileno()).st_size
             while piece := await asyncio.to_thread(file.read, min(left, _PIECE_BYTES)):
@@ -85,20 +85,20 @@ class Workspace:
         await asyncio.to_thread(self._remove, path)
 
     def _create(self, name: str) -> BinaryIO:
-        with self.acting(), beneath.folder(self.root, self.aside) as own:
-            return os.fdopen(beneath.step(own, name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb")
+        with self.acting(), files_below.folder(self.root, self.aside) as own:
+            return os.fdopen(files_below.step(own, name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb")
 
     def _move(self, temporary: str, above: list[str], name: str) -> None:
         with (
             self.acting(),
-            beneath.folder(self.root, self.aside) as own,
-            beneath.folder(self.root, [*self.folder, *above], make=True) as parent,
+            files_below.folder(self.root, self.aside) as own,
+            files_below.folder(self.root, [*self.folder, *above], make=True) as parent,
         ):
             os.rename(temporary, name, src_dir_fd=own, dst_dir_fd=parent)
 
     def _entries(self, path: str, after: str, limit: int) -> list[FileEntry]:
         parts = _split(path) if path else []
-        with self._told(path), self.acting(), beneath.folder(self.root, [*self.folder, *parts]) as parent:
+        with self._told(path), self.acting(), files_below.folder(self.root, [*self.folder, *parts]) as parent:
             opened = os.open(".", os.O_RDONLY, dir_fd=parent)
             try:
                 return list(_entries(opened, parts, after, limit))
@@ -107,8 +107,8 @@ class Workspace:
 
     def _remove(self, path: str) -> None:
         *above, name = _split(path)
-        with self._told(path), self.acting(), beneath.folder(self.root, [*self.folder, *above]) as parent:
-            beneath.remove(parent, name)
+        with self._told(path), self.acting(), files_below.folder(self.root, [*self.folder, *above]) as parent:
+            files_below.remove(parent, name)
 
     @contextlib.contextmanager
     def _told(self, path: str) -> Iterator[None]:

@@ -63,7 +63,7 @@ class TextCodec:
         self.action_space = gymnasium.spaces.Text(2_000, min_length=0, charset=_TEXT)
 
     def call(self, action: Any) -> tuple[str, dict[str, Any]]:
-        """For symmetry with other codecs; texts that are no call are answered, not refused (`call_written`)."""
+        """For symmetry with other codecs; texts that are not calls are answered, not refused (`call_written`)."""
         asked = json.loads(action)
         return asked["tool"], asked.get("arguments", {})
 
@@ -266,7 +266,7 @@ def _allow_versions() -> None:
 def register(env_name: str) -> str:
     """Let `gymnasium.make` and `make_vec` know an environment; gives its id, "aenv/my-env@1.0.0"."""
     id = f"{NAMESPACE}/{env_name}"
-    registration.registry.pop(id, None)  # to register again is no news
+    registration.registry.pop(id, None)  # to register again must not warn
     registration.register(
         id,
         entry_point="aenv.integrations.gymnasium:AenvGym",

@@ -166,7 +166,7 @@ class ToolEpisode:
         return judged.number
 
     async def close(self) -> None:
-        """Give the instance back; to close twice is no error."""
+        """Give the instance back; it may be closed twice."""
         env, self._env, self.briefing = self._env, None, None
         if env is not None:
             await env.release()

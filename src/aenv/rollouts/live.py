@@ -102,7 +102,7 @@ async def shown(
 
 
 def counted(*, passed: bool) -> RolloutResult:
-    """Something that is no rollout, as one that passed or not, for a bar."""
+    """Something other than a rollout, as one that passed or not, for a bar."""
     from ..base.outcomes import Outcome
     from .results import RolloutResult
 

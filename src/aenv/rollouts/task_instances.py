@@ -181,7 +181,7 @@ class WatchedEnvironment(Environment):
     @property
     def described(self) -> InstanceDescription:
         """What the gateway says about the instance and its environment."""
-        return InstanceDescription.read(self._launched.instance.data if self._launched else {}, self._ref.name)
+        return InstanceDescription.read(self._launched.instance.sent if self._launched else {}, self._ref.name)
 
 
 @dataclass(frozen=True)

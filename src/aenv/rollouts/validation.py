@@ -385,7 +385,7 @@ class Validation:
             return
         async with self.instances.one(one) as env:
             told = await env.call_function("get_task") if self.offer.has("get_task") else {}
-            if answer not in str(told):  # a text that the task shows anyway is no secret
+            if answer not in str(told):  # a text that the task shows anyway is not a secret
                 self.report.add(await cheats.leaks(env, self.offer, one, answer))
 
 

@@ -26,6 +26,7 @@ from ..control.gateway.data_request import DataRequest
 from ..control.gateway.tunnels import Tunnels
 from ..control.serving import envelope, listeners
 from ..control.serving.centre import Centre
+from ..control.serving.clients import too_large
 from ..control.serving.upgrades import Upgrade, upgrade_of
 from . import session_key
 from .session_key import SessionKey
@@ -145,7 +146,7 @@ async def _read(request: Request, limit: int) -> bytes:
     async for chunk in request.stream():
         size += len(chunk)
         if size > limit:
-            raise Forbidden(f"the body is larger than {limit} bytes")
+            raise too_large(limit)
         parts.append(chunk)
     return b"".join(parts)
 

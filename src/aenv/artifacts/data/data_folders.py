@@ -36,7 +36,7 @@ def checked(folder: Path, variable: str) -> Path:
     """A folder that the operator has named by a variable; InvalidRequest when it is none."""
     folder = folder.expanduser()
     if not folder.is_dir():  # no path: this may be said to a client that must not know it
-        raise InvalidRequest(f"what {variable} names on this machine is not a folder; mend it, or unset it")
+        raise InvalidRequest(f"what {variable} names on this machine is not a folder; correct it, or unset it")
     return folder.resolve()
 
 

@@ -65,7 +65,7 @@ def download(url: str, target: Path, most_bytes: int, on_bytes: OnBytes) -> None
         except (OSError, http.client.HTTPException) as error:
             if part.stat().st_size <= had:
                 raise NetworkError(
-                    f"cannot fetch {url!r}: {error}; what has arrived is kept, and the same command goes on there"
+                    f"cannot fetch {url!r}: {error}; the part that arrived is kept, and the same command continues"
                 ) from error
         else:
             part.rename(target)
@@ -79,11 +79,11 @@ def _more(url: str, part: Path, had: int, most_bytes: int, on_bytes: OnBytes) ->
         if beyond.total == had:
             return  # all of it was there
         part.write_bytes(b"")
-        raise ConnectionError("it is shorter than what was there of it") from None
+        raise ConnectionError("it is shorter than the part that was fetched before") from None
     with response, part.open("ab" if response.status == 206 else "wb") as file:
         match = _RANGE.match(response.headers.get("content-range") or "")
         if response.status == 206 and (match is None or match[1] != str(had)):
-            raise ConnectionError("the server sends another part than was asked for")
+            raise ConnectionError("the server sent another part than was requested")
         length = match[2] if match else response.headers.get("content-length")
         while chunk := response.read(_CHUNK):
             if file.tell() + len(chunk) > most_bytes:

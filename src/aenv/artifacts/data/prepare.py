@@ -40,7 +40,9 @@ def preparable(name: str) -> Project:
             if project.data and (project.path / _PROGRAM).is_file():
                 known.setdefault(project.data.name, project)  # its own name comes before its aliases
     if name not in known:
-        raise NotFound(f"nothing is to be prepared for {name!r}; there is {', '.join(sorted(known)) or 'nothing'}")
+        raise NotFound(
+            f"there is nothing to prepare for {name!r}; there is {', '.join(sorted(known)) or 'nothing'}"
+        )
     return known[name]
 
 
@@ -83,4 +85,4 @@ def _run(command: list[str], order: dict[str, object], on_step: Callable[[str], 
             process.terminate()
             raise
     if process.returncode:
-        raise StartFailed(f"{command[-1]!r} broke off with exit code {process.returncode}")
+        raise StartFailed(f"{command[-1]!r} failed with exit code {process.returncode}")

@@ -101,7 +101,7 @@ class Deploy(ConfigSection):
     ttl: float | None = entry("ttl", kinds.DURATION, "2h", otherwise="30m")
     """How long an instance lives."""
     idle_timeout: float | None = entry("idleTimeout", kinds.DURATION, "10m", otherwise="no limit")
-    """How long an instance lives without a call; 0 is no limit."""
+    """How long an instance lives without a call; 0 means no limit."""
     call_timeout: float | None = entry("callTimeout", kinds.DURATION, "5m", otherwise="1h")
     """How long a call may take."""
     freeze_after: float | None = entry("freezeAfter", kinds.DURATION, 0, CONTAINED, otherwise="the gateway's, 60s")

@@ -25,7 +25,6 @@ Engines = tuple[str, ...]
 ALL: Engines = ("native", "process", "docker", "kubernetes")
 NATIVE: Engines = ("native",)
 CONTAINED: Engines = ("native", "docker")
-DOCKER: Engines = ("docker",)
 RELAYED: Engines = ("native", "process")
 """Those whose instances have a way to their gateway."""
 ISOLATED: Engines = (*CONTAINED, "kubernetes")

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 )
 @click.option("-r", "--registry", help="Registry of the image.  [default: from cli_config.json, else docker.io]")
 @click.option("-s", "--namespace", help="Namespace in the registry.  [default: from cli_config.json, else aenv]")
-@click.option("--push/--no-push", show_default=False, help="Push the image to its registry, or do not.")
+@click.option("--push/--no-push", show_default=False, help="Push the image to its registry, or do not push it.")
 @click.option("-p", "--platform", help="Platform of the image, as in linux/arm64.  [default: this machine's]")
-@click.option("--no-cache", is_flag=True, help="Use no layers of earlier builds again.")
+@click.option("--no-cache", is_flag=True, help="Build every layer again, also those of earlier builds.")
 @click.option(
     "-f",
     "--dockerfile",

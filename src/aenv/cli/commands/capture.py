@@ -21,28 +21,31 @@ from ..parameters import FILE, host_and_port, key_in
     ),
 )
 @click.option(
-    "--upstream", metavar="URL", required=True, help="The model's server, as in http://localhost:8000/v1."
+    "--upstream",
+    metavar="URL",
+    required=True,
+    help="Address of the model's server, as in http://localhost:8000/v1.",
 )
-@click.option("--key-env", metavar="NAME", help="The variable that holds the server's key.")
+@click.option("--key-env", metavar="NAME", help="Variable that holds the key for the model's server.")
 @click.option(
     "--out",
     type=FILE,
     default=Path("capture.jsonl"),
-    help="The journal to write; it must be new.",
+    help="Journal to write. The file must not exist.",
 )
 @click.option(
     "--listen",
     callback=host_and_port,
     metavar="HOST:PORT",
     default="127.0.0.1:0",
-    help="Where agents ask; port 0 is free.",
+    help="Address to listen on for agents; port 0 picks a free port.",
 )
 @click.option(
     "--parameter",
     "parameters",
     metavar="NAME=JSON",
     multiple=True,
-    help="Added to chat completions that do not set it, as in logprobs=true (repeatable).",
+    help="Parameter to add to chat completions that do not set it, as in logprobs=true; repeatable.",
 )
 @formats(plain="text", json_help="Print the address and the key as a line of JSON.")
 def command(
@@ -53,10 +56,11 @@ def command(
     parameters: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Record what agents say to a model.
+    """Record the messages between agents and a model.
 
-    Prints variables for an agent: where it asks, and a key. The key with '-NAME' after it records under the
-    rollout NAME. Every exchange is appended to the journal, for 'aenv trajectories'. Ends with Ctrl-C.
+    Prints variables for an agent: the address for its requests, and a key. With '-NAME' added to the key, the
+    messages are recorded as the rollout NAME. Every exchange is appended to the journal, which 'aenv trajectories'
+    reads. Ends with Ctrl-C.
     """
     from ...rollouts.capture import named_capture
 

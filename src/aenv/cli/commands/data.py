@@ -35,12 +35,7 @@ def list_data(as_json: bool) -> None:
 )
 @click.argument("name")
 @click.option(
-    "--from",
-    "source",
-    default="",
-    show_default=False,
-    metavar="URL|DIR",
-    help="Fetch from this folder, archive or URL instead.",
+    "--from", "source", default="", metavar="URL|DIR", help="Fetch from this folder, archive or URL instead."
 )
 @click.option("--force", is_flag=True, help="Replace data that is already there.")
 def pull(name: str, source: str, force: bool) -> None:

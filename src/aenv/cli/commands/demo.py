@@ -66,8 +66,8 @@ async def _demo(folder: Path) -> None:
         api = await stack.enter_async_context(Api(control_origin(url)))
         new = functools.partial(Environment, _REF, ttl=_LIFE, aenv_url=url, runtime_url="", max_retries=0)
         async with _instance(new(), "started the first instance, which loads the code") as env:
-            record = await api.call("GET", f"/env-instance/{env.instance_id}")
-            output.data(f"{'':12}isolation: {', '.join(record['isolation']) or 'none'}")
+            record = await api.get_instance(str(env.instance_id))
+            output.data(f"{'':12}isolation: {', '.join(record.isolation) or 'none'}")
             async with _instance(new(), "started another instance"):
                 pass
             if not missing:
@@ -82,8 +82,8 @@ async def _demo(folder: Path) -> None:
 
 async def _pool(api: Api, what: str) -> None:
     with _step(what) as say:
-        pool = await api.call("PUT", f"/env/{_NAME}/{_VERSION}/warm", {"count": 2})
-        say(f"{pool['ready']} of {pool['kept']} are ready")
+        pool = await api.keep_warm(_NAME, _VERSION, 2)
+        say(f"{pool.ready} of {pool.kept} are ready")
 
 
 @asynccontextmanager

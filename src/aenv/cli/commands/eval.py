@@ -48,13 +48,14 @@ from ..parameters import FILE
 @click.option(
     "--capture",
     is_flag=True,
-    help="Record what an agent of your own says to the model at --base-url: it asks at env.model.url.",
+    help="Record the messages between your own agent and the model at --base-url. The agent sends its requests "
+    "to env.model.url.",
 )
 @click.option(
     "--parameter",
     metavar="NAME=JSON",
     multiple=True,
-    help="Added to captured chat completions that do not set it, as in logprobs=true (repeatable).",
+    help="Parameter to add to captured chat completions that do not set it, as in logprobs=true; repeatable.",
 )
 @click.option("--max-tokens", type=parameters.Number(1), help="Maximum number of tokens in a reply.")
 @click.option("--temperature", type=float, metavar="T", help="Sampling temperature of the model.")
@@ -68,7 +69,7 @@ from ..parameters import FILE
     "--retries",
     type=parameters.Number(0),
     default=2,
-    help="Fresh instances for an episode whose infrastructure fails.",
+    help="Maximum number of new instances for an episode whose infrastructure fails.",
 )
 @formats(plain="text", json_help="Print each result as a line of JSON.")
 @connection.options

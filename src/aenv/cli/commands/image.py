@@ -30,13 +30,7 @@ def command() -> None:
 
 @command.command("load", examples=("aenv image load debian.tar", "aenv image load debian.tar --name debian:12"))
 @click.argument("file", type=click.Path(path_type=Path, exists=True))
-@click.option(
-    "--name",
-    default="",
-    show_default=False,
-    metavar="REF",
-    help="Name of the image here.  [default: the name in FILE]",
-)
+@click.option("--name", default="", metavar="REF", help="Name of the image here.  [default: the name in FILE]")
 @parameters.HOME
 def load(file: Path, name: str, home: Path | None) -> None:
     """Load an image from an archive or an OCI layout folder.

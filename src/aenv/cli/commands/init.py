@@ -22,7 +22,6 @@ from ..help_pages import documented
     "--work-dir",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("."),
-    show_default=False,
     help="Folder in which the project is created.  [default: the current folder]",
 )
 @click.option(

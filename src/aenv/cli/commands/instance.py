@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ...base.addresses import Origin
     from ...base.refs import Ref
     from ...client.api import Api
+    from ...client.instance_replies import Instance
     from ...client.launch import ReadyInstance, RetryLimits
 
 
@@ -39,9 +40,7 @@ def command() -> None:
     ),
 )
 @click.argument("env_name", metavar="[ENV]", required=False)
-@click.option(
-    "-d", "--datasource", default="", show_default=False, help="Folder of a dataset, or image of the sidecar."
-)
+@click.option("-d", "--datasource", default="", help="Folder of a dataset, or image of the sidecar.")
 @click.option("-t", "--ttl", metavar="DURATION", help="Time to live.  [default: from the environment, else 30m]")
 @parameters.pairs("-e", "--env", "variables", help="Environment variable of the instance; repeatable.")
 @parameters.SECRETS
@@ -124,8 +123,9 @@ def create(
     async def made(origin: Origin) -> None:
         instances = await _launch(origin, gateway.api_key, limits, body, count)
         try:
-            shown = [dict(one.instance.data) for one in instances]
-            output.answer(shown if count else shown[0], _HEADERS, _rows(shown), as_json=as_json)
+            shown = [one.instance for one in instances]
+            said = [one.sent for one in shown]
+            output.answer(said if count else said[0], _HEADERS, _rows(shown), as_json=as_json)
             if not keep_alive:
                 output.talk(f"ending the instance{'s' if count else ''}; use --keep-alive to avoid that")
         finally:
@@ -167,7 +167,7 @@ def list_(
     which = f"{name}@{version}" if version else name or "*"
     chosen = {key: value for key, value in filters.items() if value is not None}
 
-    async def listed(api: Api) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    async def listed(api: Api) -> tuple[list[Instance], list[Instance]]:
         found = await api.list_instances(which, limit=limit, **chosen)
         # Replicas have no labels, and come after the last page.
         with_replicas = len(found) < limit and not chosen.keys() - {"owner", "cursor"}
@@ -175,20 +175,21 @@ def list_(
 
     found, replicas = gateway.run(listed)
     both = [*found, *replicas]
-    output.answer(both, _HEADERS, _rows(both), as_json=as_json, nothing="no instances")
+    output.answer([one.sent for one in both], _HEADERS, _rows(both), as_json=as_json, nothing="no instances")
     if len(found) == limit:
-        output.talk(f"there may be more; use --cursor {found[-1]['id']}")
+        output.talk(f"there may be more; use --cursor {found[-1].id}")
 
 
-async def _replicas(api: Api, which: str, owner: str | None) -> list[dict[str, Any]]:
+async def _replicas(api: Api, which: str, owner: str | None) -> list[Instance]:
     """The replicas of services, in the form of instances; `service` says whose they are."""
+    from ...client.instance_replies import Instance
     from ...client.services import Services
 
     return [
-        {"id": id, "service": service["id"], **{key: service.get(key) for key in _OF_SERVICE}}
+        Instance.of({"id": id, "service": service.id, **{key: service.sent.get(key) for key in _OF_SERVICE}})
         for service in await Services(api).list(which)
-        if owner in (None, service.get("owner"))
-        for id in service.get("instances", ())
+        if owner in (None, service.owner)
+        for id in service.instances
     ]
 
 
@@ -199,12 +200,11 @@ async def _replicas(api: Api, which: str, owner: str | None) -> list[dict[str, A
 def get(gateway: Gateway, id: str, as_json: bool) -> None:
     """Show one instance."""
     found = gateway.run_on(id, lambda one: one.api.get_instance(one.id))
-    name, version = output.environment_columns(found)
-    rows = [("id", found["id"]), ("environment", f"{name}@{version}")]
-    rows += [(key, _text(found[key])) for key in _SHOWN if found.get(key)]
-    if found.get("tools"):
-        rows.append(("tools", ", ".join(tool["name"] for tool in found["tools"])))
-    output.answer(found, ("Field", "Value"), rows, as_json=as_json)
+    rows = [("id", found.id), ("environment", f"{found.environment or '-'}@{found.version or '-'}")]
+    rows += [(key, _text(found.sent[key])) for key in _SHOWN if found.sent.get(key)]
+    if found.tools:
+        rows.append(("tools", ", ".join(tool["name"] for tool in found.tools)))
+    output.answer(found.sent, ("Field", "Value"), rows, as_json=as_json)
 
 
 @command.command("delete", examples=("aenv instance delete my-env-3q", "aenv instance delete --label run=7 --yes"))
@@ -243,7 +243,7 @@ def renew(gateway: Gateway, id: str, ttl: str) -> None:
 
     It then ends after TTL from now; without TTL, after 30 minutes. Prints the new time of its end.
     """
-    output.data(str(gateway.run_on(id, lambda one: one.api.renew_instance(one.id, ttl))["expires_at"]))
+    output.data(gateway.run_on(id, lambda one: one.api.renew_instance(one.id, ttl)).expires_at)
 
 
 @command.command("info", examples=("aenv instance info my-env@1.0.0",))
@@ -288,15 +288,18 @@ _ABOUT = ("name", "version", "description", "tags", "owner", "digest", "created_
 _HEADERS = ("ID", "Environment", "Version", "Owner", "Status", "IP", "Created")
 
 
-def _rows(instances: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+def _rows(instances: Sequence[Instance]) -> list[tuple[str, ...]]:
     return [
         (
-            instance["id"],
-            *output.environment_columns(instance),
-            *(instance.get(key) or "-" for key in ("owner", "status", "ip")),
-            output.minute(instance.get("created_at")),
+            one.id,
+            one.environment or "-",
+            one.version or "-",
+            one.owner or "-",
+            one.status,
+            one.ip or "-",
+            output.minute(one.created_at),
         )
-        for instance in instances
+        for one in instances
     ]
 
 

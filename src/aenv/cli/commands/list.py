@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @documented("list", examples=("aenv list", "aenv list terminal", "aenv list --tags demo --json"))
 @click.argument("text", required=False, default="")
-@click.option("--name", default="", show_default=False, help="List only the versions of this environment.")
+@click.option("--name", default="", help="List only the versions of this environment.")
 @click.option(
     "--tags",
     multiple=True,

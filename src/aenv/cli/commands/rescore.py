@@ -27,10 +27,10 @@ from ..parameters import FILE
 def command(file: Path, out: Path | None, as_json: bool, **given: Any) -> int:
     """Judge finished rollouts again.
 
-    The verifier is that of the same environment, or of a newer version. FILE is the journal that 'aenv eval' or
-    Runner wrote. The calls of each rollout are made again on an instance of its own, and the reward is asked for.
+    The verifier is that of the same environment, or of another version of it. FILE is the journal that 'aenv eval'
+    or Runner wrote. The calls of each rollout are repeated on an instance of its own, which then gives the reward.
     Where an answer differs from the recorded one, the outcome is 'invalid'. Rollouts that were not judged, such as
-    those that ended with 'timeout', stay what they are.
+    those that ended with 'timeout', keep their outcomes.
     """
     from dataclasses import replace
 

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 @click.option(
     "--workers",
     type=parameters.Number(1),
-    help="Processes that serve the data port; 1 serves it in the gateway's own process.  [default: one per core]",
+    help="Number of processes that serve the data port. With 1, the gateway's own process does.  "
+    "[default: one per core]",
 )
 @options("public_url", "metrics_address", "engine", "engine_url")
 @click.option(
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
     "--kubeconfig",
     type=click.Path(path_type=Path),
     envvar="KUBECONFIG",
-    help="File that names the cluster.  [default: the Pod's service account, else ~/.kube/config]",
+    help="Configuration file with the address of the cluster.  "
+    "[default: the Pod's service account, else ~/.kube/config]",
 )
 @options(
     "kube_namespace",
@@ -65,7 +67,7 @@ if TYPE_CHECKING:
     "self_check", "require_data_token", "rate_limit", "route_limits", "max_instances", "max_instances_by_label"
 )
 @options("capacity_cpus", "capacity_memory_bytes", "allow_network", "model_urls")
-@click.option("--model-key-env", metavar="NAME", help="The variable that holds the key of these models.")
+@click.option("--model-key-env", metavar="NAME", help="Variable that holds the key for these models.")
 @options("data_roots", "data_folders", "pull", "freeze_after", "reclaim_below", "warm_memory", "allow_origins")
 @options("keep_history", "keep_instances", "start_timeout")
 @parameters.log_level("INFO")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +15,7 @@ from ..help_pages import CommandGroup
 from ..output_formats import formats
 
 if TYPE_CHECKING:
+    from ...client.instance_replies import Service
     from ...client.services import Services
 
 T = TypeVar("T")
@@ -82,7 +83,7 @@ def create(
 def list_(gateway: Gateway, name: str | None, as_json: bool) -> None:
     """List services."""
     found = _run(gateway, lambda services: services.list(name or "*"))
-    output.answer(found, _HEADERS, _rows(found), as_json=as_json, nothing="no services")
+    output.answer([one.sent for one in found], _HEADERS, _rows(found), as_json=as_json, nothing="no services")
 
 
 @command.command("get", examples=("aenv service get notes",))
@@ -154,7 +155,7 @@ def logs(gateway: Gateway, id: str, follow: bool) -> None:
     import asyncio
 
     async def printed(services: Services, whole: str) -> None:
-        replicas = (await services.get(whole))["instances"]
+        replicas = (await services.get(whole)).instances
         if not replicas:
             output.talk(f"{whole} has no running replica")
 
@@ -222,25 +223,26 @@ def _variables(deploy: Deploy) -> dict[str, Any]:
     return {**given.texts, **{variable: {"secret": name} for variable, name in given.secrets.items()}}
 
 
-def _show(service: Mapping[str, Any], as_json: bool) -> None:
-    output.answer(service, _HEADERS, _rows([service]), as_json=as_json)
-    if service.get("reason") and not as_json:
-        output.talk(output.plain(service["reason"]))
+def _show(service: Service, as_json: bool) -> None:
+    output.answer(service.sent, _HEADERS, _rows([service]), as_json=as_json)
+    if service.reason and not as_json:
+        output.talk(output.plain(service.reason))
 
 
 _HEADERS = ("ID", "Environment", "Version", "Owner", "Status", "Replicas", "URL", "Created")
 
 
-def _rows(services: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+def _rows(services: Sequence[Service]) -> list[tuple[str, ...]]:
     return [
         (
-            service["id"],
-            *output.environment_columns(service),
-            service.get("owner") or "-",
-            service["status"],
-            f"{service['available_replicas']}/{service['replicas']}",
-            service.get("service_url") or "-",
-            output.minute(service.get("created_at")),
+            one.id,
+            one.environment or "-",
+            one.version or "-",
+            one.owner or "-",
+            one.status,
+            f"{one.available_replicas}/{one.replicas}",
+            one.service_url or "-",
+            output.minute(one.created_at),
         )
-        for service in services
+        for one in services
     ]

@@ -12,8 +12,6 @@ from ..help_pages import documented
 from ..output_formats import formats
 from ..parameters import FILE
 
-_RATE = click.FloatRange(0.0, 1.0)
-
 
 @documented(
     "synth",
@@ -31,8 +29,8 @@ _RATE = click.FloatRange(0.0, 1.0)
     help="Make tasks by changing existing ones: numbers, names, order, or all.",
 )
 @click.option("--model", metavar="NAME", help="Model that writes tasks, and that the llm agent uses.")
-@click.option("--count", type=parameters.Number(1, 100_000), default=10, help="Tasks to keep.")
-@click.option("--seed", type=int, default=0, help="Seed of everything that is drawn.")
+@click.option("--count", type=parameters.Number(1, 100_000), default=10, help="Number of tasks to keep.")
+@click.option("--seed", type=int, default=0, help="Seed of all random choices.")
 @click.option("--out", type=FILE, metavar="FILE", required=True, help="New file for the task set.")
 @click.option("--set-version", default="1.0.0", metavar="VERSION", help="Version of the task set.")
 @click.option(
@@ -47,9 +45,18 @@ _RATE = click.FloatRange(0.0, 1.0)
     metavar="AGENT",
     help="Agent whose solve rate is measured: random, llm, nop, oracle, or module:function.",
 )
-@click.option("--repeat", type=parameters.Number(1), default=1, help="Attempts of the agent at each task.")
-@click.option("--min-solve-rate", type=_RATE, default=0.0, help="Lowest solve rate of a task to keep.")
-@click.option("--max-solve-rate", type=_RATE, default=1.0, help="Highest solve rate of a task to keep.")
+@click.option(
+    "--repeat", type=parameters.Number(1), default=1, help="Number of attempts of the agent at each task."
+)
+@click.option(
+    "--min-solve-rate", type=parameters.RATE, default=0.0, help="Lowest solve rate of a task to keep, from 0 to 1."
+)
+@click.option(
+    "--max-solve-rate",
+    type=parameters.RATE,
+    default=1.0,
+    help="Highest solve rate of a task to keep, from 0 to 1.",
+)
 @click.option(
     "--solver-model", metavar="NAME", help="Model that the llm agent uses.  [default: the one of --model]"
 )

@@ -20,8 +20,8 @@ _EMPTY = {
     "preferences": "no task has two attempts whose rewards differ, see --repeat of aenv eval",
 }
 """Why a file may have no row."""
-_TASK = click.option("--task", default="", metavar="ID", help="Only the rollouts of this task.")
-_ROLLOUT = click.option("--rollout", default="", metavar="ID", help="Only this rollout.")
+_TASK = click.option("--task", default="", metavar="ID", help="Use only the rollouts of this task.")
+_ROLLOUT = click.option("--rollout", default="", metavar="ID", help="Show only this rollout.")
 
 
 @click.group(
@@ -43,11 +43,11 @@ def command() -> None:
 @click.argument("file", type=FILE)
 @_TASK
 @_ROLLOUT
-@click.option("--whole", is_flag=True, help="Print long texts whole.")
+@click.option("--whole", is_flag=True, help="Do not shorten long texts.")
 def show(file: Path, task: str, rollout: str, whole: bool) -> None:
     """Print a transcript of each rollout.
 
-    The tools of an agent stand with their arguments, answers and times.
+    A transcript has the messages of the agent, and its tool calls with arguments, answers and times.
     """
     from ...rollouts.transcripts import transcript
 
@@ -59,7 +59,7 @@ def show(file: Path, task: str, rollout: str, whole: bool) -> None:
 @click.argument("file", type=FILE)
 @PICTURE
 def stats(file: Path, out: Path | None) -> None:
-    """Print how many rollouts ended how, and which tools they called."""
+    """Count the rollouts by outcome, and the calls by tool."""
     from ...rollouts import overview, pictures, transcripts
 
     found = _found(file)
@@ -90,14 +90,21 @@ def stats(file: Path, out: Path | None) -> None:
     "--min-reward",
     type=float,
     metavar="NUMBER",
-    help="Least reward of a conversation (sft), or difference of a pair (preferences).  [default: 1.0, 0.0]",
+    help="Lowest reward of a conversation (sft), or lowest difference of the rewards in a pair (preferences).  "
+    "[default: 1.0, 0.0]",
 )
 @click.option("--force", is_flag=True, help="Export even if the environment is marked evalOnly.")
 def export(file: Path, kind: str, out: Path, task: str, min_reward: float | None, force: bool) -> None:
     """Write rollouts in another format.
 
-    'chat' has every conversation with tools, loss mask and reward; 'sft' those to imitate; 'preferences' pairs of
-    attempts at one task; 'atif' documents for Harbor; 'parquet' a table that datasets loads.
+    \b
+    Formats:
+      journal      the lines that 'aenv eval' writes
+      chat         every conversation, with tools, loss mask and reward
+      sft          the conversations that a model shall imitate
+      preferences  pairs of attempts at the same task
+      atif         documents for Harbor
+      parquet      a table for the library 'datasets'
     """
     from ...rollouts.exports import exchange
 
@@ -113,7 +120,7 @@ def export(file: Path, kind: str, out: Path, task: str, min_reward: float | None
 def diff(file: Path, other: Path, task: str) -> int:
     """Compare the rollouts of two files, by task and attempt.
 
-    For each pair the first step that differs is printed, and how both ended. The exit code is 1 when some differ.
+    Prints the first step that differs in each pair, and the two outcomes. The exit code is 1 when a pair differs.
     """
     from ...rollouts.transcripts import difference
 

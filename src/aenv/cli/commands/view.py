@@ -36,19 +36,21 @@ _SHOWN = 100  # of the evaluations in the home folder, the newest
 @click.option("--port", type=parameters.PORT, default=0, help="Port to listen on; 0 picks a free port.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in your browser.")
 @click.option("--mini-program", is_flag=True, help="Open the Mini Program IDE: build a web app by chat.")
-@click.option("--project", default="my-app", metavar="NAME", help="Project of the IDE.  [default: my-app]")
-@click.option("--model", metavar="NAME", help="Model that builds in the IDE; without one, a script answers.")
+@click.option("--project", default="my-app", metavar="NAME", help="Name of the project in the IDE.")
+@click.option(
+    "--model", metavar="NAME", help="Model that writes the app in the IDE. Without it, a script answers."
+)
 @parameters.MODEL_URL
 @parameters.MODEL_KEY
 @connection.options
 def command(
     gateway: Gateway, files: tuple[Path, ...], port: int, opens: bool, mini_program: bool, **given: Any
 ) -> None:
-    """Show results and trajectories in a browser, or your platform.
+    """Show results and trajectories, or a gateway, in a browser.
 
-    Prints the address of a page on this machine, which opens once. With files, it shows these; without, the
-    environments and instances of your gateway or platform, and your last evaluations. With --mini-program it
-    is an IDE instead, whose project is saved. Ends with Ctrl-C.
+    Prints the address of a page on this machine; the address can be opened once. The page shows the files. Without
+    files it shows the environments and instances of the gateway or of your own platform, and the last evaluations.
+    With --mini-program the page is an IDE, and its project is saved. Ends with Ctrl-C.
     """
     from ...web import view_server
 

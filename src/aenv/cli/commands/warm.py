@@ -27,13 +27,10 @@ def command(gateway: Gateway, ref: refs.Ref, count: int, as_json: bool) -> None:
     A create takes a spare instance, which is faster than to start a new one. The setting holds until the gateway
     stops; 'deployConfig.warmPool' in config.json is permanent.
     """
-    from urllib.parse import quote
-
-    version = quote(ref.version or ref.range or "latest", safe="")
-    pool = gateway.run(lambda api: api.call("PUT", f"/env/{ref.name}/{version}/warm", {"count": count}))
+    pool = gateway.run(lambda api: api.keep_warm(ref.name, ref.version or ref.range or "latest", count))
     if as_json:
-        output.json(pool)
+        output.json(pool.model_dump(mode="json"))
         return
-    output.data(f"{pool['environment']}: {pool['kept']} kept, {pool['ready']} ready")
-    if pool["kept"] < count:
+    output.data(f"{pool.environment}: {pool.kept} kept, {pool.ready} ready")
+    if pool.kept < count:
         output.talk("there is not enough memory for more; see 'aenv serve --warm-memory'")

@@ -26,7 +26,7 @@ from ..instances.supervised import Supervised
 from ..serving import envelope
 from ..serving.clients import Client
 from ..serving.routes import STORE_PATIENCE
-from ..stores import patience
+from ..stores import store_timeouts
 from .tokens import Tokens
 
 _MAX_BODY_BYTES = 1 << 20
@@ -72,7 +72,7 @@ class ChildRoutes:
 
     async def _control(self, parent: Supervised, id: str, scope: Scope, receive: Receive, send: Send) -> None:
         reply: Any = None
-        with Client(receive) as client, patience.at_most(STORE_PATIENCE):
+        with Client(receive) as client, store_timeouts.at_most(STORE_PATIENCE):
             match scope["method"]:
                 case "PUT":
                     reply = self._show(await self._create(parent, id, await client.read(_MAX_BODY_BYTES)), scope)
@@ -90,7 +90,7 @@ class ChildRoutes:
         """The part of this name, once it is ready: asked for by the runtime of a composed environment."""
         if scope["method"] != "PUT":
             raise MethodNotAllowed(f"no route '{scope['method']} {scope['path']}'", ("PUT",))
-        with Client(receive) as client, patience.at_most(STORE_PATIENCE):
+        with Client(receive) as client, store_timeouts.at_most(STORE_PATIENCE):
             id = self._kinship.part(parent, name)
             request, caller = await self._kinship.part_request(parent, name)
             if id not in self._creator.begun:

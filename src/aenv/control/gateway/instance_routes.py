@@ -20,7 +20,7 @@ from ..serving import envelope
 from ..serving.accounts import Role
 from ..serving.deliveries import Delivery
 from ..serving.routes import Route, RouteCall
-from .nearness import is_near
+from .same_host import is_near
 from .tokens import Tokens
 
 _MAX_KEY_LENGTH = 255

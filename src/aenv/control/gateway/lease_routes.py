@@ -14,7 +14,7 @@ from ...base.supervision import Tasks
 from ..instances.leases import Holding, Leases
 from ..serving.accounts import Role
 from ..serving.routes import Route, RouteCall
-from .nearness import is_near
+from .same_host import is_near
 
 logger = logging.getLogger("aenv.control.gateway.lease_routes")
 

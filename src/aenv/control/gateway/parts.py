@@ -48,7 +48,7 @@ from ..instances.sweeper import Clock, Sweeper
 from ..instances.this_gateway import ThisGateway
 from ..instances.transitions import Transitions
 from ..instances.upkeep import Upkeep
-from ..instances.warmth import Warmth
+from ..instances.warm_pools import WarmPools
 from ..services.service_routes import ServiceRoutes
 from ..services.service_supervisor import ServiceSupervisor
 from ..serving import envelope, memory, pages
@@ -200,7 +200,7 @@ class Parts:
     sweeper: Sweeper
     freezing: Freezing
     reclaim: Reclaim
-    warmth: Warmth
+    warm_pools: WarmPools
     catalog: Catalog
     tokens: Tokens
     pool: Pool
@@ -234,7 +234,7 @@ class Parts:
                 public_url=public_url,
                 max_body_bytes=self.settings.max_body_bytes,
             ).routes(),
-            *UsageRoutes(self.instances, self.services, self.warmth, self.catalog, self.shared.hub).routes(),
+            *UsageRoutes(self.instances, self.services, self.warm_pools, self.catalog, self.shared.hub).routes(),
             *RootfsRoutes(self.catalog, self.engine).routes(),
             *ServiceRoutes(self.services, data_port=data_port, public_url=public_url).routes(),
             *SecretRoutes(self.shared.secrets).routes(),
@@ -259,8 +259,8 @@ class Parts:
             tasks.keep("freezing", self.freezing.run)
             tasks.keep("reclaim", self.reclaim.run)
             tasks.keep("leases", self.leases.run)
-            tasks.keep("warmth", self.warmth.run)
-            tasks.create_task(self.warmth.begin(self._projects()))
+            tasks.keep("the warm pools", self.warm_pools.run)
+            tasks.create_task(self.warm_pools.begin(self._projects()))
             tasks.keep("upkeep", self.upkeep.run)
             tasks.keep("disk use", self._measure_disk)
 
@@ -309,7 +309,7 @@ class Parts:
         keep = self.settings.keep_instances
         self.leases.close()
         self.live.close()
-        await self.warmth.close()
+        await self.warm_pools.close()
         await asyncio.gather(self.supervisor.close(keep=keep), self.services.close(keep=keep))
         await self.upkeep.resign()
 
@@ -346,12 +346,12 @@ async def parts(
         home = home.of(engine)
         here = replace(here, node=home.node)
         reclaim = Reclaim(freezing, supervisor, _or_part(settings.reclaim_below, 20))
-        warmth = Warmth(engine, catalog, here, _or_part(settings.warm_memory, 10), clock)
+        warm = WarmPools(engine, catalog, here, _or_part(settings.warm_memory, 10), clock)
         instances = InstanceAccess(
             engine, ledger, transitions, supervisor, freezing, home.node, demand_tokens=settings.require_data_token
         )
         means = CreationMeans(
-            engine, catalog, ledger, transitions, supervisor, queue, metrics, reclaim, warmth, base.secrets, here
+            engine, catalog, ledger, transitions, supervisor, queue, metrics, reclaim, warm, base.secrets, here
         )
         creator = Creator(means)
         checks = await exits.enter_async_context(
@@ -386,7 +386,7 @@ async def parts(
             sweeper=sweeper,
             freezing=freezing,
             reclaim=reclaim,
-            warmth=warmth,
+            warm_pools=warm,
             catalog=catalog,
             tokens=tokens,
             pool=pool,

@@ -39,7 +39,7 @@ from ..serving.clients import Client, too_large
 from ..serving.metrics import Metrics
 from ..serving.routes import STORE_PATIENCE, is_local_socket
 from ..serving.upgrades import Upgrade, upgrade_of
-from ..stores import patience
+from ..stores import store_timeouts
 from . import data_request
 from .data_request import REWARD, DataRules
 from .self_checks import ASKED_OTHERWISE, SKIPPED, SelfChecks, refusal_of
@@ -88,7 +88,7 @@ class Proxy:
         began = time.perf_counter()
         status = 0
         path, rpc_method = scope["path"], ""
-        with Client(receive) as client, patience.at_most(STORE_PATIENCE):
+        with Client(receive) as client, store_timeouts.at_most(STORE_PATIENCE):
             try:
                 rules = self._rules
                 request = data_request.read(
@@ -106,7 +106,7 @@ class Proxy:
                 await envelope.failure(error)(scope, receive, send)
         if not (
             (upgrade := upgrade_of(scope)) and upgrade.is_taken
-        ):  # which lasts for as long as it is open, and is no call
+        ):  # which lasts for as long as it is open, and is not a call
             self._metrics.relayed(scope["method"], path, rpc_method, status, time.perf_counter() - began)
 
     async def _without_instance(self, scope: Scope, receive: Receive, send: Send) -> int:
@@ -169,7 +169,7 @@ class Proxy:
         if not caller.owns(owner):
             raise NotFound(missing)
         if not caller.role.includes(Role.USER):
-            raise Forbidden(f"the role '{caller.role}' may look and not call; that takes '{Role.USER}'")
+            raise Forbidden(f"the role '{caller.role}' may not call instances; that needs the role '{Role.USER}'")
 
     async def _still_may(self, request: data_request.DataRequest) -> Callable[[], Awaitable[bool]] | None:
         """How to ask again whether the account that opened it may act; None where it took none."""
@@ -262,7 +262,7 @@ class Proxy:
         response = await self._pool.request(origin, method, request.target, (), body, request.headers)
         client.watch()
         if use and method == "GET" and (response.header(b"content-type") or "").startswith("text/event-stream"):
-            use.end()  # a client that listens for what may come is no reason to keep the instance running
+            use.end()  # a client that only listens does not keep the instance running
         await self._relay(response, send, fresh)
         return response.status
 

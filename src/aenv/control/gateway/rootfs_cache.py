@@ -26,7 +26,7 @@ from ...engines.base import InstanceSpec, LazySidecar
 from ...isolation.rootfs.images import OnLine
 from ...isolation.rootfs.resolver import RootfsResolver
 from ...isolation.sandbox.rootfs import Rootfs
-from ..serving import doing
+from ..serving import job_steps
 
 logger = logging.getLogger("aenv.control.gateway")
 
@@ -146,7 +146,7 @@ class RootfsCache:
         try:
             return await asyncio.shield(made.root)
         finally:
-            doing.at("")
+            job_steps.at("")
 
     async def _begun(
         self, key: tuple[Path, str], sources: tuple[Path, ...], before: _Made | None, name: str, make: _Make
@@ -161,10 +161,10 @@ class RootfsCache:
 
     async def _make(self, name: str, make: _Make) -> Rootfs:
         def tell(line: str) -> None:
-            doing.at(f"making the {name}: {line.strip()}")
+            job_steps.at(f"making the {name}: {line.strip()}")
             logger.info("%s: %s", name, line)
 
-        doing.at(f"making the {name}")
+        job_steps.at(f"making the {name}")
 
         try:
             async with asyncio.timeout(_LONGEST):

@@ -72,7 +72,7 @@ class Tokens:
         return f"{claim}.{self._signature(claim)}"
 
     def verify(self, token: str) -> Claim | None:
-        """What `token` says; None when it is no token of ours at all (it may be the author's own)."""
+        """What `token` says; None when it is not a token of ours at all (it may be the author's own)."""
         claim = self._verified.get(token)
         if claim is not None:
             return claim

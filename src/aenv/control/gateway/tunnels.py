@@ -173,7 +173,7 @@ async def _carry(
                 if may and not await may():
                     return
 
-    # The limits in a context of their own: the request's patience with the store does not last for as long.
+    # The limits in a context of their own: the request's time for the store does not last for as long.
     tasks = [asyncio.create_task(one()) for one in (inward, outward)]
     tasks.append(asyncio.create_task(limits(), context=contextvars.Context()))
     try:

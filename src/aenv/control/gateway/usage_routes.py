@@ -17,7 +17,7 @@ from ..instances import selection
 from ..instances.catalog import Catalog
 from ..instances.instance_access import InstanceAccess
 from ..instances.records import Record
-from ..instances.warmth import Warmth
+from ..instances.warm_pools import WarmPools
 from ..services.service_supervisor import ServiceSupervisor
 from ..serving import envelope
 from ..serving.accounts import Caller, Role
@@ -30,13 +30,13 @@ class UsageRoutes:
         self,
         instances: InstanceAccess,
         services: ServiceSupervisor,
-        warmth: Warmth,
+        warm_pools: WarmPools,
         catalog: Catalog,
         hub: HubRoutes,
     ) -> None:
         self._instances = instances
         self._services = services
-        self._warmth = warmth
+        self._warm_pools = warm_pools
         self._catalog = catalog
         self._hub = hub
 
@@ -52,7 +52,7 @@ class UsageRoutes:
         records = await self._instances.list(selection.read("*", call.query), call.caller)
         used = await self._instances.used(records)
         # For administrators: the names of environments are not for everyone.
-        warm = dict(self._warmth.ready()) if call.caller.is_admin else {}
+        warm = dict(self._warm_pools.ready()) if call.caller.is_admin else {}
         rows = [self._row(record, used.get(record.id), call.caller) for record in records]
         if not call.query.keys() - {"envName", "owner", "limit"}:  # replicas have no labels, and one status
             rows += await self._replicas(call)
@@ -96,7 +96,7 @@ class UsageRoutes:
         if not call.caller.is_admin and not (policy and call.caller.owns(policy.owner)):
             raise Forbidden(f"only its owner or an administrator may keep '{environment.ref}' warm")
         project = await self._catalog.find(environment.ref, call.caller)
-        kept, ready = await self._warmth.ask(project, count)
+        kept, ready = await self._warm_pools.ask(project, count)
         pool = WarmPool(environment=str(project.ref), count=count, kept=kept, ready=ready)
         return envelope.success(pool.model_dump(mode="json"))
 

@@ -230,7 +230,7 @@ def _dependencies(body: PushEnvironment, sent: _SentVersion, before: dict[str, A
 def _refuse_other_ref(ref: Ref, body: PushEnvironment) -> None:
     for field, given, own in (("name", body.name, ref.name), ("version", body.version, ref.version)):
         if given and given != own:
-            raise InvalidRequest(f"field {field!r}: the body says {given!r}, and the path is of '{ref}'")
+            raise InvalidRequest(f"field {field!r}: the body says {given!r}, and the path names '{ref}'")
 
 
 def _refuse_other_access(policy: EnvironmentAccess, body: PushEnvironment) -> None:

@@ -30,7 +30,7 @@ logger = logging.getLogger("aenv.control.instances.admission")
 MAX_TTL = 366 * 86400.0
 MAX_WAIT = 3600.0
 _ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
-_RANDOM_PART = 20  # characters: an id is the key to its instance, so nobody may guess it
+_RANDOM_PART = 20  # characters: an id is the key to its instance, so it must not be guessed
 _TEMPLATE = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,62}\Z")
 _VARIABLE = re.compile(r"[^=\0]+\Z")
 _MAX_STRING_BYTES = 128 << 10  # Linux takes no longer argument or variable
@@ -108,7 +108,7 @@ def parse_ttl(body: bytes) -> float:
 
 
 def check_ttl(value: str | float, field: str = "ttl") -> float:
-    """Seconds; InvalidRequest when that is no time that an instance can live."""
+    """Seconds; InvalidRequest when an instance cannot live for that time."""
     with of_field(field):
         ttl = quantities.seconds(value)
         if not 0 < ttl <= MAX_TTL:
@@ -215,12 +215,12 @@ def _check_string(field: str, text: str) -> None:
 def _check_deploy(project: Project, rules: Rules) -> None:
     system = project.deploy.os
     if system.lower() != "linux":
-        raise InvalidRequest(f"environment '{project.ref}' wants os {system!r}; only 'linux' is there")
+        raise InvalidRequest(f"environment '{project.ref}' asks for os {system!r}; only 'linux' is available")
     template = project.deploy.pod_template
     if template.lower() in _POD_TEMPLATES or (rules.own_templates and _TEMPLATE.match(template)):
         return
     known = "a name" if rules.own_templates else "'singleContainer' or 'dualContainer'"
-    raise InvalidRequest(f"environment '{project.ref}' wants podTemplate {template!r}; use {known}")
+    raise InvalidRequest(f"environment '{project.ref}' asks for podTemplate {template!r}; use {known}")
 
 
 def _warn_of_unused(request: CreateInstance) -> None:

@@ -21,14 +21,14 @@ from ...base.refs import Ref
 from ..hub.checkouts import Checkouts
 from ..hub.environment_records import EnvironmentRecord
 from ..hub.hub_routes import HubRoutes
-from ..serving import doing
+from ..serving import job_steps
 from ..serving.accounts import Caller
 
 logger = logging.getLogger("aenv.control.instances.catalog")
 
 _KNOWN = 0.1  # seconds for which that holds: many instances are made at the same time
 _MAX_PREPARED = 1000
-_UNUSED = 30 * 86400.0  # seconds for which code and packages that nobody starts are kept
+_UNUSED = 30 * 86400.0  # seconds for which code and packages that are not used are kept
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Catalog:
             self._told.add((project.path, choice.problem))
             logger.warning("%s: %s", project.ref, choice.problem)
         if choice.python:
-            doing.at("")
+            job_steps.at("")
             self._handed_out.add(choice.python.folders[0].name)
         return choice
 
@@ -112,7 +112,7 @@ class Catalog:
         choice = await self.python(project)
         file, tell = project.path / "requirements.txt", _telling("installing requirements")
         folder = await requirements.folder_for(file, self._home, tell, trusted=trusted, target=choice.target)
-        doing.at("")
+        job_steps.at("")
         if folder:
             self._handed_out.add(folder.name)
         prepared = PreparedProject(choice.python, folder)
@@ -122,7 +122,7 @@ class Catalog:
         return prepared
 
     async def collect(self, keep: Collection[str]) -> None:
-        """Remove code and packages that nobody has started for long, except what instances run now."""
+        """Remove code and packages that were not used for long, except what instances run now."""
         in_use = {*keep, *self._handed_out}
         await self._hub.collect()
         await self._checkouts.collect(_UNUSED, in_use)
@@ -131,7 +131,7 @@ class Catalog:
 
 def _telling(what: str) -> requirements.OnLine:
     """Tells those who wait what is done, with the last line that uv said."""
-    return lambda line: doing.at(f"{what}: {line.strip()}")
+    return lambda line: job_steps.at(f"{what}: {line.strip()}")
 
 
 def _as_published(project: Project, published: EnvironmentRecord) -> Project:

@@ -20,7 +20,7 @@ from ...base.limits import shortage, spell_bytes
 from ...base.models import CreateInstance
 from ...base.wire import EnvStatus
 from ...engines.base import Address, Engine, LeadsToGateway, SharedByGateways, SharesWorkspaces, StartsSoon
-from ..serving import doing
+from ..serving import job_steps
 from ..serving.accounts import LOCAL, Caller
 from ..serving.metrics import Metrics
 from ..serving.named_secrets import Secrets
@@ -42,7 +42,7 @@ from .this_gateway import ThisGateway
 from .transitions import Transitions
 
 if TYPE_CHECKING:
-    from .warmth import Warmth
+    from .warm_pools import WarmPools
 
 logger = logging.getLogger("aenv.control.instances.creation")
 
@@ -61,7 +61,7 @@ class CreationMeans:
     queue: Queue
     metrics: Metrics
     reclaim: Reclaim
-    warmth: Warmth
+    warm_pools: WarmPools
     secrets: Secrets
     here: ThisGateway
 
@@ -155,7 +155,7 @@ class Creation:
     def __init__(
         self, instance: Supervised, request: CreateInstance, admittance: Admittance, means: CreationMeans
     ) -> None:
-        self.doing: doing.JobStep = ""
+        self.job_step: job_steps.JobStep = ""
         """What it is at."""
         self._instance = instance
         self._request = request
@@ -168,7 +168,7 @@ class Creation:
 
     def step(self) -> str:
         """What it is at, in words for those who wait for it."""
-        return self.doing if isinstance(self.doing, str) else self.doing()
+        return self.job_step if isinstance(self.job_step, str) else self.job_step()
 
     async def over(self) -> None:
         """Return when the instance runs; raises why it does not. Leaving early does not cancel the creation."""
@@ -248,7 +248,7 @@ class Creation:
         spec = instance_spec(record.id, checked, prepared, conditions)
         means.metrics.took("prepare", time.perf_counter() - began)
         if not (request.resources or request.network or request.datasource):  # then no spare instance is like it
-            means.warmth.created(spec, checked.project)
+            means.warm_pools.created(spec, checked.project)
         await means.reclaim.relieve()
         began = time.perf_counter()
         address = await masked_create(means.engine, spec)

@@ -10,7 +10,7 @@ from ...base import wire
 from ...base.errors import AEnvError, Conflict, StartFailed, Unavailable
 from ...base.models import CreateInstance
 from ...base.wire import EnvStatus
-from ..serving import doing
+from ..serving import job_steps
 from ..serving.accounts import Caller
 from ..stores.base import Stale
 from . import admission
@@ -73,7 +73,7 @@ class Creator:
             except Stale:
                 if made := await self._made_elsewhere(asked):
                     return made
-        raise Unavailable("the same instance is created and undone all the time; try again")
+        raise Unavailable("other requests create and end the same instance at this moment; try again")
 
     async def create_many(self, request: CreateInstance, caller: Caller, ids: Sequence[str]) -> list[Record]:
         """Instances with these ids, all or none. Conflict when one of the ids is taken."""
@@ -160,9 +160,9 @@ class Creator:
         if self._supervisor.refusal:
             raise Unavailable(self._supervisor.refusal)
         if not self._supervisor.has_parent(records[0]):
-            raise Conflict(f"instance {records[0].parent!r} has ended, and makes no more children")
+            raise Conflict(f"instance {records[0].parent!r} has ended, and cannot create instances")
         instances = [Supervised(record, asked=(request, caller)) for record in records]
-        doing.listen(partial(_tell, instances))
+        job_steps.listen(partial(_tell, instances))
         admittance = Admittance(instances, request, caller, self._means)
         for instance in instances:
             self._supervisor.add(instance)
@@ -231,7 +231,7 @@ def _taken(id: str) -> Conflict:
     return Conflict(f"the instance id {id!r} is taken; choose another, or leave 'ids' out")
 
 
-def _tell(instances: Sequence[Supervised], step: doing.JobStep) -> None:
+def _tell(instances: Sequence[Supervised], step: job_steps.JobStep) -> None:
     for instance in instances:
         if instance.creation:
-            instance.creation.doing = step
+            instance.creation.job_step = step

@@ -100,5 +100,5 @@ def _folder(where: str, datasource: str, roots: Sequence[Path]) -> Path:
             folder = below(root.expanduser(), Path(datasource).expanduser())
             if folder and folder.is_dir():
                 return folder
-    # What is not there and what lies elsewhere get the same answer: it tells nobody what the host has.
+    # What is not there and what lies elsewhere get the same answer: callers must not learn what the host has.
     raise InvalidRequest(f"field {where!r}: {datasource!r} is not a folder below a data root of this gateway")

@@ -22,7 +22,7 @@ def lazy_sidecar(project: Project, variables: Mapping[str, str], data: Path | No
     """The sidecar that the environment asks for; empty when it asks for none.
 
     Of Dockerfiles the first that exists below the folder `data`; where none does, it is the host's own system.
-    InvalidRequest for a variable that is no name of a file or folder.
+    InvalidRequest for a variable that is not the name of a file or folder.
     """
     source = project.deploy.sidecar
     if source is None:

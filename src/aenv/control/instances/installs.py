@@ -34,7 +34,8 @@ FindFile = Callable[[str], str | None]
 def packages(script: str, find_file: FindFile = lambda name: None) -> list[str]:
     """The requirements that a script names, each once, in their order.
 
-    What is no name with a version (a path, an address, a variable) is left out: nobody may install that on a host.
+    What is not a name with a version (a path, an address, a variable) is left out: it must not be installed
+    on a host.
     """
     found = _required(script, find_file, set())
     return list(dict.fromkeys(one.strip() for one in found if _PLAIN.match(one.strip())))
@@ -90,7 +91,7 @@ def _installed(words: list[str], find_file: FindFile) -> Iterator[str]:
 
 
 def _named(words: list[str], find_file: FindFile, *, is_run: bool = False) -> Iterator[str]:
-    """Of `pip install` and `uv add`: everything that is no option. Of a program: what comes with it."""
+    """Of `pip install` and `uv add`: everything that is not an option. Of a program: what comes with it."""
     waiting = iter(words)
     for word in waiting:
         option, equals, value = word.partition("=")

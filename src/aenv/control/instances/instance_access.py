@@ -217,7 +217,7 @@ class InstanceAccess:
         """One of the caller's, which runs on this gateway's engine: for logs, commands and files."""
         record = await self.get(id, caller)
         if record.status is not EnvStatus.RUNNING:
-            raise Conflict(f"instance {id!r} is {record.status.lower()}; this takes one that runs")
+            raise Conflict(f"instance {id!r} is {record.status.lower()}; this needs a running instance")
         self._check_here(record)
         return record
 
@@ -252,7 +252,7 @@ class InstanceAccess:
                 self._supervisor.update(instance, record)
             self._transitions.renewed(record)
             return record
-        raise Unavailable(f"the record of instance {id!r} changes all the time; try again")
+        raise Unavailable(f"the record of instance {id!r} is being changed by other requests; try again")
 
     async def _recover(self, id: str) -> None:
         """A write did not meet the record that it was made for. Where that is lost, it is written again."""

@@ -20,7 +20,7 @@ from ..serving.accounts import LOCAL, Accounts, Caller, Role
 from . import admission
 from .admission import MAX_TTL
 from .catalog import Catalog
-from .records import Record
+from .records import Record, RecordedGrant, RecordedPart, RecordedParts
 from .supervised import Supervised
 from .supervisor import Supervisor
 
@@ -90,7 +90,7 @@ class Kinship:
             if distance > _allowed(instance.record, "depth"):
                 raise exceeded(instance.record, "depth", "no more levels of children")
             if len(self._descendants(instance)) >= _allowed(instance.record, "instances"):
-                raise exceeded(instance.record, "instances", "as many live at the moment; end one first")
+                raise exceeded(instance.record, "instances", "that many are running; end one first")
 
     # Parts of composed environments
 
@@ -99,14 +99,14 @@ class Kinship:
         id = parent.part_ids.get(name, "")
         if id in self._supervisor:
             return id
-        ref = refs.parse(_named(parent.record, name)["env"])
+        ref = refs.parse(_named(parent.record, name).env)
         self.check_size(parent)
         id = parent.part_ids[name] = wire.new_instance_id(ref.name)
         return id
 
     def shares_workspace(self, parent: Supervised, name: str) -> bool:
         """Whether its part of this name works in its workspace."""
-        return bool(_named(parent.record, name)["shared"])
+        return _named(parent.record, name).shared
 
     def check_size(self, parent: Supervised) -> None:
         """InvalidRequest where one create brings about too many instances, however deeply they are nested."""
@@ -115,18 +115,18 @@ class Kinship:
             raise InvalidRequest(f"'{top.record.environment}' is composed of more than {MOST_BELOW} instances")
         for instance in self._instances(self.parent_of(parent)):
             if len(self._descendants(instance)) >= _allowed(instance.record, "instances"):
-                raise exceeded(instance.record, "instances", "as many live at the moment; end one first")
+                raise exceeded(instance.record, "instances", "that many are running; end one first")
 
     async def part_request(self, parent: Supervised, name: str) -> tuple[CreateInstance, Caller]:
         """What is created for the part of this name, and by whom."""
         record, wanted = parent.record, _named(parent.record, name)
         caller = await self._caller(record)
-        ref = refs.parse(wanted["env"])
+        ref = refs.parse(wanted.env)
         project = await self._catalog.find(ref, caller)
         assert record.parts is not None
-        await self._check_author(record, record.parts["author"], project, ref)
+        await self._check_author(record, record.parts.author, project, ref)
         asked = CreateInstance(
-            env_name=str(ref), ttl=_FOR_LONG, environment_variables=wanted["variables"], labels=record.labels
+            env_name=str(ref), ttl=_FOR_LONG, environment_variables=wanted.variables, labels=record.labels
         )
         return asked.model_copy(update=self._inherited(parent, caller, project)), caller
 
@@ -216,34 +216,30 @@ class Kinship:
         return self._supervisor.get(instance.record.parent) if instance.record.parent else None
 
 
-def granted(project: Project, owner: str | None) -> dict[str, Any] | None:
+def granted(project: Project, owner: str | None) -> RecordedGrant | None:
     """What the record of an instance of `owner` says of its grant; None where its environment has none."""
     grants = project.grants
     if grants is None:
         return None
-    return {
-        "environments": [str(ref) for ref in grants.environments],
-        "calls": grants.calls,
-        "depth": grants.depth,
-        "seconds": grants.seconds,
-        "instances": grants.instances,
-        "author": _author(project, owner),
-    }
+    return RecordedGrant(
+        environments=[str(ref) for ref in grants.environments],
+        calls=grants.calls,
+        depth=grants.depth,
+        seconds=grants.seconds,
+        instances=grants.instances,
+        author=_author(project, owner),
+    )
 
 
-def composed(project: Project, owner: str | None) -> dict[str, Any] | None:
+def composed(project: Project, owner: str | None) -> RecordedParts | None:
     """What the record of an instance of `owner` says of its parts; None where its environment has none."""
     if not project.uses:
         return None
     named = {
-        part.name: {
-            "env": str(part.environment),
-            "shared": part.shares_workspace,
-            "variables": dict(part.variables.texts),
-        }
+        part.name: RecordedPart(str(part.environment), part.shares_workspace, dict(part.variables.texts))
         for part in project.uses
     }
-    return {"author": _author(project, owner), "named": named}
+    return RecordedParts(_author(project, owner), named)
 
 
 def _author(project: Project, owner: str | None) -> str:
@@ -252,13 +248,12 @@ def _author(project: Project, owner: str | None) -> str:
     return "" if is_own else project.pushed_by or project.owner or "-"
 
 
-def _named(record: Record, name: str) -> dict[str, Any]:
+def _named(record: Record, name: str) -> RecordedPart:
     """What its part of this name shall be."""
-    known: dict[str, Any] = record.parts["named"] if record.parts else {}
+    known = record.parts.named if record.parts else {}
     if name not in known:
         raise NotFound(f"'{record.environment}' has no part {name!r}; it has {', '.join(known) or 'none'}")
-    found: dict[str, Any] = known[name]
-    return found
+    return known[name]
 
 
 def exceeded(record: Record, field: str, why: str) -> GrantExceeded:
@@ -272,7 +267,7 @@ def exceeded(record: Record, field: str, why: str) -> GrantExceeded:
 
 def _allowed(record: Record, field: str) -> Any:
     assert record.grants is not None
-    return record.grants[field]
+    return getattr(record.grants, field)
 
 
 def _end(record: Record) -> float:
@@ -282,9 +277,11 @@ def _end(record: Record) -> float:
 def _check_fields(asked: CreateInstance) -> None:
     for name in _REFUSED:
         if getattr(asked, name):
-            raise InvalidRequest(f"field {name!r}: an instance cannot say that of another one; leave it out")
+            raise InvalidRequest(f"field {name!r}: an instance cannot set this for another one; leave it out")
     if asked.network not in (None, "none"):
-        raise InvalidRequest("field 'network': an instance gives another one no network; leave it out, or 'none'")
+        raise InvalidRequest(
+            "field 'network': an instance cannot give another one a network; leave it out, or write 'none'"
+        )
     for name in secrets_in(asked.environment_variables):
         raise InvalidRequest(f"field 'environment_variables.{name}': an instance cannot name secrets")
     for name in asked.environment_variables:

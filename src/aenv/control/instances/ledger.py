@@ -233,7 +233,7 @@ def check_fits(records: Iterable[Record], limits: Mapping[str, int]) -> None:
     for name, limit in limits.items():
         if asked[name] > limit:
             raise TooManyRequests(
-                f"no room for this ever: it asks for {asked[name]} of {name}, limited to {limit}"
+                f"there can never be room for this: it asks for {asked[name]} of {name}, limited to {limit}"
             )
 
 

@@ -22,7 +22,7 @@ def network_for(request: CreateInstance, project: Project, allowed: NetworkKind)
     if _ORDER.index(network.kind) > _ORDER.index(allowed):
         raise Forbidden(
             f"environment '{project.ref}' asks for the network {_spelled(network)}, and this gateway allows "
-            f"{allowed!r} at most (--allow-network); a create with a narrower 'network' may do"
+            f"{allowed!r} at most (--allow-network); create it with a narrower 'network'"
         )
     return network
 

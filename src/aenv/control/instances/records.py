@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ...base import quantities
 from ...base.addresses import Origin
@@ -17,8 +17,45 @@ from ...base.wire import EnvStatus, timestamp
 from ...engines.base import Address
 from ..serving.masking import masked
 
+T = TypeVar("T")
 _MAX_EVENTS = 50
 _MAX_REASON = 8192  # characters: an environment that fails to load says why, in its own words
+
+
+@dataclass(frozen=True)
+class RecordedGrant:
+    """Which other environments an instance may use, and how much (`kinship.py`)."""
+
+    environments: list[str]
+    calls: int
+    depth: int
+    seconds: float
+    instances: int
+    author: str
+    """Who pushed its environment, where that is another user than its owner; else empty."""
+
+
+@dataclass(frozen=True)
+class RecordedPart:
+    """What a part of a composed environment shall be."""
+
+    env: str
+    shared: bool
+    """Whether it works in the workspace of the whole."""
+    variables: dict[str, str]
+
+
+@dataclass(frozen=True)
+class RecordedParts:
+    """The parts that an instance is composed of (`kinship.py`)."""
+
+    author: str
+    """As in its grant."""
+    named: dict[str, RecordedPart]
+
+    @classmethod
+    def load(cls, value: dict[str, Any]) -> RecordedParts:
+        return cls(value["author"], {name: _known(RecordedPart, part) for name, part in value["named"].items()})
 
 
 @dataclass
@@ -57,10 +94,8 @@ class Record:
     """What its parent calls it, where it is a part of a composed environment."""
     works_in: str = ""
     """The id of the instance whose workspace it works in, in place of one of its own."""
-    parts: dict[str, Any] | None = None
-    """The parts that it is composed of (`kinship.py`)."""
-    grants: dict[str, Any] | None = None
-    """Which other environments it may use, and how much (`kinship.py`)."""
+    parts: RecordedParts | None = None
+    grants: RecordedGrant | None = None
     ttl: float = 0.0
     idle_timeout: float | None = None
     cpu_milli: int = 0
@@ -153,7 +188,8 @@ class Record:
         origin = address and {name: part for name, part in vars(address.origin).items() if name != "source"}
         tools = address.tools if address and self.is_live else []  # which are told of those that run
         where = address and {"origin": origin, "pid": address.pid, "tools": tools}
-        value = {**vars(self), "address": where}
+        parts, grants = self.parts and asdict(self.parts), self.grants and asdict(self.grants)
+        value = {**vars(self), "address": where, "parts": parts, "grants": grants}
         del value["revision"]
         return value
 
@@ -166,9 +202,19 @@ class Record:
             address = Address(origin, address["pid"], address["tools"], *said)
         if "layer" in value:  # its name in earlier builds
             value = {"requirements": value["layer"], **value}
-        # A newer version may know more.
-        known = {name: value[name] for name in cls.__dataclass_fields__ if name in value}
-        return cls(**{**known, "status": EnvStatus(value["status"]), "address": address, "revision": revision})
+        grants, parts = value.get("grants"), value.get("parts")
+        typed = {
+            "status": EnvStatus(value["status"]),
+            "address": address,
+            "grants": grants and _known(RecordedGrant, grants),
+            "parts": parts and RecordedParts.load(parts),
+        }
+        return _known(cls, {**value, **typed, "revision": revision})
+
+
+def _known(kind: type[T], value: dict[str, Any]) -> T:
+    """The fields that this version has: a newer one may know more."""
+    return kind(**{each.name: value[each.name] for each in fields(kind) if each.name in value})  # type: ignore[arg-type]
 
 
 def describe(record: Record, *, host: str, frozen: bool) -> EnvInstance:

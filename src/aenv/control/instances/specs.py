@@ -26,7 +26,7 @@ class CheckedRequest:
     project: Project
     arguments: tuple[str, ...]
     variables: Mapping[str, str]
-    """Those of the request that are no secrets."""
+    """Those of the request that are not secrets."""
     limits: ResourceLimits
     network: Network
     model: ModelEndpoint | None

@@ -137,7 +137,7 @@ class ServiceSupervisor:
     async def _follow(self) -> None:
         """Where the engine looks after replicas, every gateway sends requests to those of all."""
         while True:
-            await asyncio.sleep(self._means.pace.check_every)  # the store tells nobody of its changes
+            await asyncio.sleep(self._means.pace.check_every)  # the store does not announce its changes
             if not self.refusal:
                 with contextlib.suppress(AEnvError):  # the store does not answer now
                     await self.adopt({})

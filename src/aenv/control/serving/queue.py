@@ -16,7 +16,7 @@ from typing import Any
 from ...base.errors import TooManyRequests
 from ...base.supervision import kept_up
 from ..stores.base import LimitReached
-from . import doing
+from . import job_steps
 
 _LOOK_AGAIN = 0.5  # seconds, only while a request waits: room may appear through another gateway
 _RETRY_WITHOUT_HISTORY = 5.0
@@ -85,7 +85,9 @@ class Queue:
         waiter = _Waiter(owner, attempt, limit)
         self._line_up(waiter)
         self._room.set()
-        doing.at(lambda: f"position {self.position(waiter)} of {self.waiting} in the queue: {waiter.blocked_by}")
+        job_steps.at(
+            lambda: f"position {self.position(waiter)} of {self.waiting} in the queue: {waiter.blocked_by}"
+        )
         try:
             async with asyncio.timeout(wait):
                 await waiter.done
@@ -96,7 +98,7 @@ class Queue:
             await waiter.got_in()
             raise
         finally:
-            doing.at("")
+            job_steps.at("")
             self._waiters.remove(waiter)
 
     def _line_up(self, waiter: _Waiter) -> None:

@@ -30,7 +30,7 @@ from ...base.errors import (
     Unavailable,
 )
 from ...base.origins import Allowed
-from ..stores import patience
+from ..stores import store_timeouts
 from . import envelope, pages
 from .accounts import ANONYMOUS, LOCAL, Accounts, Caller, Role
 from .clients import Client, Disconnected
@@ -223,12 +223,14 @@ class Front:
     async def _answer(self, request: Request, route: Route) -> Response:
         headers: dict[str, str] = {}
         response = Response(status_code=_GONE)  # for a client that has gone; this is counted, and not sent
-        with Client(request.receive) as client, patience.at_most(STORE_PATIENCE):
+        with Client(request.receive) as client, store_timeouts.at_most(STORE_PATIENCE):
             try:
                 self._refuse_web_pages(request)
                 caller = await self._caller(request, route.access)
                 if route.access and not caller.role.includes(route.access):
-                    raise Forbidden(f"the role '{caller.role}' may not do this; it takes '{route.access}'")
+                    raise Forbidden(
+                        f"the role '{caller.role}' may not do this; it needs the role '{route.access}'"
+                    )
                 if route.access:  # the others answer also when the store does not
                     headers = await self._rates.take(caller, route.method, route.path)
                 response = await route.handler(RouteCall(request, caller, client))

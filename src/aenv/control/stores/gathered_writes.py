@@ -41,7 +41,7 @@ class GatheredWrites:
         write = GatheredWrite(changes, values, loop.create_future())
         self._waiting.append(write)
         if self._timer is None:
-            # In a context of its own: the patience of one request is not that of the others.
+            # In a context of its own: the timeout of one request is not that of the others.
             self._timer = loop.call_later(_WAIT, self._begin, context=Context())
         await write.done
 

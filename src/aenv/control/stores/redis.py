@@ -24,8 +24,8 @@ from redis.exceptions import (
 )
 
 from ...base.errors import InvalidRequest, Unavailable
-from . import patience
 from . import redis_scripts as scripts
+from . import store_timeouts
 from .base import Delete, Document, LimitReached, Page, PermitsLeft, Put, Stale
 from .checks import check_changes, check_texts, check_window, cursor, dump, limits_of, position, spent
 
@@ -154,7 +154,7 @@ class RedisStore:
 
     async def _ask(self, question: Callable[[RedisClient], Awaitable[T]]) -> T:
         try:
-            with patience.waiting(self._timeout) as seconds:
+            with store_timeouts.waiting(self._timeout) as seconds:
                 return await self._asked(question, seconds)
         except (RedisError, RedisClusterException, OSError) as error:
             with contextlib.suppress(RedisError, OSError):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from ...base.errors import Unavailable
-from . import patience
+from . import store_timeouts
 from .base import Delete, Document, Page, PermitsLeft, Put
 from .checks import check_changes, check_texts, check_window, cursor, dump, position, spent
 from .gathered_writes import GatheredWrite, GatheredWrites
@@ -173,7 +173,7 @@ class SqliteStore:
         return await self._run(job, *arguments)
 
     async def _run(self, job: Callable[..., T], *arguments: Any) -> T:
-        with patience.waiting(self._timeout) as seconds:
+        with store_timeouts.waiting(self._timeout) as seconds:
             began = time.monotonic()
 
             def patiently() -> T:

@@ -1,7 +1,7 @@
 """The ready line in what a container prints.
 
 The runtime of a container has no pipe to the engine: it writes one marked line to its standard output. What an
-instance prints may be hostile: a line that is no ready line, or never ends, is a `Broken` of the boot protocol.
+instance prints may be hostile: a line that is not a ready line, or never ends, is a `Broken` of the boot protocol.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class DockerApi:
         return json.loads(text) if text.strip() else None
 
     async def response(self, method: str, path: str, body: Any = None, **query: Any) -> Response:
-        """The answer, whose body is still to be read, and is no error."""
+        """The answer, whose body is still to be read, and which is not an error."""
         content = b"" if body is None else json.dumps(body).encode()
         headers = [("content-type", "application/json")] if body is not None else []
         try:

@@ -42,8 +42,10 @@ from ..containers.container_plan import (
 )
 from ..containers.ready_log import ReadyLog
 from ..containers.sidecar_plan import image_of_sidecar, refuse_built
+from ..endings import Endings
 from ..folder import SOCKET_FOLDER, InstanceFolder, is_short_enough
 from ..instance_state import InstanceState, SidecarProcess
+from ..ready_lines import read_ready
 from .container_access import FILES, ContainerAccess, container_name
 from .container_config import EngineFacts, main_container, sidecar_container
 from .container_images import ContainerImages
@@ -87,7 +89,7 @@ class DockerEngine(ContainerAccess):
         self._images = ContainerImages(self._api)
         self._trees = RuntimeTrees(self._api, home.expanduser().absolute() / "docker" / "runtimes")
         self._ways_out = WaysOut()
-        self._ending: dict[str, asyncio.Task[None]] = {}
+        self._ending = Endings()
         self._facts: EngineFacts | None = None
 
     async def __aenter__(self) -> DockerEngine:
@@ -215,13 +217,7 @@ class DockerEngine(ContainerAccess):
             if spec.id in self._ending or not folder.exists():
                 raise StartFailed(f"{what} was destroyed while it started")
             raise StartFailed(f"{what} ended before it was ready{_tail(printed)}")
-        try:
-            said = await asyncio.to_thread(log.said)
-        except protocol.Broken as error:
-            raise StartFailed(f"{what} failed to load: {error}") from None
-        if isinstance(said, protocol.NotReady):
-            raise StartFailed(f"{what} failed to load: {said.error.strip()}")
-        return said
+        return await read_ready(log.said, what)
 
     # Ending
 
@@ -231,12 +227,7 @@ class DockerEngine(ContainerAccess):
             await self._end(id)
 
     async def _end(self, id: str) -> None:
-        # One task per instance, shared by all who want it gone, and not theirs to cancel half-way.
-        task = self._ending.get(id)
-        if task is None:
-            task = self._ending[id] = asyncio.create_task(self._clear(id))
-            task.add_done_callback(lambda _: self._ending.pop(id))
-        await asyncio.shield(task)
+        await self._ending.end(id, lambda: self._clear(id))
 
     async def _clear(self, id: str) -> None:
         folder = InstanceFolder(self._root, id)

@@ -121,7 +121,7 @@ class GatewayLeases:
         found, _ = await self._cluster.list_with_version(Leases, {OWNER: self._owner})
         theirs = [lease for lease in found if lease["metadata"]["name"] != self.name]
         living = [lease for lease in theirs if self._lives(lease)]
-        # Of a gateway that had our home folder, and so is no more, only the Lease is left.
+        # A gateway that had our home folder has ended: only its Lease is left.
         former = [lease for lease in living if self._place and _note(lease, _PLACE) == self._place]
         before = self._others
         self._others = tuple(_gateway(lease) for lease in living if lease not in former)

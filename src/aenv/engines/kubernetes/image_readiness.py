@@ -49,6 +49,6 @@ async def tools_of(origin: Origin) -> list[dict[str, Any]]:
         tools = mcp.loads(text)["result"]["tools"]
         said = protocol.ready(mcp.dumps({"ready": True, "tools": tools}))
     except (ValueError, KeyError, TypeError, protocol.Broken) as error:
-        raise StartFailed(f"its image does not tell its tools: {error}") from None
+        raise StartFailed(f"the tools of its image cannot be listed: {error}") from None
     assert isinstance(said, protocol.Ready)
     return said.tools

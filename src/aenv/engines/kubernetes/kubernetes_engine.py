@@ -25,6 +25,8 @@ from ...isolation.sandbox import protocol
 from ..base import Address, InstanceSpec
 from ..containers.container_plan import PORT, PROJECT, REQUIREMENTS, VARIABLES_FILE, WORKSPACE, plan
 from ..containers.sidecar_plan import refuse_built
+from ..endings import Endings
+from ..ready_lines import read_ready
 from . import pod_files, pod_notes, pod_state
 from .cluster_client import Cluster, ConfigMaps, Pods
 from .gateway_leases import GatewayLeases
@@ -87,7 +89,7 @@ class KubernetesEngine(PodAccess, KeepsPodServices):
         self._exits = contextlib.AsyncExitStack()
         self._beginning = asyncio.Lock()
         self._has_begun = False
-        self._ending: dict[str, asyncio.Task[None]] = {}
+        self._ending = Endings()
 
     @property
     def summary(self) -> str:
@@ -157,14 +159,8 @@ class KubernetesEngine(PodAccess, KeepsPodServices):
 
     async def destroy(self, id: str) -> None:
         """Return when nothing of it is left in the cluster."""
-        if not _ID.match(id):
-            return
-        task = self._ending.get(id)
-        if task is None:
-            task = self._ending[id] = asyncio.create_task(self._destroy(id))
-            task.add_done_callback(lambda _: self._ending.pop(id, None))
-        # Shared by all who want it gone, and not theirs to cancel half-way.
-        await asyncio.shield(task)
+        if _ID.match(id):
+            await self._ending.end(id, lambda: self._destroy(id))
 
     async def running(self) -> dict[str, Address]:
         await self._begin()
@@ -370,13 +366,7 @@ class KubernetesEngine(PodAccess, KeepsPodServices):
         if not line.endswith(b"\n") and len(line) <= protocol.MAX_READY_BYTES:
             reason = await self._watch.until(name, _end_of)
             raise StartFailed(f"{what} ended before it was ready: {reason}{await self._printed(name)}")
-        try:
-            said = await asyncio.to_thread(protocol.ready, line)
-        except protocol.Broken as error:
-            raise StartFailed(f"{what} failed to load: {error}") from None
-        if isinstance(said, protocol.NotReady):
-            raise StartFailed(f"{what} failed to load: {said.error.strip()}")
-        return said
+        return await read_ready(lambda: protocol.ready(line), what)
 
     async def _answers(self, host: str) -> list[dict[str, Any]]:
         origin = Origin(host, PORT)

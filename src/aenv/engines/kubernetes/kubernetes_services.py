@@ -174,7 +174,7 @@ class PodServices:
         return await self._cluster.patch(Deployments, wanted.id, {"spec": {"replicas": wanted.replicas}})
 
     async def _ensure(self, kind: Any, made: dict[str, Any]) -> dict[str, Any]:
-        """The object as it is, made where there is none. Conflict when there is one of somebody else's."""
+        """The object as it is, made where there is none. Conflict when another installation owns one."""
         name = made["metadata"]["name"]
         try:
             found = await self._cluster.get(kind, name)
@@ -185,7 +185,7 @@ class PodServices:
                 found = await self._cluster.get(kind, name)
         if not self._is_ours(found, name):
             what = f"{made['kind']} {name!r}"
-            raise Conflict(f"the cluster has a {what} of somebody else; choose another 'service_name'")
+            raise Conflict(f"the cluster has a {what} of another owner; choose another 'service_name'")
         return found
 
     def _is_ours(self, found: Mapping[str, Any], id: str) -> bool:

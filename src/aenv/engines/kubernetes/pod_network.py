@@ -73,7 +73,7 @@ class PodNetworks:
                 logger.debug("another gateway was faster with policy %s", name)
             return
         if found.get("spec") != wanted["spec"]:
-            # Whole: what somebody has added must not stay.
+            # Whole: what another client has added must not stay.
             change = {"spec": {"$patch": "replace", **wanted["spec"]}}
             await self._cluster.patch(Policies, name, change, strategic=True)
 

@@ -47,7 +47,7 @@ def pack(tools: list[dict[str, Any]]) -> str | None:
 
 
 def unpack(text: str | None) -> list[dict[str, Any]] | None:
-    """The tools that were noted; None when there are none, or when somebody has changed the note."""
+    """The tools that were noted; None when there are none, or when the note was changed by another client."""
     if not text:
         return None
     try:

@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import Any
 
 from ...base.errors import StartFailed
-from ...isolation.sandbox import protocol
 from ..base import InstanceSpec, LazySidecar
 from ..containers import runtime_copy
 from ..containers.container_plan import SHARED, SIDECAR_RUN, TEMPORARY, ContainerPlan, image_of
 from ..containers.ready_log import ReadyLog
 from ..containers.sidecar_plan import TREE, image_of_sidecar, sidecar_variables
+from ..ready_lines import read_ready
 from .cluster_client import Cluster
 from .pod_manifest import container_of, merged_variables, mount
 from .pod_templates import DUAL, SECOND, SECOND_SECURITY, template_name
@@ -110,9 +110,4 @@ async def sidecar_ready(cluster: Cluster, pod: str, what: str) -> None:
     if log.line is None:
         text = printed.decode(errors="replace").strip()
         raise StartFailed(f"the sidecar of {what} ended before it was ready; it printed last:\n{text}")
-    try:
-        said = await asyncio.to_thread(log.said)
-    except protocol.Broken as error:
-        raise StartFailed(f"the sidecar of {what} failed to load: {error}") from None
-    if isinstance(said, protocol.NotReady):
-        raise StartFailed(f"the sidecar of {what} failed to load: {said.error.strip()}")
+    await read_ready(log.said, f"the sidecar of {what}")

@@ -104,7 +104,7 @@ def parse(text: str, source: str) -> PodTemplate:
         raise InvalidRequest(f"{source}: not YAML: {' '.join(str(error).split())[:200]}") from None
     if not isinstance(found, dict) or found.get("kind") != "Pod" or found.get("apiVersion") != "v1":
         kind = found.get("kind") if isinstance(found, dict) else type(found).__name__
-        raise InvalidRequest(f"{source}: a template is a Pod of apiVersion v1, not {kind!r}")
+        raise InvalidRequest(f"{source}: a template must be a Pod of apiVersion v1, not {kind!r}")
     spec = found.get("spec")
     containers = spec.get("containers") if isinstance(spec, dict) else None
     if not isinstance(containers, list) or not all(isinstance(each, dict) for each in containers):

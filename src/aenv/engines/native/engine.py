@@ -30,6 +30,7 @@ from ...isolation.sandbox import probe, protocol
 from ...isolation.sandbox.rootfs import Rootfs
 from ..base import DEFAULT_LIMITS, Address, InstanceSpec, LazySidecar, ResourceUsage
 from ..descriptors import readable
+from ..endings import Endings
 from ..folder import InstanceFolder
 from ..instance_state import InstanceState
 from . import guarantees, gvisor, sidecars
@@ -93,7 +94,7 @@ class NativeEngine(InsideAccess):
         """Folders that may be shown to instances."""
         self._kept_warm: dict[Recipe, str] = {}
         """For which environment spare ones are, or were, made ahead."""
-        self._ending: dict[str, asyncio.Task[None]] = {}
+        self._ending = Endings()
 
     async def __aenter__(self) -> NativeEngine:
         await self._egress.__aenter__()
@@ -232,7 +233,9 @@ class NativeEngine(InsideAccess):
         if spec.isolation not in ("", "native", gvisor.NAME):
             raise Unsupported(f"isolation {spec.isolation!r} is not available here; 'aenv doctor' says what is")
         if spec.limits.gpus:
-            raise Unsupported("the native engine gives instances no GPU; use the docker or kubernetes engine")
+            raise Unsupported(
+                "the native engine cannot give an instance a GPU; use the docker or kubernetes engine"
+            )
         python = spec.python.folders if spec.python else (Path(sys.prefix), Path(sys.base_prefix))
         for shown in (spec.project, spec.data, *spec.folders.values(), *python):
             if shown and shown not in self._checked:
@@ -291,12 +294,7 @@ class NativeEngine(InsideAccess):
         return self._sidecars.why(id) or _how_it_ended(status)
 
     async def _end(self, id: str) -> None:
-        # One task per instance, shared by all who want it gone, and not theirs to cancel half-way.
-        task = self._ending.get(id)
-        if task is None:
-            task = self._ending[id] = asyncio.create_task(self._clear(id))
-            task.add_done_callback(lambda _: self._ending.pop(id))
-        await asyncio.shield(task)
+        await self._ending.end(id, lambda: self._clear(id))
 
     async def _clear(self, id: str) -> None:
         folder = InstanceFolder(self._root, id)
@@ -365,7 +363,7 @@ class NativeEngine(InsideAccess):
         return sorted({folder.id for folder in folders if folder.id not in running} | strays)
 
     async def sweep(self) -> None:
-        """Remove what engine objects of processes that are no more have left, and no instance is part of."""
+        """Remove what engine objects of ended processes have left, and no instance uses."""
         await asyncio.to_thread(self._sweep)
 
     def _sweep(self) -> None:
@@ -428,7 +426,7 @@ class NativeEngine(InsideAccess):
     async def keep_warm(self, spec: InstanceSpec, count: int) -> None:
         """Keep so many spare ones for instances like `spec`."""
         if spec.isolation == gvisor.NAME:
-            raise Unsupported("no instances are made ahead in gVisor; set 'warmPool' to 0")
+            raise Unsupported("spare instances are not possible in gVisor; set 'warmPool' to 0")
         recipe = self._recipe(spec, await self._root_of(spec))
         self._kept_warm[recipe] = spec.environment
         self._spares.keep(recipe, count)

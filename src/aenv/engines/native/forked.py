@@ -87,7 +87,7 @@ class ForkedProcess:
         self._over.add_done_callback(lambda _: call())
 
     def keep(self) -> None:
-        """It is written down, and lives on when this process is no more."""
+        """It is written down, and lives on when this process has ended."""
         self.zygote.keep(self._number)
 
     def kill(self) -> None:

@@ -75,7 +75,7 @@ class InstanceFolders:
             self._spares.append(self._make())
 
     def close(self) -> None:
-        """Remove what was made ahead, also by processes that are no more."""
+        """Remove what was made ahead, also by processes that have ended."""
         while self._spares:
             _discard(*self._spares.popleft())
         while self._empty:
@@ -111,7 +111,7 @@ class InstanceFolders:
         return f"{self._root}/{self._spare}{next(self._number)}"
 
     def sweep(self) -> None:
-        """Remove what processes that are no more had made ahead."""
+        """Remove what processes that have ended had made ahead."""
         for path in self._root.glob("spare.*"):
             if not owners.runs(path.name.split(".")[1]):
                 shutil.rmtree(path, ignore_errors=True)  # another one may sweep, too

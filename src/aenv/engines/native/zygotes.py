@@ -142,7 +142,7 @@ class Zygote:
             ended.set_result(None)
 
     def keep(self, number: int) -> None:
-        """Say that an instance is written down: it lives on when this process is no more."""
+        """Say that an instance is written down: it lives on when this process has ended."""
         if not self.is_over:
             self._send(protocol.Keep(number), None)
             self._kept_or_gone(number)

@@ -56,7 +56,7 @@ class Arena:
         self._count = instances
         self._lanes = min(lanes, instances)
         self.lost = 0
-        """Episodes that the platform lost; they teach nothing, and are no reward of 0."""
+        """Episodes that the platform lost; they teach nothing, and do not count as a reward of 0."""
 
     async def __aenter__(self) -> Arena:
         try:

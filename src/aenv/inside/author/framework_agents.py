@@ -1,6 +1,6 @@
 """Agent objects of frameworks, recognised by their classes and called as their own documentation says.
 
-No framework is imported here: whoever has made the object has imported it.
+No framework is imported here: the code that made the object has imported it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FrameworkSpeaker:
 
 
 def of_framework(agent: Any) -> FrameworkSpeaker | None:
-    """What answers for an agent object; None for what is no agent of a known framework."""
+    """What answers for an agent object; None for what is not an agent of a known framework."""
     for kind in type(agent).__mro__:
         answer = _KNOWN.get((kind.__module__.split(".")[0], kind.__name__))
         if answer:

@@ -40,7 +40,7 @@ class Part:
         return structured["result"] if self._is_wrapped(name) else structured
 
     def _is_wrapped(self, name: str) -> bool:
-        """Whether the result is no object, which MCP wants, and so stands in one."""
+        """Whether the result is not an object, as MCP wants it, and was put into one."""
         schemas = (tool.get("outputSchema") or {} for tool in self.tools if tool["name"] == name)
         return any("x-fastmcp-wrap-result" in schema for schema in schemas)
 

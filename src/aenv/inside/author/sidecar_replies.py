@@ -57,4 +57,4 @@ def unpacked(data: str) -> bytes:
 
 
 def nonsense() -> NetworkError:
-    return NetworkError("the sidecar answered with something that makes no sense")
+    return NetworkError("the answer of the sidecar cannot be read")

@@ -53,7 +53,7 @@ async def _posted(path: str, target: str, body: bytes) -> tuple[int, bytes]:
                 raise NetworkError(f"the sidecar answered with more than {spell_bytes(MAX_BODY_BYTES)}")
         return int(first.split(maxsplit=2)[1]), bytes(answer)
     except (OSError, EOFError, asyncio.LimitOverrunError, ValueError, IndexError) as error:
-        raise NetworkError("the sidecar broke off before it had answered") from error
+        raise NetworkError("the sidecar closed the connection before it answered") from error
     finally:
         writer.close()
         with contextlib.suppress(OSError):
@@ -69,4 +69,4 @@ def _result(status: int, answer: bytes) -> Any:
                 raise NotJudged(Outcome.NOT_READY, message)
             case {"success": False, "error": str(message)}:
                 raise from_code("", message, status=status)
-    raise NetworkError("the sidecar answered with something that makes no sense")
+    raise NetworkError("the answer of the sidecar cannot be read")

@@ -1,4 +1,4 @@
-"""The end of what the author's code has started and is no instance: for the stager, when it is needed no more.
+"""Ends what the author's code has started beside its instances: for the stager, when it is needed no more.
 
 Who may go on is decided by parents, which no process chooses. What an instance starts has its first process above
 it, and ends with it; what the gateway runs in an instance has a parent that has no number here. All else is the

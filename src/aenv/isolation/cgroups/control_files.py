@@ -13,7 +13,7 @@ _CHARGED_AT_ONCE = 64 * os.sysconf("SC_PAGE_SIZE")  # what the kernel takes ahea
 _SOCKETS_PART = 4  # of the memory; above it each socket still has a few pages, and there may be many
 
 Limits = tuple[float | None, int | None, int | None]
-"""Cpus, bytes of memory, processes; None is no limit."""
+"""Cpus, bytes of memory, processes; None means no limit."""
 
 
 class Hierarchy:

@@ -115,7 +115,7 @@ class Images:
             if digest is None:
                 raise NotFound(f"no image {reference!r}; there are {', '.join(sorted(names)) or 'none'}")
             if digest not in names.values() and digest in await asyncio.to_thread(folder_cache.mounted):
-                raise Conflict(f"instances live in image {reference!r}; end them first ('aenv ps' lists them)")
+                raise Conflict(f"instances use image {reference!r}; end them first ('aenv ps' lists them)")
             self._write(names)
         if digest not in names.values():
             await asyncio.to_thread(folder_cache.discard, self.place / digest)

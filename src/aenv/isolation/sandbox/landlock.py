@@ -90,7 +90,7 @@ def scope() -> None:
 
 def _apply(ruleset: int, version: int) -> None:
     try:
-        # What is refused here is no news: else hostile code could fill the host's audit log.
+        # Refusals here are not logged: otherwise hostile code could fill the host's audit log.
         flags = _LOG_SAME_EXEC_OFF | _LOG_SUBDOMAINS_OFF if version >= 7 else 0
         system.syscall(_NUMBERS["landlock_restrict_self"], ruleset, flags)
     finally:

@@ -53,8 +53,8 @@ def save(
     evaluated = sorted({one.identity.environment for one in trajectories if one.identity.eval_only})
     if evaluated and not force and format != "journal":
         raise Forbidden(
-            f"{', '.join(evaluated)} is for evaluation alone (evalOnly), and its rollouts are no training data; "
-            "--force writes them nevertheless"
+            f"{', '.join(evaluated)} is for evaluation alone (evalOnly), so its rollouts must not become training "
+            "data; --force writes them nevertheless"
         )
     check_new(path)
     match format:

@@ -59,7 +59,7 @@ def told_message(program: ReadyProgram, printed: str) -> str:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise ProgramFailed(f"agent {program.name!r} told no last message")
+        raise ProgramFailed(f"agent {program.name!r} gave no last message")
     return str(found.get("message") or "")
 
 

@@ -14,11 +14,11 @@ from ..task import TaskSelection
 from ..task_instances import InstanceSource
 from . import task_sets, work_log
 from .checking import ProposalChecks
-from .likeness import GuardedTexts, KnownTasks
 from .model_written import ModelSource
 from .mutations import MutationSource
 from .proposals import BadProposal, GoldCall, Proposal, ProposalSource, structure_of
 from .seeds import SeedSet, seed_set
+from .similarity import GuardedTexts, KnownTasks
 from .task_sets import KeptTask, SetOrigin, TaskSet
 from .templates import TemplateSource, template_file
 from .work_log import CheckedAttempt, WorkLog
@@ -108,7 +108,7 @@ async def synthesize(
         guarded = GuardedTexts(texts)
         if guards and not guarded:
             raise InvalidRequest(
-                "the guarded environments tell no tasks; a guard needs 'list_tasks' and 'get_task'"
+                "the guarded environments list no tasks; a guard needs 'list_tasks' and 'get_task'"
             )
         # A source is described before there is a log for it, since what it is decides which log it goes on with.
         described = recipe.make(known, options.seed, WorkLog()).described()
@@ -236,8 +236,8 @@ class _Synthesis:
         own = [one for one, _ in fresh if one.gold or has_oracle]
         if len(own) < len(fresh) and not self.solver:
             raise InvalidRequest(
-                f"{self.seeds.environment!r} has no 'play_gold', and the tasks come without gold; name an agent "
-                "that solves them"
+                f"{self.seeds.environment!r} has no 'play_gold', and the tasks have no reference solution; name "
+                "an agent that solves them"
             )
         golds = await self.checks.gold(own)
         held = [(one, text) for one, text in fresh if one.task.id not in golds or self._holds(one, golds)]

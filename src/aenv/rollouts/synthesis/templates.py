@@ -110,7 +110,7 @@ class Template:
             case [_, *_] if all(type(one) in (int, float, str) for one in parameter):
                 chosen = random.choice(parameter)
                 if isinstance(chosen, float) and not math.isfinite(chosen):
-                    raise self.wrong(field, f"{chosen} is no number of JSON")
+                    raise self.wrong(field, f"{chosen} is not a number of JSON")
                 return chosen if isinstance(chosen, str) else Fraction(str(chosen))
             case str():
                 return self._evaluated(field, parameter, values)

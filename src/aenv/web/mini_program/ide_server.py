@@ -29,6 +29,7 @@ from ...base.errors import (
 )
 from ...control.serving import envelope, listeners
 from ...control.serving.centre import HEADERS, Centre
+from ...control.serving.clients import too_large
 from .. import session_key
 from ..session_key import SessionKey
 from . import saved_project, scripted_model, workshop
@@ -177,7 +178,7 @@ async def _read(request: Request, limit: int) -> bytes:
     async for chunk in request.stream():
         size += len(chunk)
         if size > limit:
-            raise Forbidden(f"the body is larger than {limit} bytes")
+            raise too_large(limit)
         parts.append(chunk)
     return b"".join(parts)
 

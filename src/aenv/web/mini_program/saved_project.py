@@ -51,10 +51,10 @@ class SavedProject:
             ) from None
 
     def lacks(self, history: Mapping[str, Any]) -> list[str]:
-        """The digests of a history whose contents are not saved yet. InvalidRequest for what is no history."""
+        """The digests of a history whose contents are not saved yet. InvalidRequest for what is not a history."""
         versions = history.get("versions")
         if not isinstance(versions, list) or len(versions) > _MAX_VERSIONS:
-            raise InvalidRequest("the instance told no history of its project, or one that is too long")
+            raise InvalidRequest("the instance sent no history of its project, or one that is too long")
         return sorted(_digests(versions) - self._held)
 
     def save(self, history: Mapping[str, Any], contents: Mapping[str, str]) -> None:
@@ -109,7 +109,7 @@ def _checked(digest: str, content: str) -> bytes:
     except (binascii.Error, TypeError):
         found = b""
     if hashlib.sha256(found).hexdigest() != digest or len(found) > _MAX_CONTENT_BYTES:
-        raise InvalidRequest("the instance gave a content that is not what its history names")
+        raise InvalidRequest("the instance sent a file that is not the one in its history")
     return found
 
 

@@ -332,7 +332,7 @@ class DataConnection(asyncio.Protocol):
             return
         self._status = reply.status
         if reply.is_event_stream and self._call.method == "GET":
-            self._release()  # a client that listens for what may come is no reason to keep the instance running
+            self._release()  # a client that only listens does not keep the instance running
         self._transport.write(self._head(reply))
 
     def continue_answer(self, data: bytes) -> None:

@@ -18,7 +18,7 @@ _OF_CONNECTIONS = (b"connection", b"keep-alive", b"transfer-encoding")
 
 
 class NotHttp(Exception):
-    """An upstream has sent something that is no reply."""
+    """An upstream has sent something that is not a reply."""
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ _SEQUENCE = re.compile(
 )
 # How programs without UTF-8 draw frames: the letters of the set "0".
 _FRAMES = str.maketrans("`ajklmnqtuvwx~", "◆▒┘┐┌└┼─├┤┴┬│·")
-_LONGEST_SEQUENCE = 4096  # characters; what does not end is no sequence
+_LONGEST_SEQUENCE = 4096  # characters; what does not end by then is not a sequence
 
 
 class Screen:

@@ -1,4 +1,4 @@
-"""Likeness of tasks: duplicates by text and by structure, and nearness to tasks that must stay unseen."""
+"""Similarity of tasks: duplicates by text and by structure, and tasks close to those that must stay unseen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warmth: how many spare instances are kept, for whom, and who may say so."""
+"""WarmPools: how many spare instances are kept, for whom, and who may say so."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aenv.base.config import load_project
 from aenv.base.errors import Forbidden, InvalidRequest, NotFound, Unsupported
 from aenv.base.models import CreateInstance
 from aenv.control.gateway.parts import Parts
-from aenv.control.instances.warmth import SPARE_BYTES
+from aenv.control.instances.warm_pools import SPARE_BYTES
 from aenv.control.serving.accounts import LOCAL, Role
 from aenv.engines.base import InstanceSpec
 from aenv.engines.process import ProcessEngine
@@ -62,14 +62,14 @@ class Warm:
 
     async def later(self, seconds: float) -> None:
         self._now[0] += seconds
-        await self.made.warmth.settle()
+        await self.made.warm_pools.settle()
 
     def creates(self, project: Path, count: int, every: float = 0.0) -> None:
         """As `Creation` tells of them."""
         loaded = load_project(project)
         spec = InstanceSpec("an-id", str(loaded.ref), loaded.path, {"A": "b"}, ("x",))
         for _ in range(count):
-            self.made.warmth.created(spec, loaded)
+            self.made.warm_pools.created(spec, loaded)
             self._now[0] += every
 
 
@@ -151,7 +151,7 @@ async def test_memory_bounds_them_all_and_what_was_asked_for_comes_first(tmp_pat
         await warm.engine.until(echo=60)
         warm.creates(busy, 80)
         await warm.engine.until(echo=60, busy=40)
-        await warm.made.warmth.ask(load_project(asks), 90)
+        await warm.made.warm_pools.ask(load_project(asks), 90)
         await warm.engine.until(echo=90, busy=10)
 
 
@@ -166,7 +166,7 @@ async def test_without_memory_for_them_there_are_none(tmp_path: Path) -> None:
 async def test_code_that_has_changed_gets_new_ones_and_the_old_ones_go(tmp_path: Path) -> None:
     old, new = make_project(tmp_path / "a"), make_project(tmp_path / "b")
     async with warm_in(tmp_path / "home", old) as warm:
-        assert await warm.made.warmth.ask(load_project(old), 4) == (4, 4)
+        assert await warm.made.warm_pools.ask(load_project(old), 4) == (4, 4)
         warm.creates(new, 1)
         await warm.later(0)
         assert warm.engine.kept == {("echo@1.0.0", str(old)): 0, ("echo@1.0.0", str(new)): 4}

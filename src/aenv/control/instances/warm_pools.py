@@ -1,4 +1,4 @@
-"""Warmth: how many spare instances the engine keeps ready for each environment.
+"""Warm pools: how many spare instances the engine keeps ready for each environment.
 
 At least as many as the environment or an operator asks for; more while many are created at once, as many as came
 together; fewer again as that is over; and never more in all than their share of memory holds.
@@ -27,10 +27,10 @@ from .specs import Conditions, instance_spec, spare_spec
 from .sweeper import Clock
 from .this_gateway import ThisGateway
 
-logger = logging.getLogger("aenv.control.instances.warmth")
+logger = logging.getLogger("aenv.control.instances.warm_pools")
 
 SPARE_BYTES = 4 << 20  # what one takes, measured with 1,000 of them
-_TOGETHER = 0.1  # seconds: creates that come within find nobody to refill the pool between them
+_TOGETHER = 0.1  # seconds: between creates that come within this time the pool is not refilled
 _HALF_LIFE = 30.0  # seconds after which half as many are expected
 _LATELY = 600.0  # seconds in which an account that has created an instance may want another
 _LOOK_AGAIN = 1.0  # seconds, only while more are kept than were asked for
@@ -69,10 +69,10 @@ class _Pool:
 
     def wanted(self, now: float) -> int:
         expected = round(self.expects(now))
-        return max(self.least(now), expected if expected > 1 else 0)  # one alone is no rate
+        return max(self.least(now), expected if expected > 1 else 0)  # one alone does not make a rate
 
 
-class Warmth:
+class WarmPools:
     """`run` tells the engine; where it cannot keep instances warm, nothing happens."""
 
     def __init__(
