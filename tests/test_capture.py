@@ -16,7 +16,7 @@ import pytest
 from aenv.base.addresses import parse_url
 from aenv.base.http1 import Pool
 from aenv.client.chat import Chat
-from aenv.rollouts import Outcome, RolloutResult, Runner, journal
+from aenv.rollouts import Outcome, RolloutResult, Runner, journal, transcripts
 from aenv.rollouts.capture import Capture, endpoint
 from aenv.rollouts.capture.endpoint import ModelAccess
 from aenv.rollouts.capture.exchange_log import ExchangeLog
@@ -470,4 +470,5 @@ class TestCommand:
                 assert await asyncio.to_thread(server.process.wait) == 0
         found = journal.read(out).trajectories
         assert {name: len(one.exchanges) for name, one in found.items()} == {"capture": 1, "task-7": 2}
+        assert transcripts.transcript(found["task-7"]).splitlines()[-1] == "no result"
         assert key not in out.read_text()

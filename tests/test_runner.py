@@ -288,6 +288,8 @@ class TestTasks:
         [
             ('{"id": 5}', "line 2: field 'id' must be a text"),
             ('{"id": "a", "variables": {"X": 1}}', "line 2: field 'variables' must be an object"),
+            ('{"id": "a", "variables": {"X=Y": ""}}', "line 2: field 'variables': 'X=Y' cannot be a variable"),
+            ('{"id": "a", "variables": {"X": "\\u0000"}}', "line 2: field 'variables': 'X' cannot be a variable"),
             ('{"id": "a", "variabels": {}}', "line 2: field 'variabels' is not known; did you mean 'variables'?"),
             ('{"id": "a", "max_steps": 0}', "line 2: field 'max_steps' must be a whole number above 0"),
             ('{"id": "a"', "line 2 is not JSON"),
