@@ -256,12 +256,13 @@ class TestFaults:
 
     async def test_a_server_that_does_not_answer_is_given_up(self, recording: Any) -> None:
         silent = Silent()
-        async with recording(silent, timeout=0.2) as it:
+        # Long enough for a busy machine to get as far as asking.
+        async with recording(silent, timeout=1.0) as it:
             status, reply = await it.ask()
             assert (status, reply["error"]["code"]) == (504, "upstream_timeout")
             await silent.gone.wait()
         (found,) = it.exchanges
-        assert (found.status, found.error.endswith("nothing came for 0.2 s")) == (None, True)
+        assert (found.status, found.error.endswith("nothing came for 1 s")) == (None, True)
 
     async def test_an_agent_that_goes_away_takes_its_request_with_it(self, recording: Any) -> None:
         silent = Silent()
