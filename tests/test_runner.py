@@ -158,6 +158,22 @@ class TestStages:
         assert found.outcome == Outcome.TIMEOUT
         assert await asyncio.to_thread(ended.wait, 30)
 
+    async def test_what_an_agent_left_running_calls_nothing_any_more(self, served: str) -> None:
+        async def agent(env: Any, task: dict[str, Any]) -> None:
+            kept.append(env)
+            await env.call_tool("look")
+
+        kept: list[Any] = []
+        variables = {"ID": "two", "N": "1", "SUM": "1+1"}
+        async with Environment("trouble@1.0.0", aenv_url=served, environment_variables=variables) as env:
+            for _ in range(2):  # the same instance, played again
+                found = await rollout(env, agent)
+                assert (found.outcome, found.reward, found.steps) == (Outcome.REWARD, 0.0, 1)
+            for call in (kept[0].call_tool("submit", {"answer": 2}), kept[0].exec(["true"])):
+                with pytest.raises(asyncio.CancelledError, match="the rollout is over"):
+                    await call
+            await env.call_tool("submit", {"answer": 2})  # its owner may
+
     @pytest.mark.parametrize("at_once", [False, True])
     async def test_an_agent_that_floods(self, served: str, at_once: bool) -> None:
         async def agent(env: Any, task: dict[str, Any]) -> None:
@@ -288,6 +304,8 @@ class TestTasks:
         [
             ('{"id": 5}', "line 2: field 'id' must be a text"),
             ('{"id": "a", "variables": {"X": 1}}', "line 2: field 'variables' must be an object"),
+            ('{"id": "a", "variables": {"X=Y": ""}}', "line 2: field 'variables': 'X=Y' cannot be a variable"),
+            ('{"id": "a", "variables": {"X": "\\u0000"}}', "line 2: field 'variables': 'X' cannot be a variable"),
             ('{"id": "a", "variabels": {}}', "line 2: field 'variabels' is not known; did you mean 'variables'?"),
             ('{"id": "a", "max_steps": 0}', "line 2: field 'max_steps' must be a whole number above 0"),
             ('{"id": "a"', "line 2 is not JSON"),

@@ -28,10 +28,8 @@ RULES = (
         re.compile(r"\bos\.(environ|getenv|putenv)\b"),
         "variables are read in settings.py, and handed down",
         except_in="base/settings.py",
-        not_inside=(
-            "envs/",
-            "examples/",
-        ),  # an environment's variables are its instance's; an example is a program
+        # An environment's variables are its instance's; an example is a program; AReaL hands its agents variables.
+        not_inside=("envs/", "examples/", "integrations/areal.py"),
     ),
     Rule(
         re.compile(r"(?<![\w.])print\(|\bclick\.s?echo\("),

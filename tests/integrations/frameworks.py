@@ -32,7 +32,7 @@ OURS = ("httptools>=0.6.4", "pydantic>=2.11")  # what the SDK needs; the gateway
 LIGHT = ("gymnasium", "skyrl", "openai_agents", "pydantic_ai")  # made in seconds, and so in every run
 # By pip and not by uv: pip may be configured with indexes and folders of wheels that uv does not read, such as
 # those of PyTorch for the CPU alone, which is a tenth as large. All others by uv, which takes a tenth of the time.
-BY_PIP = ("ray", "smollm2", "stable_baselines3", "train_grpo", "trl", "verl")
+BY_PIP = ("areal", "ray", "smollm2", "stable_baselines3", "train_grpo", "trl", "verl")
 PYTHONS = {"ready_openhands": (3, 12)}  # where the Python of the tests is too old
 MAKE = "--make-integrations"
 

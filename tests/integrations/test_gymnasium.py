@@ -83,4 +83,4 @@ async def test_a_lost_instance_cuts_its_own_episode_and_no_other(
     async with running_gateway(tmp_path / "home", LINE) as gateway:
         url = f"http://127.0.0.1:{gateway.address.port}"
         said = json.loads(await frameworks.run(python, program, name, cwd=tmp_path, AENV_SYSTEM_URL=url))
-    assert said == {"cut": [True, 1, False, 0.0], "as_before": True, "goes_on": True}
+    assert said == {"cut": [True, 1, False, 0.0], "as_before": True, "goes_on": True, "replaced": True}

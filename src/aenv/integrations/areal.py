@@ -11,13 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
 from typing import Any, Protocol
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from aenv import Chat
 from aenv.integrations import chat_agent
 from aenv.integrations.tool_episode import EpisodeOptions, ToolEpisode, TrainingTask
+
+_PASSING = (408, 429, 502, 503, 504)  # what AReaL's own client asks again after
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0  # seconds
 
 
 class AenvAgent:
@@ -33,16 +38,14 @@ class AenvAgent:
     async def run(self, data: dict[str, Any], **extra: Any) -> float:
         """The reward of the task that `data` names, played by the model at `base_url`.
 
+        Without `base_url`, by the one at OPENAI_BASE_URL: AReaL's mode `subproc` tells it so.
         `data` has `task_id`, `variables` or both; the name `id` is understood too.
         """
-        if "base_url" not in extra:
-            raise ValueError(
-                "run needs base_url=…, the address of the model's server; AReaL's inline mode gives it"
-            )
+        url, key = _model(extra)
         episode = ToolEpisode(self._options)
         try:
             task = await _task(episode, data)
-            async with Chat(extra["base_url"], extra.get("api_key")) as chat:
+            async with Chat(url, key) as chat:
                 return await chat_agent.play(episode, chat, self._model, task, **self._sampling)
         finally:
             await episode.close()
@@ -59,11 +62,12 @@ class SessionAgent(Protocol):
 async def run_in_session(agent: SessionAgent, data: dict[str, Any], *, proxy_url: str, admin_key: str) -> float:
     """Run an agent within a session of AReaL's proxy, and tell the proxy its reward.
 
-    An episode without a reward (NotJudged, a failure of the platform) ends its session without one, and is raised.
+    Waits until the proxy has room for a session. An episode without a reward (NotJudged, a failure of the
+    platform) ends its session without one, and is raised.
     """
     base = proxy_url.rstrip("/")
     task = str(data.get("task_id", data.get("id", "")))
-    session = await _post(f"{base}/rl/start_session", admin_key, {"task_id": task})
+    session = await _started(f"{base}/rl/start_session", admin_key, {"task_id": task})
     key = session["api_key"]
     try:
         reward = float(await agent.run(data, base_url=base, api_key=key))
@@ -71,6 +75,22 @@ async def run_in_session(agent: SessionAgent, data: dict[str, Any], *, proxy_url
         return reward
     finally:
         await asyncio.shield(_post(f"{base}/rl/end_session", key, {}))
+
+
+async def _started(url: str, admin_key: str, body: Mapping[str, Any]) -> Any:
+    """A session. The proxy refuses those that its trainer has no room for yet, and offers nothing to wait for.
+
+    It is asked for as long as AReaL's own client asks, which is until the caller gives up.
+    """
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return await _post(url, admin_key, body)
+        except HTTPError as error:
+            if error.code not in _PASSING:
+                raise
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 async def _post(url: str, key: str, body: Mapping[str, Any]) -> Any:
@@ -81,6 +101,15 @@ async def _post(url: str, key: str, body: Mapping[str, Any]) -> Any:
             return json.loads(reply.read() or b"null")
 
     return await asyncio.to_thread(ask)
+
+
+def _model(given: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Address and key of the model's server; a key of the environment's only goes to the environment's address."""
+    if url := given.get("base_url"):
+        return url, given.get("api_key")
+    if url := os.environ.get("OPENAI_BASE_URL"):
+        return url, os.environ.get("OPENAI_API_KEY")
+    raise ValueError("no model: AReaL gives base_url=… (mode inline) or sets OPENAI_BASE_URL (mode subproc)")
 
 
 async def _task(episode: ToolEpisode, data: Mapping[str, Any]) -> TrainingTask:

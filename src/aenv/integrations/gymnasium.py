@@ -123,8 +123,18 @@ class Slot:
         return seen, await self.episode.reward() if seen.done or is_cut else 0.0, is_cut
 
     async def begin_alone(self, codec: Codec) -> Any:
-        """Begin another episode among others; the first observation."""
-        self.last = codec.begun(await self.begin(None))
+        """Begin another episode among others; the first observation.
+
+        An instance that was lost between two episodes in the same place is replaced: it would end all the others.
+        """
+        try:
+            briefing = await self.begin(None)
+        except AEnvError as error:
+            if not self.episode.options.in_place or not is_infrastructure(error):
+                raise
+            await self.episode.close()
+            briefing = await self.begin(None)
+        self.last = codec.begun(briefing)
         return self.last
 
     async def step_alone(self, codec: Codec, action: Any) -> VectorStep:

@@ -235,7 +235,7 @@ class _Attempt:
             async with self._captured(env, recorder), self._stage("agent"):
                 await self._play(env, about)
         finally:
-            env.recorder = None  # what comes now is not the agent's
+            env.recorder, env.is_over = None, True  # what comes now is not the agent's
             self._steps = None if env.played is None else env.steps + env.played
         if env.broken:
             raise env.broken

@@ -161,6 +161,9 @@ def _task(where: str, entry: Any) -> Task:
         raise InvalidRequest(f"{where}: field 'id' must be a text of printable characters, and is {id!r}")
     if not isinstance(variables, dict) or not all(isinstance(value, str) for value in variables.values()):
         raise InvalidRequest(f"{where}: field 'variables' must be an object whose values are texts")
+    for name, value in variables.items():
+        if not name or "=" in name or "\0" in name + value:  # as Linux has it
+            raise InvalidRequest(f"{where}: field 'variables': {name[:100]!r} cannot be a variable of a process")
     for name in ("datasource", "split"):
         if not isinstance(entry.get(name, ""), str):
             raise InvalidRequest(f"{where}: field {name!r} must be a text")

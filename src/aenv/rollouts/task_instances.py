@@ -31,6 +31,7 @@ _MARGIN = 600.0  # seconds that an instance may live beyond what is done with it
 _RELEASES = 32  # instances that are given back at a time
 _UNRECORDED = ("exec", "exec_stream", "upload", "presign_url")
 """Methods that change an instance, or may, and leave no call in the record."""
+_OVER = "the rollout is over"
 _QUEUE = "10m"  # how long a create waits when the gateway is full
 
 
@@ -79,12 +80,16 @@ class WatchedEnvironment(Environment):
     """Set when the agent has made more than `max_calls`; none of those calls ends."""
     captured: ModelAccess | None = None
     """How the agent asks its model, where that is captured."""
+    is_over: bool = False
+    """Whether the agent has ended: what it left running may not change what is judged now."""
 
     @classmethod
     def over(cls, env: Environment) -> WatchedEnvironment:
-        """The same instance as `env`, whose owner releases it, watched."""
+        """The same instance as `env`, whose owner releases it, watched from now on."""
         watched = cls.__new__(cls)
         watched.__dict__ = env.__dict__
+        # It may have been played before.
+        watched.steps, watched.played, watched.broken, watched.is_over = 0, 0, None, False
         return watched
 
     @property
@@ -128,6 +133,8 @@ class WatchedEnvironment(Environment):
         self.__dict__["proxy_headers"] = value
 
     async def _remote(self, what: str) -> Remote:
+        if self.is_over:
+            raise asyncio.CancelledError(_OVER)
         if self.recorder and what in _UNRECORDED:
             self.recorder.unrecorded(what)
         return await super()._remote(what)
@@ -135,6 +142,9 @@ class WatchedEnvironment(Environment):
     async def _watched(
         self, kind: AgentCallKind, name: str, arguments: dict[str, Any], call: Coroutine[Any, Any, Any]
     ) -> Any:
+        if self.is_over:
+            call.close()
+            raise asyncio.CancelledError(_OVER)  # what it left running ends by this, whatever errors it catches
         recorder = self.recorder
         if recorder is None:
             return await call

@@ -36,7 +36,8 @@ def _lines(trajectory: Trajectory, most: int) -> Iterator[str]:
         yield from _step(one, when, most) if isinstance(one, Step) else _exchange(one, when, most)
     yield ""
     if result is None:
-        yield "not finished: its process ended before"
+        # What was captured alone, or comes from a file of others, was in no instance of ours.
+        yield "not finished: under way, or its process ended before" if head.instance else "no result"
     elif result.reward is None:
         yield f"outcome {result.outcome}: {result.reason}"
     else:

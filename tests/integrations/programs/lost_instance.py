@@ -34,6 +34,39 @@ def stepped_with_gymnasium() -> dict[str, object]:
     return {**told, "goes_on": "lost" not in info}
 
 
+def lost_between_with_gymnasium() -> bool:
+    """Whether an instance that is lost after its episode is replaced when the next one begins in its place."""
+    from aenv.integrations.gymnasium import AenvVector
+
+    envs = AenvVector(NAME, num_envs=2, codec=Cells(), in_place=True)
+    envs.reset(seed=1)
+    over = [False, False]
+    while not over[0]:
+        _, _, ended, cut, _ = envs.step([1, 1])
+        over = (ended | cut).tolist()
+    lost = envs._slots[0].episode._env.instance_id
+    ask("DELETE", f"/env-instance/{lost}")
+    *_, info = envs.step([1, 1])
+    envs.step([1, 1])
+    replaced = envs._slots[0].episode._env.instance_id
+    envs.close()
+    return replaced != lost and "lost" not in info
+
+
+def lost_between_with_stable_baselines3() -> bool:
+    """The same, where the next episode begins in the step that ends the last one."""
+    from aenv.integrations.stable_baselines3 import AenvVecEnv
+
+    envs = AenvVecEnv(NAME, 2, codec=Cells(), in_place=True)
+    envs.reset()
+    lost = envs._slots[0].episode._env.instance_id
+    ask("DELETE", f"/env-instance/{lost}")
+    envs.reset()
+    replaced = envs._slots[0].episode._env.instance_id
+    envs.close()
+    return replaced != lost
+
+
 def stepped_with_stable_baselines3() -> dict[str, object]:
     from aenv.integrations.stable_baselines3 import AenvVecEnv
 
@@ -51,5 +84,6 @@ def stepped_with_stable_baselines3() -> dict[str, object]:
     return {**told, "goes_on": not any(info.get("lost") for info in infos)}
 
 
-WITH = {"gymnasium": stepped_with_gymnasium, "stable_baselines3": stepped_with_stable_baselines3}
-print(json.dumps(WITH[sys.argv[1]]()))
+STEPPED = {"gymnasium": stepped_with_gymnasium, "stable_baselines3": stepped_with_stable_baselines3}
+BETWEEN = {"gymnasium": lost_between_with_gymnasium, "stable_baselines3": lost_between_with_stable_baselines3}
+print(json.dumps({**STEPPED[sys.argv[1]](), "replaced": BETWEEN[sys.argv[1]]()}))

@@ -6,10 +6,9 @@ import re
 from enum import Enum
 from typing import Any
 
+from byte_tokens import tokenizer  # beside this program
 from omegaconf import OmegaConf
 from pydantic import BaseModel, TypeAdapter
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.tools.schemas import OpenAIFunctionToolSchema
 from verl.utils.dataset.rl_dataset import RLHFDataset
@@ -18,26 +17,6 @@ from verl.workers.rollout.replica import TokenOutput
 from aenv.integrations.verl import AenvAgentLoop, AenvTool, _flat
 
 NAME = "gsm-tools@1.0.0"
-TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
-    "<tool_call>\n{{ c.function | tojson }}\n</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
-
-def tokenizer() -> PreTrainedTokenizerFast:
-    """Bytes, and the words of a chat."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    made = Tokenizer(models.BPE(vocab={letter: n for n, letter in enumerate(alphabet)}, merges=[]))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    made.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
-    made.add_tokens(["<tool_call>", "</tool_call>"])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=made, eos_token="<|im_end|>", pad_token="<|endoftext|>", chat_template=TEMPLATE
-    )
-
-
 TOKENS = tokenizer()
 
 
