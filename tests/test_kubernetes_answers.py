@@ -14,7 +14,8 @@ import kmock as kmocks
 
 from aenv.base.errors import Conflict, TooManyRequests
 from aenv.engines.kubernetes import cluster_client
-from aenv.engines.kubernetes.cluster_client import Cluster, ClusterAccess, Pods
+from aenv.engines.kubernetes.cluster_access import ClusterAccess
+from aenv.engines.kubernetes.cluster_client import Cluster, Pods
 from aenv.engines.kubernetes.pod_creation import ATTEMPT, create_once
 from aenv.engines.kubernetes.pod_watch import PodWatch
 

@@ -69,7 +69,7 @@ async def engine_of(settings: GatewaySettings) -> AsyncIterator[Engine]:
 @contextlib.asynccontextmanager
 async def _kubernetes(settings: GatewaySettings) -> AsyncIterator[Engine]:
     try:
-        from ...engines.kubernetes.cluster_client import ClusterAccess
+        from ...engines.kubernetes.cluster_access import ClusterAccess
         from ...engines.kubernetes.kubernetes_engine import KubernetesEngine
         from ...engines.kubernetes.kubernetes_options import KubernetesOptions
     except ModuleNotFoundError as error:
