@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ pytest.importorskip("lightkube", reason="the extra 'kubernetes' is not installed
 import kmock as kmocks
 
 from aenv.base.errors import Conflict, TooManyRequests
-from aenv.engines.kubernetes import cluster_client
+from aenv.engines.kubernetes import cluster_client, pod_watch
 from aenv.engines.kubernetes.cluster_access import ClusterAccess
 from aenv.engines.kubernetes.cluster_client import Cluster, Pods
 from aenv.engines.kubernetes.pod_creation import ATTEMPT, create_once
@@ -98,3 +99,23 @@ async def test_a_watch_whose_version_the_server_has_forgotten_lists_again(
     async with cluster, PodWatch(cluster, {"aenv.owner": "me"}) as watch:
         found = await watch.until("x", lambda pod: pod)
         assert (found["metadata"]["resourceVersion"], watch.lists) == ("7", 2)
+
+
+async def test_a_server_that_ends_every_watch_is_asked_with_growing_pauses(
+    kmock: kmocks.RawHandler, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    waited = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 6:
+            waited.set()
+            await asyncio.Event().wait()
+
+    kmock[f"get {PODS}?watch=true"] << (TOO_OLD,)
+    kmock[f"get {PODS}"] << pods()
+    monkeypatch.setattr(pod_watch, "_rest", sleep)  # how long is the property
+    async with cluster, PodWatch(cluster, {"aenv.owner": "me"}):
+        await waited.wait()
+    assert pauses == [0.0, 0.2, 0.4, 0.8, 1.6, 3.2]
