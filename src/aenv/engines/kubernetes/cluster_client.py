@@ -85,7 +85,8 @@ class Cluster:
             # A dry run asks for the right, and makes nothing.
             await self.delete(Pods, "aenv-no-such-pod", dry_run=True)
         probe = {"metadata": {"name": "aenv-probe"}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
-        with contextlib.suppress(Conflict):
+        # What a namespace refuses of this Pod, by its quota or its policies, it may take of an instance.
+        with contextlib.suppress(Conflict, TooManyRequests, InvalidRequest, NotTaken):
             await self.create(Pods, probe, dry_run=True)
 
     # Objects
@@ -234,6 +235,10 @@ class ProgramChannels:
         return message[0], message[1:]
 
 
+class NotTaken(Forbidden):
+    """Who asks has the right, and a quota or a policy of the namespace refuses the object."""
+
+
 class Gone(Unavailable, code="gone"):
     """The version to go on from is too old: list again."""
 
@@ -278,6 +283,8 @@ def _refusal(code: int, message: str, server: str, namespace: str) -> AEnvError:
             return Unavailable(f"the cluster at {server} does not accept our credentials: renew the kubeconfig")
         case 403 if "exceeded quota" in text:
             return TooManyRequests(f"namespace {namespace!r} is full: {text}")
+        case 403 if " cannot " not in text:
+            return NotTaken(f"namespace {namespace!r} of the cluster does not take it: {text}")
         case 403:
             return Forbidden(f"no rights in namespace {namespace!r} of the cluster: {text}")
         case 404:
