@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -121,3 +122,13 @@ async def test_a_server_that_is_not_a_cluster_is_named(
     kmock["get"] << answer
     with pytest.raises(Unavailable, match=r"is not the API server of a cluster: "):
         await listed(kubeconfig(tmp_path, {}, str(kmock.url).rstrip("/")))
+
+
+def test_an_engine_whose_package_is_missing_names_it(tmp_path: Path) -> None:
+    hidden = "import sys; sys.modules['lightkube'] = None; from aenv.cli.main import main; main()"
+    words = ["serve", "--engine", "kubernetes", "--port", "0", "--data-port", "0", "--home", str(tmp_path)]
+    done = subprocess.run([sys.executable, "-c", hidden, *words], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0].startswith(
+        "aenv: the kubernetes engine needs the package 'lightkube'; run: "
+    )
