@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -132,3 +134,18 @@ def test_an_engine_whose_package_is_missing_names_it(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[0].startswith(
         "aenv: the kubernetes engine needs the package 'lightkube'; run: "
     )
+
+
+async def test_a_request_that_is_cancelled_while_it_connects_leaves_no_connection(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:  # which never says anything
+        server.setblocking(False)
+        path = kubeconfig(tmp_path, {}, f"https://127.0.0.1:{server.getsockname()[1]}")
+        async with Cluster(ClusterAccess(path)) as cluster:
+            asking = asyncio.create_task(cluster.list_with_version(Pods, {}))
+            loop = asyncio.get_running_loop()
+            connection, _ = await loop.sock_accept(server)
+            with connection:
+                assert await loop.sock_recv(connection, 1 << 16)  # the handshake has begun
+                asking.cancel()
+                await asyncio.wait({asking})
+                assert await loop.sock_recv(connection, 1 << 16) == b""

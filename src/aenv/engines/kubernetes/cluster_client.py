@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import httpx2 as httpx
 from httpx2.websockets import HTTPXWSException, WebSocketUpgradeError
 from lightkube import AsyncClient
+from lightkube.config.kubeconfig import SingleConfig
 from lightkube.core.exceptions import ApiError, ConfigError, LoadResourceError
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.resources.core_v1 import Pod, PodLog
@@ -62,7 +63,7 @@ class Cluster:
         self._config = config
         self.server = config.cluster.server
         try:
-            self._client = AsyncClient(config, namespace=access.namespace, timeout=_FOR_ANSWERS)
+            self._client = _client(config, access.namespace, _FOR_ANSWERS)
         except (ConfigError, OSError, ValueError) as error:
             raise InvalidRequest(
                 f"the credentials of cluster {self.server} cannot be used: {one_line(error)}"
@@ -148,7 +149,7 @@ class Cluster:
         """What a container has printed, as it is. On a connection of its own, which ends with it."""
         given = {"container": container, "follow": "true" if follow else None, "tailLines": tail}
         async with contextlib.AsyncExitStack() as stack:
-            client = AsyncClient(self._config, namespace=self.namespace, timeout=_FOR_STREAMS)
+            client = _client(self._config, self.namespace, _FOR_STREAMS)
             stack.push_async_callback(client.aclose)
             inner: Any = client._client
             request = inner.build_adapter_request(inner.prepare_request("get", PodLog, name=name, params=given))
@@ -170,7 +171,7 @@ class Cluster:
         """Start a program in a container, on a connection of its own, which ends with it."""
         asked = {"command": list(words), "container": container, "stdin": True, "stdout": True, "stderr": True}
         async with contextlib.AsyncExitStack() as stack:
-            client = AsyncClient(self._config, namespace=self.namespace, timeout=_FOR_STREAMS)
+            client = _client(self._config, self.namespace, _FOR_STREAMS)
             stack.push_async_callback(client.aclose)
             inner: Any = client._client
             request = inner.prepare_request("exec", Pod, name=pod, params=asked)
@@ -233,6 +234,26 @@ class ProgramChannels:
         except HTTPXWSException:
             return None
         return message[0], message[1:]
+
+
+def _client(config: SingleConfig, namespace: str | None, timeout: httpx.Timeout) -> AsyncClient:
+    client = AsyncClient(config, namespace=namespace, timeout=timeout)
+    inner: Any = client._client
+    inner._client.event_hooks = {"request": [_trace]}
+    return client
+
+
+async def _trace(request: httpx.Request) -> None:
+    """Close a connection whose TLS handshake fails or is cancelled: httpcore leaves it open in the second case."""
+    connected: list[Any] = []
+
+    async def told(event: str, what: Mapping[str, Any]) -> None:
+        if event == "connection.connect_tcp.complete":
+            connected[:] = [what["return_value"]]
+        elif event == "connection.start_tls.failed":
+            await connected[0].aclose()
+
+    request.extensions["trace"] = told
 
 
 class NotTaken(Forbidden):
