@@ -24,7 +24,8 @@ from aenv.base.errors import NetworkError
 from aenv.base.http1 import Pool
 from aenv.engines.containers.container_plan import PORT, PROJECT, USER, WORKSPACE
 from aenv.engines.kubernetes import pod_state
-from aenv.engines.kubernetes.cluster_client import Cluster, ClusterAccess, Pods
+from aenv.engines.kubernetes.cluster_access import ClusterAccess
+from aenv.engines.kubernetes.cluster_client import Cluster, Pods
 from aenv.engines.kubernetes.pod_manifest import OWNER
 from aenv.engines.kubernetes.pod_state import Pod
 from aenv.engines.kubernetes.pod_watch import PodWatch

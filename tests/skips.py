@@ -8,18 +8,21 @@ from collections.abc import Iterable
 
 _PACKAGE = re.compile(r"install it with: apt-get install -y (\S+)")
 _DATA = "no shared test data"
+_CLUSTER = "no test cluster"
 _FRAMEWORK = "run ./scripts/test --integrations"
 
 
 def line(reasons: Iterable[str]) -> str | None:
     """None when nothing was skipped."""
     packages: Counter[str] = Counter()
-    data = host = frameworks = 0
+    data = host = frameworks = clusters = 0
     for reason in reasons:
         if found := _PACKAGE.search(reason):
             packages[found[1]] += 1
         elif _DATA in reason:
             data += 1
+        elif _CLUSTER in reason:
+            clusters += 1
         elif _FRAMEWORK in reason:
             frameworks += 1
         else:
@@ -32,6 +35,8 @@ def line(reasons: Iterable[str]) -> str | None:
     if data:
         parts.append(f"{data} need data that may not be shipped")
         command.append("AENV_TEST_SHARED=FOLDER")
+    if clusters:
+        parts.append(f"{clusters} need a Kubernetes that sudo ./scripts/lib/cluster/build builds, once")
     if host:
         parts.append(f"{host} cannot run on this host or for this user (-rs says why)")
     if frameworks:

@@ -331,6 +331,19 @@ class TestOtherHosts:
             Path(gateway["build"]["context"], gateway["build"]["dockerfile"])
         )
 
+    @pytest.mark.parametrize(
+        ("words", "why"),
+        [
+            (["-I", "-S"], "has no aenv; run this with the Python that has"),
+            ([], "No such file or directory: 'no-such-engine'"),
+        ],
+    )
+    def test_a_base_image_that_cannot_be_made_is_one_line(self, words: list[str], why: str) -> None:
+        command = [sys.executable, *words, ROOT / "deploy" / "base-image", "--docker", "no-such-engine"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert (done.stderr.count("\n"), why in done.stderr) == (1, True), done.stderr
+
     def test_systemd_reads_the_units(self, tmp_path: Path) -> None:
         program = require("systemd-analyze", "systemd")
         for unit in (ROOT / "deploy" / "systemd").glob("*.service"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ pytest.importorskip("lightkube", reason="the extra 'kubernetes' is not installed
 
 import kmock as kmocks
 
-from aenv.base.errors import Conflict, TooManyRequests
-from aenv.engines.kubernetes import cluster_client
-from aenv.engines.kubernetes.cluster_client import Cluster, ClusterAccess, Pods
+from aenv.base.errors import Conflict, Forbidden, TooManyRequests
+from aenv.engines.kubernetes import cluster_client, pod_watch
+from aenv.engines.kubernetes.cluster_access import ClusterAccess
+from aenv.engines.kubernetes.cluster_client import Cluster, Pods
 from aenv.engines.kubernetes.pod_creation import ATTEMPT, create_once
 from aenv.engines.kubernetes.pod_watch import PodWatch
 
@@ -87,6 +89,38 @@ async def test_a_pod_of_another_create_is_a_conflict_and_stays(kmock: kmocks.Raw
     assert len(kmock["delete"]) == 0
 
 
+@pytest.mark.parametrize(
+    "why",
+    [
+        "pods 'aenv-probe' is forbidden: failed quota: all: must specify limits.cpu",
+        "pods 'aenv-probe' is forbidden: exceeded quota: all, requested: pods=1, used: pods=9, limited: pods=9",
+        "pods 'aenv-probe' is forbidden: violates PodSecurity 'restricted:latest': runAsNonRoot != true",
+    ],
+)
+async def test_a_namespace_that_is_full_or_takes_other_pods_only_is_no_reason_not_to_start(
+    kmock: kmocks.RawHandler, cluster: Cluster, why: str
+) -> None:
+    kmock[f"get {PODS}"] << pods()
+    kmock["delete"] << 404 << {**BUSY, "code": 404, "message": "not found"}
+    kmock[f"post {PODS}"] << 403 << {**BUSY, "code": 403, "message": why}
+    async with cluster:
+        await cluster.check()
+        with pytest.raises((Forbidden, TooManyRequests), match=r"^(?!no rights).*'default'.*forbidden: "):
+            await cluster.create(Pods, POD)
+
+
+async def test_a_right_to_create_that_is_missing_is_a_reason_not_to_start(
+    kmock: kmocks.RawHandler, cluster: Cluster
+) -> None:
+    why = "pods is forbidden: User 'me' cannot create resource 'pods' in API group ''"
+    kmock[f"get {PODS}"] << pods()
+    kmock["delete"] << 404 << {**BUSY, "code": 404, "message": "not found"}
+    kmock[f"post {PODS}"] << 403 << {**BUSY, "code": 403, "message": why}
+    async with cluster:
+        with pytest.raises(Forbidden, match=r"no rights in namespace 'default' of the cluster: .* cannot create"):
+            await cluster.check()
+
+
 async def test_a_watch_whose_version_the_server_has_forgotten_lists_again(
     kmock: kmocks.RawHandler, cluster: Cluster
 ) -> None:
@@ -97,3 +131,23 @@ async def test_a_watch_whose_version_the_server_has_forgotten_lists_again(
     async with cluster, PodWatch(cluster, {"aenv.owner": "me"}) as watch:
         found = await watch.until("x", lambda pod: pod)
         assert (found["metadata"]["resourceVersion"], watch.lists) == ("7", 2)
+
+
+async def test_a_server_that_ends_every_watch_is_asked_with_growing_pauses(
+    kmock: kmocks.RawHandler, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    waited = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 6:
+            waited.set()
+            await asyncio.Event().wait()
+
+    kmock[f"get {PODS}?watch=true"] << (TOO_OLD,)
+    kmock[f"get {PODS}"] << pods()
+    monkeypatch.setattr(pod_watch, "_rest", sleep)  # how long is the property
+    async with cluster, PodWatch(cluster, {"aenv.owner": "me"}):
+        await waited.wait()
+    assert pauses == [0.0, 0.2, 0.4, 0.8, 1.6, 3.2]

@@ -76,6 +76,16 @@ def test_what_a_template_says_of_node_runtime_and_registry_stays() -> None:
     )
 
 
+def test_a_small_instance_with_a_sidecar_requests_no_more_than_its_limits() -> None:
+    small = ResourceLimits(cpus=0.005, memory_bytes=32 << 20, storage_bytes=16 << 20)
+    spec = replace(SPEC, sidecar="other:1", limits=small)
+    made = pod(spec)
+    add_sidecar(made, plan(spec), spec, "base:py{python}")
+    asked = {each["name"]: each["resources"] for each in made["spec"]["containers"]}["second"]
+    assert asked["requests"] == {"cpu": "5m", "memory": str(32 << 20), "ephemeral-storage": str(16 << 20)}
+    assert asked["limits"] == asked["requests"]
+
+
 def test_a_sidecar_has_the_rights_of_a_package_manager_and_no_way_to_the_node() -> None:
     spec = replace(SPEC, sidecar="other:1", environment_variables={"KEY": "hidden"}, image="own:1")
     made = manifest(PodTemplates().get("", is_dual=True), plan(spec), spec, PodNames("x-1", "here", ""))

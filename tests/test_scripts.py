@@ -307,6 +307,12 @@ class TestSkips:
             "skipped: 2 need frameworks that ./scripts/test --integrations installs"
         )
 
+    def test_a_cluster_that_was_not_built_is_counted_with_the_command_that_builds_it(self) -> None:
+        missing = "Skipped: no test cluster: no Kubernetes in /x; run: scripts/lib/cluster/build"
+        assert skips.line([missing, missing]) == (
+            "skipped: 2 need a Kubernetes that sudo ./scripts/lib/cluster/build builds, once"
+        )
+
     @pytest.mark.slow  # pytest in pytest
     def test_a_run_ends_with_it(self, tmp_path: Path) -> None:
         environ = {**os.environ, "AENV_TEST_SHARED": str(tmp_path / "none"), "CI": ""}

@@ -54,7 +54,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield LocalCluster(path, path.parent, _say_to_given)
         return
     if os.geteuid() != 0:
-        pytest.skip("a test cluster needs root, to make namespaces; run: sudo scripts/test --cluster")
+        pytest.skip("only root can make the namespaces of a cluster; run: sudo scripts/test --cluster")
     cached = subprocess.run([SCRIPTS / "build", "--cached"], capture_output=True, text=True)
     if cached.returncode:
         pytest.skip(cached.stderr.strip())

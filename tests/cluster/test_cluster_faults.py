@@ -15,7 +15,7 @@ import pytest
 from aenv.base.errors import NetworkError, StartFailed
 from aenv.base.http1 import Pool
 from aenv.engines.base import InstanceSpec, ResourceLimits
-from aenv.engines.kubernetes.cluster_client import ClusterAccess
+from aenv.engines.kubernetes.cluster_access import ClusterAccess
 from aenv.engines.kubernetes.kubernetes_engine import KubernetesEngine
 from conformance.engine import Projects, call
 

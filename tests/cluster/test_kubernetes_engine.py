@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aenv.engines.base import InstanceSpec
-from aenv.engines.kubernetes.cluster_client import ClusterAccess
+from aenv.engines.kubernetes.cluster_access import ClusterAccess
 from aenv.engines.kubernetes.kubernetes_engine import KubernetesEngine
 from aenv.engines.kubernetes.kubernetes_options import KubernetesOptions
 from conformance.capabilities import CapabilityConformance

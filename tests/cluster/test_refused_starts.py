@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import secrets
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from aenv.base.errors import StartFailed
+from aenv.base.errors import StartFailed, TooManyRequests
+from aenv.engines.kubernetes.cluster_access import ClusterAccess
 from aenv.engines.kubernetes.kubernetes_engine import KubernetesEngine
 from conformance.engine import Projects
 from tests.command_line import aenv, environ
@@ -122,6 +124,19 @@ def test_a_right_that_is_missing_is_named(
     cluster.kubectl("-n", namespace, "create", "rolebinding", "gateway", "--role=gateway", bound)
     said = refusal(tmp_path, owner, kubeconfig, *told)
     assert f"no rights in namespace '{namespace}' of the cluster: leases.coordination.k8s.io is forbidden" in said
+    assert left(cluster, owner) == []
+
+
+async def test_a_full_namespace_lets_a_gateway_start_and_refuses_its_creates(
+    cluster: LocalCluster, tmp_path: Path, owner: str, namespace: str
+) -> None:
+    cluster.kubectl("-n", namespace, "create", "quota", "full", "--hard=pods=0")
+    while "pods" not in cluster.kubectl("-n", namespace, "get", "quota", "full", "-o", "jsonpath={.status.hard}"):
+        await asyncio.sleep(0.1)  # a controller counts first
+    access = ClusterAccess(cluster.kubeconfig, namespace=namespace)
+    async with KubernetesEngine(options(cluster, owner, access=access)) as engine:
+        with pytest.raises(TooManyRequests, match=rf"namespace '{namespace}' is full: .*exceeded quota: full"):
+            await engine.create(Projects(tmp_path / "projects").spec())
     assert left(cluster, owner) == []
 
 

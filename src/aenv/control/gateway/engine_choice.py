@@ -69,12 +69,12 @@ async def engine_of(settings: GatewaySettings) -> AsyncIterator[Engine]:
 @contextlib.asynccontextmanager
 async def _kubernetes(settings: GatewaySettings) -> AsyncIterator[Engine]:
     try:
-        from ...engines.kubernetes.cluster_client import ClusterAccess
+        from ...engines.kubernetes.cluster_access import ClusterAccess
         from ...engines.kubernetes.kubernetes_engine import KubernetesEngine
         from ...engines.kubernetes.kubernetes_options import KubernetesOptions
     except ModuleNotFoundError as error:
-        hint = "pip install 'lightkube>=1.0'"
-        raise InvalidRequest(f"the kubernetes engine needs the package {error.name!r}; run: {hint}") from None
+        package, hint = str(error.name).partition(".")[0], "pip install 'lightkube>=1.0'"
+        raise InvalidRequest(f"the kubernetes engine needs the package {package!r}; run: {hint}") from None
     options = KubernetesOptions(
         ClusterAccess(settings.kubeconfig, namespace=settings.kube_namespace or None),
         owner=settings.kube_name,

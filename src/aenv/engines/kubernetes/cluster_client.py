@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2 as httpx
 from httpx2.websockets import HTTPXWSException, WebSocketUpgradeError
 from lightkube import AsyncClient
-from lightkube.config.kubeconfig import KubeConfig
+from lightkube.config.kubeconfig import SingleConfig
 from lightkube.core.exceptions import ApiError, ConfigError, LoadResourceError
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.resources.core_v1 import Pod, PodLog
@@ -26,6 +25,7 @@ from lightkube.types import PatchType
 from wsproto.utilities import LocalProtocolError
 
 from ...base.errors import AEnvError, Conflict, Forbidden, InvalidRequest, NotFound, TooManyRequests, Unavailable
+from .cluster_access import ClusterAccess, cluster_config, one_line
 
 logger = logging.getLogger("aenv.engines.kubernetes")
 
@@ -44,43 +44,29 @@ _ATTEMPTS = 5
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
 _TIMEOUT = 30.0
+_FOR_ANSWERS = httpx.Timeout(_TIMEOUT, connect=5.0)
+_FOR_STREAMS = httpx.Timeout(_TIMEOUT, connect=5.0, read=None)
 _CHUNK = 500
 _EXEC_MESSAGES = 16  # that may wait for who reads them
 _EXEC_MESSAGE_BYTES = 1 << 20
 _EXEC_PROTOCOLS = ["v5.channel.k8s.io", "v4.channel.k8s.io"]
-
-
-@dataclass(frozen=True)
-class ClusterAccess:
-    """Where the cluster is, and which part of it is ours."""
-
-    kubeconfig: Path | None = None
-    """None: the service account of the Pod that we run in, else KUBECONFIG or ~/.kube/config."""
-    context: str | None = None
-    namespace: str | None = None
-    """None: that of the service account or of the context."""
+# ConfigError, KeyError and OSError come from what gives the credentials, ValueError from an answer that is none.
+_FAILURES = (httpx.HTTPError, ApiError, OSError, LoadResourceError, ConfigError, KeyError, ValueError)
 
 
 class Cluster:
     """One namespace of a cluster. `async with` closes its connections."""
 
     def __init__(self, access: ClusterAccess) -> None:
-        """InvalidRequest when there is no configuration to be found."""
-        try:
-            file = access.kubeconfig
-            configs = KubeConfig.from_file(file) if file else KubeConfig.from_env()
-            config = configs.get(context_name=access.context)
-        except (ConfigError, OSError, KeyError, ValueError, TypeError) as error:
-            raise InvalidRequest(f"no cluster is configured: {_line(error)}; name one with --kubeconfig") from None
-        if config is None:
-            raise InvalidRequest(f"the kubeconfig has no context {access.context!r}")
+        """InvalidRequest when there is no configuration that can be used."""
+        config = cluster_config(access)
         self._config = config
         self.server = config.cluster.server
         try:
-            self._client = AsyncClient(config, namespace=access.namespace, timeout=httpx.Timeout(_TIMEOUT))
+            self._client = _client(config, access.namespace, _FOR_ANSWERS)
         except (ConfigError, OSError, ValueError) as error:
             raise InvalidRequest(
-                f"the credentials of cluster {self.server} cannot be used: {_line(error)}"
+                f"the credentials of cluster {self.server} cannot be used: {one_line(error)}"
             ) from None
         self.namespace = self._client.namespace
 
@@ -92,12 +78,16 @@ class Cluster:
 
     async def check(self) -> None:
         """Return when we may do what the engine needs. One line on the first thing that does not work."""
-        await self.list_with_version(Pods, {"aenv.owner": "nobody"})
+        try:
+            await self.list_with_version(Pods, {"aenv.owner": "nobody"})
+        except NotFound as error:
+            raise Unavailable(f"what answers at {self.server} has no Pods: {error.message}") from None
         with contextlib.suppress(NotFound):
             # A dry run asks for the right, and makes nothing.
             await self.delete(Pods, "aenv-no-such-pod", dry_run=True)
         probe = {"metadata": {"name": "aenv-probe"}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
-        with contextlib.suppress(Conflict):
+        # What a namespace refuses of this Pod, by its quota or its policies, it may take of an instance.
+        with contextlib.suppress(Conflict, TooManyRequests, InvalidRequest, NotTaken):
             await self.create(Pods, probe, dry_run=True)
 
     # Objects
@@ -147,10 +137,10 @@ class Cluster:
                 )
                 async for change, found in changes:
                     yield change, plain(found)
-        except (httpx.HTTPError, ApiError) as error:
-            raise self._failure(error) from error
         except TimeoutError:
             return
+        except _FAILURES as error:
+            raise self._failure(answer_of(error)) from error
 
     @contextlib.asynccontextmanager
     async def log(
@@ -159,9 +149,7 @@ class Cluster:
         """What a container has printed, as it is. On a connection of its own, which ends with it."""
         given = {"container": container, "follow": "true" if follow else None, "tailLines": tail}
         async with contextlib.AsyncExitStack() as stack:
-            client = AsyncClient(
-                self._config, namespace=self.namespace, timeout=httpx.Timeout(_TIMEOUT, read=None)
-            )
+            client = _client(self._config, self.namespace, _FOR_STREAMS)
             stack.push_async_callback(client.aclose)
             inner: Any = client._client
             request = inner.build_adapter_request(inner.prepare_request("get", PodLog, name=name, params=given))
@@ -171,8 +159,11 @@ class Cluster:
                 if response.is_error:
                     await response.aread()
                     inner.raise_for_status(response)
+            except _FAILURES as error:
+                raise self._failure(answer_of(error)) from error
+            try:
                 yield response.aiter_bytes()
-            except (httpx.HTTPError, ApiError, OSError) as error:
+            except (httpx.HTTPError, OSError) as error:
                 raise self._failure(error) from error
 
     @contextlib.asynccontextmanager
@@ -180,9 +171,7 @@ class Cluster:
         """Start a program in a container, on a connection of its own, which ends with it."""
         asked = {"command": list(words), "container": container, "stdin": True, "stdout": True, "stderr": True}
         async with contextlib.AsyncExitStack() as stack:
-            client = AsyncClient(
-                self._config, namespace=self.namespace, timeout=httpx.Timeout(_TIMEOUT, read=None)
-            )
+            client = _client(self._config, self.namespace, _FOR_STREAMS)
             stack.push_async_callback(client.aclose)
             inner: Any = client._client
             request = inner.prepare_request("exec", Pod, name=pod, params=asked)
@@ -200,7 +189,7 @@ class Cluster:
             except WebSocketUpgradeError as error:
                 said = f"the program {words[0]!r} does not start in Pod {pod!r}"
                 raise _refusal(error.response.status_code, said, self.server, self.namespace) from error
-            except (httpx.HTTPError, HTTPXWSException, OSError) as error:
+            except (HTTPXWSException, *_FAILURES) as error:
                 raise self._failure(error) from error
             yield ProgramChannels(opened)
 
@@ -211,7 +200,7 @@ class Cluster:
         for attempt in range(_ATTEMPTS):
             try:
                 return await request()
-            except (httpx.HTTPError, ApiError, OSError, LoadResourceError, KeyError) as error:
+            except _FAILURES as error:
                 failure = self._failure(answer_of(error))
                 again = isinstance(failure, TooManyRequests) or (is_safe and isinstance(failure, Unavailable))
                 if not again or attempt == _ATTEMPTS - 1:
@@ -247,6 +236,30 @@ class ProgramChannels:
         return message[0], message[1:]
 
 
+def _client(config: SingleConfig, namespace: str | None, timeout: httpx.Timeout) -> AsyncClient:
+    client = AsyncClient(config, namespace=namespace, timeout=timeout)
+    inner: Any = client._client
+    inner._client.event_hooks = {"request": [_trace]}
+    return client
+
+
+async def _trace(request: httpx.Request) -> None:
+    """Close a connection whose TLS handshake fails or is cancelled: httpcore leaves it open in the second case."""
+    connected: list[Any] = []
+
+    async def told(event: str, what: Mapping[str, Any]) -> None:
+        if event == "connection.connect_tcp.complete":
+            connected[:] = [what["return_value"]]
+        elif event == "connection.start_tls.failed":
+            await connected[0].aclose()
+
+    request.extensions["trace"] = told
+
+
+class NotTaken(Forbidden):
+    """Who asks has the right, and a quota or a policy of the namespace refuses the object."""
+
+
 class Gone(Unavailable, code="gone"):
     """The version to go on from is too old: list again."""
 
@@ -256,9 +269,7 @@ def answer_of(error: Exception) -> Exception:
     found: BaseException | None = error
     while isinstance(found, KeyError):
         found = found.__context__
-    if isinstance(found, Exception):
-        return found
-    raise error
+    return found if isinstance(found, Exception) else error
 
 
 def asked_pause(error: Exception) -> float:
@@ -275,19 +286,26 @@ def failure(error: Exception, server: str, namespace: str) -> AEnvError:
     if isinstance(error, httpx.HTTPStatusError):
         text = error.response.text if error.response.is_closed else ""
         return _refusal(error.response.status_code, text or str(error), server, namespace)
-    text = _line(error)
+    text = one_line(error)
+    if isinstance(error, ConfigError | KeyError | FileNotFoundError | PermissionError | json.JSONDecodeError):
+        said = f"no {text}" if isinstance(error, KeyError) else text
+        return Unavailable(f"the kubeconfig gives no credentials for the cluster at {server}: {said}")
+    if isinstance(error, ValueError):
+        return Unavailable(f"what answers at {server} is not the API server of a cluster: {text}")
     if "certificate" in text.lower() or "SSL" in text:
         return Unavailable(f"the cluster at {server} refused our certificate: {text}; renew the kubeconfig")
     return Unavailable(f"the cluster at {server} cannot be reached: {text or type(error).__name__}")
 
 
 def _refusal(code: int, message: str, server: str, namespace: str) -> AEnvError:
-    text = _line(message)
+    text = one_line(message)
     match code:
         case 401:
             return Unavailable(f"the cluster at {server} does not accept our credentials: renew the kubeconfig")
         case 403 if "exceeded quota" in text:
             return TooManyRequests(f"namespace {namespace!r} is full: {text}")
+        case 403 if " cannot " not in text:
+            return NotTaken(f"namespace {namespace!r} of the cluster does not take it: {text}")
         case 403:
             return Forbidden(f"no rights in namespace {namespace!r} of the cluster: {text}")
         case 404:
@@ -308,7 +326,3 @@ def plain(found: Any) -> dict[str, Any]:
     made = found.to_dict() if hasattr(found, "to_dict") else dict(found)
     assert isinstance(made, dict)
     return made
-
-
-def _line(error: object) -> str:
-    return " ".join(str(error).split())[:500]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base import InstanceSpec
 from ..containers.container_plan import BASE_IMAGE
-from .cluster_client import ClusterAccess
+from .cluster_access import ClusterAccess
 from .service_manifests import claim_name
 
 _LONGEST_LIFE = 24 * 3600.0

@@ -26,6 +26,8 @@ from .pod_templates import DUAL, SECOND, SECOND_SECURITY, template_name
 COPIES = "runtime"
 """The name of the container that copies the runtime."""
 _TAIL_BYTES = 4096
+_MEMORY_BYTES = _STORAGE_BYTES = 64 << 20
+"""What is kept for it at most."""
 
 
 def with_sidecar(spec: InstanceSpec) -> InstanceSpec:
@@ -76,10 +78,19 @@ def _add_copying(inside: dict[str, Any], main: dict[str, Any], image: str, pull:
 
 def _resources(plan: ContainerPlan, own: Mapping[str, Any] | None) -> dict[str, dict[str, str]]:
     """As much as the main container may have, and little that is kept for it: mostly it waits."""
-    limits = {"memory": str(plan.limits.memory_bytes), "ephemeral-storage": str(plan.limits.storage_bytes)}
-    if plan.limits.cpus is not None:
-        limits["cpu"] = f"{round(plan.limits.cpus * 1000)}m"
-    requests = {"cpu": "10m", "memory": "64Mi", "ephemeral-storage": "64Mi"}
+    given = plan.limits
+    assert given.memory_bytes  # a plan has both always
+    assert given.storage_bytes
+    limits = {"memory": str(given.memory_bytes), "ephemeral-storage": str(given.storage_bytes)}
+    # A request above its limit is refused.
+    requests = {
+        "cpu": "10m",
+        "memory": str(min(_MEMORY_BYTES, given.memory_bytes)),
+        "ephemeral-storage": str(min(_STORAGE_BYTES, given.storage_bytes)),
+    }
+    if given.cpus is not None:
+        limits["cpu"] = f"{round(given.cpus * 1000)}m"
+        requests["cpu"] = f"{min(10, round(given.cpus * 1000))}m"
     template = {key: dict((own or {}).get(key) or {}) for key in ("limits", "requests")}
     return {"limits": {**limits, **template["limits"]}, "requests": {**requests, **template["requests"]}}
 

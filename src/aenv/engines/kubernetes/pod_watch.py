@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
@@ -24,6 +25,7 @@ Result = TypeVar("Result")
 _RESYNC = 300  # seconds after which everything is listed again
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 15.0
+_rest = asyncio.sleep
 
 
 class PodWatch:
@@ -84,19 +86,24 @@ class PodWatch:
             self._tell(name)
 
     async def _run(self) -> None:
-        pause = _FIRST_PAUSE
+        pause = 0.0
         while True:
+            began = time.monotonic()
             try:
                 version = await self._list()
                 async for change, pod in self._cluster.watch(Pods, self._labels, version, self._resync):
                     self._take(change, pod)
-                    pause = _FIRST_PAUSE
+                    pause = 0.0
             except Gone:
                 logger.info("the watch of Pods begins again: its version is too old")
             except AEnvError as error:
                 logger.warning("the watch of Pods was interrupted: %s", error)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                pause = max(pause, _FIRST_PAUSE)
+            if time.monotonic() - began > _LONGEST_PAUSE:
+                pause = 0.0
+            # Again at once the first time; a server that ends each watch without a word is not asked without end.
+            await _rest(pause)
+            pause = min(max(2 * pause, _FIRST_PAUSE), _LONGEST_PAUSE)
 
     async def _list(self) -> str:
         found, version = await self._cluster.list_with_version(Pods, self._labels)
