@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +16,7 @@ from playwright.async_api import expect
 
 from aenv.base.addresses import Origin
 from aenv.base.http1 import Headers, Pool
-from aenv.web.view_server import viewing
+from aenv.web.view_server import serve, viewing
 from tests.browsers import chromium, window
 from tests.gateways import make_project, running_gateway
 
@@ -245,3 +247,24 @@ async def test_steps_are_counted_from_one_and_a_rollout_is_compared_with_that_of
         assert await tab.violations() == []
         await page.reload()
         await expect(page.get_by_role("link", name="others.jsonl")).to_be_visible()
+
+
+async def test_a_browser_is_started_without_the_key_among_its_arguments(tmp_path: Path) -> None:
+    told: list[str] = []
+    launched = asyncio.Event()
+
+    def launch(url: str) -> None:
+        told.append(url)
+        launched.set()
+
+    opened = viewing([journal(tmp_path / "run.jsonl", {"one": 1.0})])
+    serving = asyncio.create_task(serve(opened, told.append, launch))
+    await launched.wait()
+    address, file = told
+    assert "#key=" in address and "key" not in file
+    page = Path(file.removeprefix("file://"))
+    assert f'url={address}"' in page.read_text()
+    assert (page.stat().st_mode & 0o777, page.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await serving
+    assert not page.parent.exists()
