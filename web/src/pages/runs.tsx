@@ -29,11 +29,14 @@ export function RunsPage(): JSX.Element {
   useTitle("Runs");
   if (!session.hasRuns) {
     return (
-      <Empty title="Results are files of yours" whole>
-        <p>
-          <code>aenv eval</code> and the runner write them. Show them with <code>aenv view results.jsonl</code>.
-        </p>
-      </Empty>
+      <>
+        <h1>Runs</h1>
+        <Empty title="Results are files of yours">
+          <p>
+            <code>aenv eval</code> and the runner write them. Show them with <code>aenv view results.jsonl</code>.
+          </p>
+        </Empty>
+      </>
     );
   }
   return <RunList />;
