@@ -403,6 +403,27 @@ async def test_with_accounts_a_token_opens_the_pages_and_signing_out_closes_them
     await page.goto("about:blank")
 
 
+async def test_a_viewer_has_no_forms_and_every_page_without_an_error(browser: Browser, gateway: Gateway) -> None:
+    _, admin = await gateway.ask("POST", "/token", {"user": "ann", "role": "admin"})
+    bearer = (("authorization", f"Bearer {admin['data']['token']}"),)
+    _, made = await gateway.ask("POST", "/token", {"user": "vera", "role": "viewer"}, bearer)
+    asked: list[str] = []
+    async with window(browser, color_scheme="dark") as tab:
+        tab.page.on("request", lambda request: asked.append(request.url))
+        await tab.page.goto(gateway.address.url)
+        assert await tab.violations() == []
+        await tab.page.get_by_label("Token of your account").fill(made["data"]["token"])
+        await tab.page.keyboard.press("Enter")
+        await tab.see("vera")
+        for place in PLACES:
+            await go(tab, gateway, place)
+            await tab.page.locator("main h1").first.wait_for()
+            assert await tab.violations() == [], place
+            assert await tab.page.get_by_role("button", name="Start an instance").count() == 0
+        await tab.page.goto("about:blank")
+    assert asked and not [url for url in asked if made["data"]["token"] in url]
+
+
 async def test_no_page_can_be_framed_and_another_origin_cannot_act(
     browser: Browser, gateway: Gateway, tmp_path: Path
 ) -> None:

@@ -210,6 +210,12 @@ async def test_runs_and_trajectories_are_looked_at_in_a_browser(tmp_path: Path) 
         assert await tab.violations() == []
         await page.reload()
         await tab.see("First difference")
+        other = (
+            await tab.context.new_page()
+        )  # an address that is opened twice says what to do, and asks for no account
+        await other.goto(url)
+        await other.get_by_text("run 'aenv view' again for another").wait_for()
+        assert await other.get_by_role("textbox").count() == 0
 
 
 @pytest.mark.slow

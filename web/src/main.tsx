@@ -33,7 +33,7 @@ const PAGES: Record<string, (props: PageProps) => JSX.Element> = {
     place.parts[1] ? <InstancePage place={place} caller={caller} /> : <InstancesPage place={place} caller={caller} />,
   services: ServicesPage,
   runs: ({ place }) => (place.parts[1] ? <RunPage place={place} /> : <RunsPage />),
-  admin: AdminPage,
+  admin: ({ caller }) => (caller.role === "admin" ? <AdminPage /> : <Empty title="Only administrators see tokens and quotas" whole />),
 };
 
 const MENU = [
@@ -161,7 +161,10 @@ async function enter(): Promise<void> {
 
 theme();
 enter()
-  .catch(() => session.refuse())
+  .catch((error: Error) => {
+    session.problem = error.message;
+    session.refuse();
+  })
   .finally(() => {
     here();
     render(<Centre />, document.getElementById("app")!);

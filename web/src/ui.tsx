@@ -154,9 +154,10 @@ export function Confirm(props: { question: string; action: string; run: () => vo
 
 /** A line of the last values, without axes. */
 export function Sparkline({ values, label }: { values: number[]; label: string }): JSX.Element {
-  const top = Math.max(...values, 1e-9);
-  const step = 72 / Math.max(values.length - 1, 1);
-  const points = values.map((value, at) => `${(at * step).toFixed(1)},${(18 - (16 * value) / top).toFixed(1)}`);
+  const shown = values.length === 1 ? [values[0]!, values[0]!] : values;
+  const top = Math.max(...shown, 1e-9);
+  const step = 72 / Math.max(shown.length - 1, 1);
+  const points = shown.map((value, at) => `${(at * step).toFixed(1)},${(18 - (16 * value) / top).toFixed(1)}`);
   return (
     <svg class="spark" viewBox="0 0 72 20" role="img" aria-label={label}>
       {points.length > 1 && <polyline points={points.join(" ")} />}
