@@ -220,6 +220,20 @@ async def test_runs_and_trajectories_are_looked_at_in_a_browser(tmp_path: Path) 
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
+async def test_a_file_that_cannot_be_read_is_told_beside_the_others(tmp_path: Path) -> None:
+    (tmp_path / "broken.jsonl").write_text(HOSTILE + "\n")
+    files = [tmp_path / "broken.jsonl", journal(tmp_path / "run.jsonl", {"one": 1.0})]
+    async with viewing(files) as url, chromium() as browser, window(browser) as tab:
+        await tab.page.goto(url)
+        await expect(tab.page.get_by_role("alert")).to_contain_text("line 1")
+        assert await tab.page.get_by_role("link", name="broken.jsonl").count() == 0
+        assert await tab.violations() == []
+        await tab.page.get_by_role("link", name="run.jsonl").click()
+        await tab.see("1 of 1 judged")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
 async def test_steps_are_counted_from_one_and_a_rollout_is_compared_with_that_of_another_agent(
     tmp_path: Path,
 ) -> None:
@@ -274,3 +288,25 @@ async def test_a_browser_is_started_without_the_key_among_its_arguments(tmp_path
     os.kill(os.getpid(), signal.SIGTERM)
     await serving
     assert not page.parent.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+async def test_of_a_long_rollout_only_the_steps_around_the_chosen_one_are_there(tmp_path: Path) -> None:
+    first, begin, step, call, result = lines({"one": 1.0})
+    steps = [{**call, "step": number} for number in range(5000)]
+    (tmp_path / "long.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in [first, begin, *steps, {**result, "steps": 5000}])
+    )
+    async with viewing([tmp_path / "long.jsonl"]) as url, chromium() as browser, window(browser) as tab:
+        page = tab.page
+        await page.goto(url)
+        await page.get_by_role("link", name="long.jsonl").click()
+        await page.get_by_role("link", name="one", exact=True).click()
+        await expect(page.locator(".step")).to_have_count(200)
+        await page.get_by_role("button", name="Steps after 200 of 5000").click()
+        await tab.see("Step 201 of 5000")
+        await page.keyboard.press("k")
+        await tab.see("Step 200 of 5000")
+        await expect(page.locator(".steps .current header")).to_contain_text("200 add")
+        assert await tab.violations() == []

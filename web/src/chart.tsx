@@ -16,8 +16,8 @@ interface ChartProps {
   series: Series[];
   /** Whether x are seconds since 1970. */
   time?: boolean;
-  /** Bars, for parts of this range. */
-  bars?: [number, number];
+  /** Bars, for parts of the range from 0 to 1. */
+  bars?: boolean;
   /** Whether each value is a point, joined over what is missing, and the lines have their names. */
   points?: boolean;
   height?: number;
@@ -96,7 +96,7 @@ function options(props: ChartProps, width: number): uPlot.Options {
     height: props.height ?? 160,
     legend: { show: false },
     cursor: { show: false },
-    scales: { x: { time: props.time ?? false, range: props.bars ?? span }, y: { range: (_, __, top) => [0, (top || 1) * 1.1] } },
+    scales: { x: { time: props.time ?? false, range: props.bars ? [0, 1] : span }, y: { range: (_, __, top) => [0, (top || 1) * 1.1] } },
     axes: [
       { ...axis, grid: { show: false }, space: 70, size: 30, ...(props.time ? { values: (_, marks) => clock(marks) } : {}) },
       { ...axis, size: 56, values: say ? (_, marks) => marks.map((mark) => say(mark)) : undefined },

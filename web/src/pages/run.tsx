@@ -103,21 +103,9 @@ export function classOf(row: RolloutRow): string {
 
 export const kind = (row: RolloutRow): string => ({ pass: "good", fail: "bad", unfinished: "busy" })[classOf(row)] ?? "warn";
 
-const BINS = 20;
-
-/** How many rewards lie in each part of the range from 0 to 1, or of a larger one where they need it. */
-function histogram(rewards: number[]): { range: [number, number]; middles: number[]; counts: number[] } {
-  const low = rewards.reduce((least, one) => Math.min(least, one), 0);
-  const high = rewards.reduce((most, one) => Math.max(most, one), 1);
-  const width = (high - low) / BINS;
-  const counts = new Array<number>(BINS).fill(0);
-  for (const one of rewards) counts[Math.min(BINS - 1, Math.floor((one - low) / width))]! += 1;
-  return { range: [low, high], middles: counts.map((_, at) => low + (at + 0.5) * width), counts };
-}
-
 function Summary({ run, chosen }: { run: Run; chosen: string }): JSX.Element {
   const rewards = run.rows.flatMap((row) => (row.reward === null ? [] : [row.reward]));
-  const bins = histogram(rewards);
+  const bins = Array.from({ length: 20 }, (_, at) => rewards.filter((one) => Math.min(19, Math.floor(one * 20)) === at).length);
   const classes = new Map<string, number>();
   for (const row of run.rows) classes.set(classOf(row), (classes.get(classOf(row)) ?? 0) + 1);
   const stages = (["start", "agent", "reward"] as const).map((stage) => {
@@ -142,7 +130,7 @@ function Summary({ run, chosen }: { run: Run; chosen: string }): JSX.Element {
       </section>
       <section>
         <h2>Rewards</h2>
-        <Chart label={`Distribution of ${rewards.length} rewards`} x={bins.middles} series={[{ label: "rollouts", values: bins.counts }]} bars={bins.range} height={130} />
+        <Chart label={`Distribution of ${rewards.length} rewards`} x={bins.map((_, at) => (at + 0.5) / 20)} series={[{ label: "rollouts", values: bins }]} bars height={130} />
       </section>
       <section>
         <h2>Time</h2>
