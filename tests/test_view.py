@@ -293,7 +293,7 @@ async def test_a_browser_is_started_without_the_key_among_its_arguments(tmp_path
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 async def test_of_a_long_rollout_only_the_steps_around_the_chosen_one_are_there(tmp_path: Path) -> None:
-    first, begin, step, call, result = lines({"one": 1.0})
+    first, begin, _, call, result = lines({"one": 1.0})
     steps = [{**call, "step": number} for number in range(5000)]
     (tmp_path / "long.jsonl").write_text(
         "".join(json.dumps(line) + "\n" for line in [first, begin, *steps, {**result, "steps": 5000}])
