@@ -127,13 +127,26 @@ async def test_the_stream_tells_what_is_there_and_then_what_changes(gateway: Gat
     row = await stream.row(before["id"], "Running")
     assert (row["env"], row["labels"]) == ("echo@1.0.0", {"experiment": "a"})
     assert (await stream.next("ready"))["instances"] == 1
-    assert (await stream.next("usage"))["queue"] == 0
+    usage = await stream.next("usage")
+    assert usage["queue"] == 0
+    assert usage["history"][-1][1:] == [1, 0, 0]  # alive, calls, errors
     made = await gateway.create()
     assert (await stream.row(made["id"], "Running"))["expires_at"] == made["expires_at"]
     await gateway.ask("PUT", f"/env-instance/{made['id']}/ttl", {"ttl": "3h"})
     assert (await stream.row(made["id"], "Running"))["expires_at"] > made["expires_at"]
     await gateway.ask("DELETE", f"/env-instance/{made['id']}")
     assert (await stream.row(made["id"], "Terminated"))["reason"] == "deleted"
+
+
+async def test_what_comes_with_aenv_is_listed_for_all_but_visitors(gateway: Gateway) -> None:
+    status, said = await gateway.ask("GET", "/env?builtin=true&q=terminal")
+    assert status == 200 and "mini-terminal" in [one["name"] for one in said["data"]]
+    names = [one["name"] for one in (await gateway.ask("GET", "/env?builtin=true"))[1]["data"]]
+    assert len(names) == len(set(names)) and "echo" not in names  # without aliases and folders
+    [second] = (await gateway.ask("GET", "/env?builtin=true&offset=1&limit=1"))[1]["data"]
+    assert second["name"] == names[1]
+    await gateway.ask("POST", "/token", {"user": "ann", "role": "admin"})
+    assert (await gateway.ask("GET", "/env?builtin=true"))[1]["data"] == []
 
 
 async def test_an_instance_that_breaks_is_told_with_its_reason(gateway: Gateway) -> None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.async_api import Browser, expect
@@ -110,7 +111,9 @@ async def test_environments_are_searched_and_shown_and_nothing_of_a_hostile_one_
 ) -> None:
     page = tab.page
     await page.get_by_role("link", name="Environments", exact=True).click()
-    await expect(page.locator(".card")).to_have_count(2)
+    ours = page.get_by_role("list", name="In the hub").locator(".card")
+    await expect(ours).to_have_count(2)
+    await expect(page.get_by_role("list", name="Come with aenv")).to_contain_text("mini-terminal")
     await page.get_by_label("Search environments").fill("echo")
     await expect(page.locator(".card")).to_have_count(1)
     await page.get_by_label("Search environments").fill("")
@@ -256,6 +259,93 @@ async def test_five_thousand_rows_exist_only_where_they_are_seen(tab: Window, ga
     assert await seen.count() < 100
 
 
+async def test_five_thousand_versions_are_all_found_and_shown_as_they_are_wanted(
+    tab: Window, gateway: Gateway
+) -> None:
+    page = tab.page
+    about = {"description": "one of many", "tags": ["many"], "status": 6, "updated_at": "2026-01-01T00:00:00Z"}
+    made = [{"name": f"env-{number // 2:04d}", "version": f"1.0.{number % 2}", **about} for number in range(5000)]
+
+    async def answer(route: Any) -> None:
+        asked = parse_qs(urlsplit(route.request.url).query)
+        first = int(asked["offset"][0])
+        rows = [] if "builtin" in asked else made[first : first + int(asked["limit"][0])]
+        await route.fulfill(json={"success": True, "data": rows, "total": 0 if "builtin" in asked else 5000})
+
+    await page.route("**/env?*", answer)
+    await go(tab, gateway, "environments")
+    await tab.see("2,500")
+    cards = page.locator(".card")
+    await expect(cards).to_have_count(120)
+    await expect(cards.first).to_contain_text("1.0.1 and 1 more")
+    await page.get_by_role("button", name="2,380 are left").click()
+    await expect(cards).to_have_count(600)
+    assert await tab.violations() == []
+
+
+async def test_services_and_accounts_are_as_long_as_they_are_and_are_filtered(
+    tab: Window, gateway: Gateway
+) -> None:
+    page = tab.page
+    service = {"env": {"name": "echo", "version": "1.0.0"}, "status": "Running", "replicas": 2, "owner": "ann"}
+    service |= {"available_replicas": 1, "service_url": "http://127.0.0.1:1/services/x", "instances": []}
+    service |= {"reason": None, "created_at": "2026-01-01T00:00:00Z"}
+    services = [{**service, "id": f"service-{number:04d}"} for number in range(5000)]
+    services[7] |= {"status": "Failed", "reason": HOSTILE}
+    ended: list[str] = []
+
+    async def answer(route: Any) -> None:
+        name = route.request.url.rpartition("/")[2]
+        if route.request.method == "DELETE":
+            ended.append(name)
+        found = [one for one in services if one["id"] not in ended]
+        data = found if name == "list" else next((one for one in found if one["id"] == name), None)
+        await route.fulfill(json={"success": True, "data": data})
+
+    await page.route("**/env-service/**", answer)
+    await go(tab, gateway, "services")
+    await expect(page.locator(".count")).to_have_text("5,000")
+    rows = page.locator(".table-body .table-row")
+    assert 0 < await rows.count() < 100
+    await page.get_by_label("Filter services").fill("failed")
+    await expect(rows).to_have_count(1)
+    assert await tab.violations() == []
+    await page.get_by_role("link", name="service-0007").click()
+    await expect(page.locator(".problem")).to_have_text(HOSTILE)
+    assert await tab.violations() == []
+    await not_hacked(tab)
+    await go(tab, gateway, "services?q=service-000")
+    await expect(rows).to_have_count(10)
+    await page.get_by_label("Select all rows").check()
+    await page.get_by_role("button", name="End 10 services").click()
+    await page.get_by_role("dialog").get_by_role("button", name="End").click()
+    await tab.see("No service matches")
+    assert sorted(ended) == [one["id"] for one in services[:10]]
+    account = {"role": "user", "maxInstanceCount": None, "created_at": "2026-01-01T00:00:00Z"}
+    account |= {"expires_at": None, "revoked_at": None}
+    accounts = [{**account, "id": f"t{number}", "user": f"user-{number}"} for number in range(5000)]
+    await page.route("**/token", lambda route: route.fulfill(json={"success": True, "data": accounts}))
+    await go(tab, gateway, "admin")
+    await expect(page.locator("[role=table]")).to_have_attribute("aria-rowcount", "5001")
+    assert 0 < await rows.count() < 100
+    await page.get_by_label("Filter accounts").fill("user-4999")
+    await expect(rows).to_have_count(1)
+    assert await tab.violations() == []
+
+
+async def test_code_is_copied_also_where_the_browser_gives_no_clipboard(tab: Window, gateway: Gateway) -> None:
+    page = tab.page
+    await page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")  # plain http
+    await page.add_init_script(
+        "document.addEventListener('copy', () => { window.copied = getSelection().toString(); })"
+    )
+    await page.reload()
+    await go(tab, gateway, "environments/echo/1.0.0?tab=use")
+    await page.get_by_role("button", name="Copy Python", exact=True).click()
+    await page.get_by_role("button", name="Copied").wait_for()
+    assert 'Environment("echo@1.0.0"' in await page.evaluate("window.copied")
+
+
 async def test_a_lost_connection_is_told_and_recovers(tmp_path: Path, browser: Browser) -> None:
     project = make_project(tmp_path)
     async with window(browser) as tab:
@@ -297,9 +387,41 @@ async def test_with_accounts_a_token_opens_the_pages_and_signing_out_closes_them
     bearer = (("authorization", f"Bearer {made['data']['token']}"),)
     accounts = (await gateway.ask("GET", "/token", headers=bearer))[1]["data"]
     assert [(one["user"], one["maxInstanceCount"]) for one in accounts] == [("ann", None), ("bob", 7)]
+    _, second = await gateway.ask("POST", "/token", {"user": "eve", "role": "user"}, bearer)
+    await gateway.ask("POST", "/env-instance", {"envName": "echo@1.0.0"}, bearer)
+    await page.get_by_role("link", name="Instances").click()
+    await expect(page.locator(".table-body .table-row")).to_have_count(1)
     await page.get_by_role("button", name="Sign out").click()
     await page.get_by_label("Token of your account").wait_for()
     assert await page.evaluate("sessionStorage.length") == 0 and await tab.context.cookies() == []
+    # Nothing of hers is shown to the next one, also before the server has said what is theirs.
+    await page.route("**/env-instances/live", lambda route: None)
+    await page.get_by_label("Token of your account").fill(second["data"]["token"])
+    await page.get_by_role("button", name="Sign in").click()
+    await tab.see("Looking…")
+    await expect(page.get_by_role("link", name="Admin")).to_have_count(0)
+    await page.goto("about:blank")
+
+
+async def test_a_viewer_has_no_forms_and_every_page_without_an_error(browser: Browser, gateway: Gateway) -> None:
+    _, admin = await gateway.ask("POST", "/token", {"user": "ann", "role": "admin"})
+    bearer = (("authorization", f"Bearer {admin['data']['token']}"),)
+    _, made = await gateway.ask("POST", "/token", {"user": "vera", "role": "viewer"}, bearer)
+    asked: list[str] = []
+    async with window(browser, color_scheme="dark") as tab:
+        tab.page.on("request", lambda request: asked.append(request.url))
+        await tab.page.goto(gateway.address.url)
+        assert await tab.violations() == []
+        await tab.page.get_by_label("Token of your account").fill(made["data"]["token"])
+        await tab.page.keyboard.press("Enter")
+        await tab.see("vera")
+        for place in PLACES:
+            await go(tab, gateway, place)
+            await tab.page.locator("main h1").first.wait_for()
+            assert await tab.violations() == [], place
+            assert await tab.page.get_by_role("button", name="Start an instance").count() == 0
+        await tab.page.goto("about:blank")
+    assert asked and not [url for url in asked if made["data"]["token"] in url]
 
 
 async def test_no_page_can_be_framed_and_another_origin_cannot_act(

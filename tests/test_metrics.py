@@ -66,6 +66,11 @@ async def test_a_walk_is_counted_with_the_stages_of_its_create(gateway: Gateway)
     assert during['aenv_api_mcp_requests_total{endpoint="/other",method="POST",rpc_method="",status="200"}'] == 1
     for stage in ("find", "admit", "prepare", "engine"):
         assert during[f'aenv_instance_create_stage_seconds_count{{stage="{stage}"}}'] == 1
+    assert during["aenv_instance_create_seconds_count"] == 1
+    assert (
+        during["aenv_instance_create_seconds_sum"]
+        >= during['aenv_instance_create_stage_seconds_sum{stage="engine"}']
+    )
     await gateway.ask("DELETE", f"/env-instance/{instance['id']}")
     after = await counted(gateway)
     assert after['aenv_api_active_instances{envName="echo",experiment="a"}'] == 0

@@ -157,9 +157,11 @@ async def test_an_app_appears_and_changes_by_chat_and_by_hand_and_undo_brings_it
         await add.click()
         await expect(app.get_by_text("1 of 1 left")).to_be_visible()
         await expect(page.get_by_label("Console", exact=True)).to_contain_text("to-do list ready")
+        line = await page.locator(".console pre").first.bounding_box()
+        assert line is not None and line["height"] < 40  # a line is a line
         assert await tab.violations() == []
 
-        await page.get_by_label("Message to the agent").fill('Make it green, please, and call it "Groceries"')
+        await page.get_by_label("Message to the agent").fill('Make it dark green, please, and call it "Groceries"')
         await page.get_by_role("button", name="Send").click()
         await expect(heading).to_have_text("Groceries")
         await expect(add).to_have_css("background-color", "rgb(27, 110, 60)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import io
 import json
 import os
 import re
@@ -17,10 +18,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from aenv.base.models import CreateInstance, Usage
 from aenv.cli import usage
 from aenv.cli.main import cli
+from aenv.cli.usage_screen import UsageScreen
 from aenv.control.gateway.parts import Parts
 from aenv.control.serving.accounts import LOCAL, Role
 from aenv.engines.base import ResourceUsage
@@ -355,3 +358,18 @@ def test_doctor_fails_where_instances_cannot_be_isolated(
     done = CliRunner().invoke(cli, ["doctor", *options], standalone_mode=False)
     assert done.return_value == 1
     assert "no user namespaces; allow them" in done.output
+
+
+@pytest.mark.parametrize("width", [80, 110])
+def test_on_a_narrow_screen_names_give_way_and_numbers_are_whole(width: int) -> None:
+    row = {"id": f"mini-terminal-{'a' * 26}", "env": "mini-terminal@1.0.1", "owner": "ann", "status": "Running"}
+    row |= {"cpu_seconds": 3.0, "memory_bytes": 123456789, "processes": 3, "calls": 12, "frozen": False}
+    row |= {"created_at": "2026-01-01T00:00:00Z", "expires_at": "2026-01-01T01:00:00Z"}
+    screen = UsageScreen("cpu")
+    screen.tell(Usage.model_validate({"at": "2026-01-01T00:20:00Z", "instances": [row], "warm": {}}), None)
+    console = Console(width=width, height=10, file=io.StringIO(), record=True)
+    console.print(screen)
+    _, headers, line, *_ = console.export_text().splitlines()
+    assert line.startswith("mini-termin") and "…" in line
+    assert line.split()[-7:] == ["0.2", "%", "123.5", "MB", "12", "20m", "40m"]
+    assert "Running" in line and "TTL left" in headers and "Memory" in headers

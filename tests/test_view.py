@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +16,7 @@ from playwright.async_api import expect
 
 from aenv.base.addresses import Origin
 from aenv.base.http1 import Headers, Pool
-from aenv.web.view_server import viewing
+from aenv.web.view_server import serve, viewing
 from tests.browsers import chromium, window
 from tests.gateways import make_project, running_gateway
 
@@ -209,6 +211,26 @@ async def test_runs_and_trajectories_are_looked_at_in_a_browser(tmp_path: Path) 
         assert await tab.violations() == []
         await page.reload()
         await tab.see("First difference")
+        other = (
+            await tab.context.new_page()
+        )  # an address that is opened twice says what to do, and asks for no account
+        await other.goto(url)
+        await other.get_by_text("run 'aenv view' again for another").wait_for()
+        assert await other.get_by_role("textbox").count() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+async def test_a_file_that_cannot_be_read_is_told_beside_the_others(tmp_path: Path) -> None:
+    (tmp_path / "broken.jsonl").write_text(HOSTILE + "\n")
+    files = [tmp_path / "broken.jsonl", journal(tmp_path / "run.jsonl", {"one": 1.0})]
+    async with viewing(files) as url, chromium() as browser, window(browser) as tab:
+        await tab.page.goto(url)
+        await expect(tab.page.get_by_role("alert")).to_contain_text("line 1")
+        assert await tab.page.get_by_role("link", name="broken.jsonl").count() == 0
+        assert await tab.violations() == []
+        await tab.page.get_by_role("link", name="run.jsonl").click()
+        await tab.see("1 of 1 judged")
 
 
 @pytest.mark.slow
@@ -246,3 +268,46 @@ async def test_steps_are_counted_from_one_and_a_rollout_is_compared_with_that_of
         assert await tab.violations() == []
         await page.reload()
         await expect(page.get_by_role("link", name="others.jsonl")).to_be_visible()
+
+
+async def test_a_browser_is_started_without_the_key_among_its_arguments(tmp_path: Path) -> None:
+    told: list[str] = []
+    launched = asyncio.Event()
+
+    def launch(url: str) -> None:
+        told.append(url)
+        launched.set()
+
+    opened = viewing([journal(tmp_path / "run.jsonl", {"one": 1.0})])
+    serving = asyncio.create_task(serve(opened, told.append, launch))
+    await launched.wait()
+    address, file = told
+    assert "#key=" in address and "key" not in file
+    page = Path(file.removeprefix("file://"))
+    assert f'url={address}"' in page.read_text()
+    assert (page.stat().st_mode & 0o777, page.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await serving
+    assert not page.parent.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+async def test_of_a_long_rollout_only_the_steps_around_the_chosen_one_are_there(tmp_path: Path) -> None:
+    first, begin, _, call, result = lines({"one": 1.0})
+    steps = [{**call, "step": number} for number in range(5000)]
+    (tmp_path / "long.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in [first, begin, *steps, {**result, "steps": 5000}])
+    )
+    async with viewing([tmp_path / "long.jsonl"]) as url, chromium() as browser, window(browser) as tab:
+        page = tab.page
+        await page.goto(url)
+        await page.get_by_role("link", name="long.jsonl").click()
+        await page.get_by_role("link", name="one", exact=True).click()
+        await expect(page.locator(".step")).to_have_count(200)
+        await page.get_by_role("button", name="Steps after 200 of 5000").click()
+        await tab.see("Step 201 of 5000")
+        await page.keyboard.press("k")
+        await tab.see("Step 200 of 5000")
+        await expect(page.locator(".steps .current header")).to_contain_text("200 add")
+        assert await tab.violations() == []

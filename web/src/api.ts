@@ -76,6 +76,18 @@ export async function page<T>(path: string, signal?: AbortSignal): Promise<{ row
   return { rows: reply.data, total: reply.total ?? reply.data.length };
 }
 
+const PAGE = 1000;
+
+/** The whole list, in as many requests as it takes. */
+export async function whole<T>(path: string, signal?: AbortSignal): Promise<T[]> {
+  const rows: T[] = [];
+  for (;;) {
+    const part = await page<T>(`${path}&limit=${PAGE}&offset=${rows.length}`, signal);
+    rows.push(...part.rows);
+    if (!part.rows.length || rows.length >= part.total) return rows;
+  }
+}
+
 /** Hand each server-sent event to `on`, until the stream ends. */
 export async function events(
   method: Method,

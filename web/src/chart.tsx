@@ -108,7 +108,7 @@ function options(props: ChartProps, width: number): uPlot.Options {
         stroke: colours[at % colours.length],
         width: props.bars ? 0 : 1.5,
         fill: props.bars ? colours[at % colours.length] : undefined,
-        points: props.points ? { show: true, size: 7, fill: colours[at % colours.length] } : { show: false },
+        points: props.points ? { show: true, size: 7, fill: colours[at % colours.length] } : { show: props.bars ? false : (plot: uPlot) => plot.data[0].length < 3 },
         spanGaps: props.points,
         paths: props.bars ? uPlot.paths.bars!({ size: [0.85, 60] }) : undefined,
       })),

@@ -5,6 +5,9 @@ import { useState } from "preact/hooks";
 
 const SHOWN = 100;
 
+/** As JSON has it, but with its lines as lines. */
+const quoted = (text: string): string => JSON.stringify(text).replace(/\\(.)/g, (whole, mark: string) => (mark === "n" ? "\n" : whole));
+
 export function JsonTree({ value, name, open = 2 }: { value: unknown; name?: string; open?: number }): JSX.Element {
   const [most, show] = useState(SHOWN);
   const [isOpen, toggle] = useState(open > 0);
@@ -14,7 +17,7 @@ export function JsonTree({ value, name, open = 2 }: { value: unknown; name?: str
       <div class="json-leaf">
         {label}
         <span class={`json-${value === null ? "null" : typeof value}`}>
-          {typeof value === "string" ? JSON.stringify(value) : String(value)}
+          {typeof value === "string" ? quoted(value) : String(value)}
         </span>
       </div>
     );

@@ -29,7 +29,11 @@ export interface Load {
   limits: Record<string, number | null>;
 }
 
+/** Seconds since 1970, instances alive, calls and errors so far. */
+export type Moment = [number, number, number, number];
+
 interface UsageEvent extends Partial<Load> {
+  history?: Moment[];
   at: string;
   used: Record<string, { cpu_seconds: number | null; memory_bytes: number | null; processes: number | null }>;
   frozen: string[];
@@ -44,6 +48,7 @@ class LiveInstances {
   tracks = new Map<string, Track>();
   frozen = new Set<string>();
   load: Load | null = null;
+  history: Moment[] = [];
   state: "connecting" | "live" | "lost" = "connecting";
   version = 0;
   ticks = 0;
@@ -63,6 +68,16 @@ class LiveInstances {
   private end(): void {
     this.stop?.abort();
     this.stop = null;
+    this.state = "connecting";
+  }
+
+  /** What another account must not see. */
+  forget(): void {
+    this.rows = new Map();
+    this.tracks = new Map();
+    this.frozen = new Set();
+    this.load = null;
+    this.history = [];
   }
 
   private async run(signal: AbortSignal): Promise<void> {
@@ -78,6 +93,7 @@ class LiveInstances {
             isReady = true;
             wait = 250;
             this.rows = fresh;
+            for (const id of this.tracks.keys()) if (!fresh.has(id)) this.tracks.delete(id);
             this.state = "live";
           } else if (name === "usage") {
             this.measure(JSON.parse(data) as UsageEvent);
@@ -126,6 +142,7 @@ class LiveInstances {
       this.tracks.set(id, track);
     }
     if (event.totals) this.load = { queue: event.queue!, totals: event.totals, limits: event.limits! };
+    if (event.history) this.history = event.history;
     this.forgetOld();
     this.ticks += 1;
   }

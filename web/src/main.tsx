@@ -1,7 +1,7 @@
 /** The environment centre: sign-in, the frame around all pages, and which page an address shows. */
 
 import { Component, render, type ComponentChildren, type JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import "./style.css";
 import { ask } from "./api";
 import { live } from "./live";
@@ -33,7 +33,7 @@ const PAGES: Record<string, (props: PageProps) => JSX.Element> = {
     place.parts[1] ? <InstancePage place={place} caller={caller} /> : <InstancesPage place={place} caller={caller} />,
   services: ServicesPage,
   runs: ({ place }) => (place.parts[1] ? <RunPage place={place} /> : <RunsPage />),
-  admin: AdminPage,
+  admin: ({ caller }) => (caller.role === "admin" ? <AdminPage /> : <Empty title="Only administrators see tokens and quotas" whole />),
 };
 
 const MENU = [
@@ -49,7 +49,16 @@ function Centre(): JSX.Element {
   const [, draw] = useState(0);
   const [caller, know] = useState<Caller | null>(null);
   const [error, fail] = useState<unknown>(null);
-  useEffect(() => session.onChange(() => draw((count) => count + 1)), []);
+  useEffect(
+    () =>
+      session.onChange(() => {
+        know(null); // the next one may be somebody else
+        fail(null);
+        live.forget();
+        draw((count) => count + 1);
+      }),
+    [],
+  );
   useEffect(() => {
     if (session.isRefused) return;
     ask<Caller>("GET", "/session").then((found) => {
@@ -96,13 +105,17 @@ function Frame({ section, caller }: { section: string; caller: Caller }): JSX.El
   const [, draw] = useState(0);
   const shown = theme();
   const all = caller.role === "admin" ? [...MENU, ["admin", "Admin"] as const] : MENU;
+  const nav = useRef<HTMLElement>(null);
+  useEffect(() => {
+    nav.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }); // on a phone
+  }, [section]);
   const menu = caller.platform === false ? all.filter(([name]) => name === "runs") : all;
   return (
     <header class="frame">
       <a class="brand" href="#/">
         aenv
       </a>
-      <nav aria-label="Pages">
+      <nav aria-label="Pages" ref={nav}>
         {menu.map(([name, title]) => (
           <a key={name} href={name ? link(name) : "#/"} aria-current={section === name ? "page" : undefined}>
             {title}
@@ -115,7 +128,7 @@ function Frame({ section, caller }: { section: string; caller: Caller }): JSX.El
         <button type="button" class="plain" onClick={() => (nextTheme(), draw((count) => count + 1))}>
           {shown === "dark" ? "Light" : "Dark"}
         </button>
-        {session.token && (
+        {session.token && !caller.runs && (
           <button type="button" class="plain" onClick={() => session.signOut()}>
             Sign out
           </button>
@@ -148,7 +161,10 @@ async function enter(): Promise<void> {
 
 theme();
 enter()
-  .catch(() => session.refuse())
+  .catch((error: Error) => {
+    session.problem = error.message;
+    session.refuse();
+  })
   .finally(() => {
     here();
     render(<Centre />, document.getElementById("app")!);

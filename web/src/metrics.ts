@@ -30,7 +30,7 @@ export function bucketQuantile(
   samples: Sample[],
   name: string,
   part: number,
-  is: (labels: Record<string, string>) => boolean,
+  is: (labels: Record<string, string>) => boolean = () => true,
 ): number | null {
   const counts = new Map<number, number>();
   for (const one of samples) {

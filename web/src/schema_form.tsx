@@ -114,7 +114,7 @@ function Field({ name, part, needed, text, type }: FieldProps): JSX.Element {
       ) : kind === "number" || kind === "integer" ? (
         <input {...common} type="number" step={kind === "integer" ? 1 : "any"} value={shown} onInput={(event) => type(event.currentTarget.value)} />
       ) : (
-        <textarea {...common} rows={kind === "json" ? 3 : 2} spellcheck={false} value={shown} placeholder={kind === "json" ? "JSON" : ""} onInput={(event) => type(event.currentTarget.value)} />
+        <textarea {...common} rows={kind === "json" ? 3 : 1} spellcheck={false} value={shown} placeholder={kind === "json" ? "JSON" : ""} onInput={(event) => type(event.currentTarget.value)} />
       )}
       {about && (
         <p class="quiet" id={about}>

@@ -17,6 +17,8 @@ let isRefused = false;
 
 export const session = {
   hasRuns: false,
+  /** Why a key in the address opened nothing. */
+  problem: "",
   get token(): string | null {
     return token;
   },

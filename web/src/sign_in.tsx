@@ -17,6 +17,14 @@ export function SignIn(): JSX.Element {
     if (reply?.ok) session.signIn(token.trim());
     else fail(reply ? "This token does not exist, was revoked, or has expired." : "The server does not answer.");
   };
+  if (session.problem || session.hasRuns) {
+    return (
+      <main class="sign-in">
+        <h1>aenv</h1>
+        <Problem error={session.problem || "this session has ended; run 'aenv view' again"} />
+      </main>
+    );
+  }
   return (
     <main class="sign-in">
       <h1>aenv</h1>

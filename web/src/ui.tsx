@@ -37,21 +37,33 @@ export function Empty(props: { title: string; whole?: boolean; children?: Compon
 /** Text with a button that copies it. */
 export function Code({ text, label }: { text: string; label?: string }): JSX.Element {
   const [copied, set] = useState(false);
+  const shown = useRef<HTMLElement>(null);
   const copy = async () => {
-    await navigator.clipboard.writeText(text);
+    if (!(await toClipboard(text, shown.current!))) return;
     set(true);
     setTimeout(() => set(false), 1500);
   };
   return (
     <div class="code">
       <pre tabIndex={0} aria-label={label}>
-        <code>{text}</code>
+        <code ref={shown}>{text}</code>
       </pre>
-      <button type="button" class="copy" onClick={copy} aria-label={`Copy ${label ?? "code"}`}>
+      <button type="button" class="copy" onClick={copy} aria-label={copied ? "Copied" : `Copy ${label ?? "code"}`}>
         {copied ? "Copied" : "Copy"}
       </button>
     </div>
   );
+}
+
+/** Whether the text is in the clipboard now. Browsers give plain http, but for this machine, no `navigator.clipboard`. */
+async function toClipboard(text: string, shown: HTMLElement): Promise<boolean> {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    getSelection()?.selectAllChildren(shown);
+    return document.execCommand("copy");
+  }
 }
 
 export interface Tab {
@@ -142,9 +154,10 @@ export function Confirm(props: { question: string; action: string; run: () => vo
 
 /** A line of the last values, without axes. */
 export function Sparkline({ values, label }: { values: number[]; label: string }): JSX.Element {
-  const top = Math.max(...values, 1e-9);
-  const step = 72 / Math.max(values.length - 1, 1);
-  const points = values.map((value, at) => `${(at * step).toFixed(1)},${(18 - (16 * value) / top).toFixed(1)}`);
+  const shown = values.length === 1 ? [values[0]!, values[0]!] : values;
+  const top = Math.max(...shown, 1e-9);
+  const step = 72 / Math.max(shown.length - 1, 1);
+  const points = shown.map((value, at) => `${(at * step).toFixed(1)},${(18 - (16 * value) / top).toFixed(1)}`);
   return (
     <svg class="spark" viewBox="0 0 72 20" role="img" aria-label={label}>
       {points.length > 1 && <polyline points={points.join(" ")} />}

@@ -18,6 +18,7 @@ export function duration(seconds: number): string {
 
 export function milliseconds(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined || !isFinite(seconds)) return "–";
+  if (seconds > 0 && seconds < 0.01) return `${(seconds * 1000).toFixed(1)} ms`;
   return seconds < 1 ? `${Math.round(seconds * 1000)} ms` : seconds < 60 ? `${seconds.toFixed(2)} s` : duration(seconds);
 }
 

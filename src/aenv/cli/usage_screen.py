@@ -36,6 +36,7 @@ _COLUMNS = {
     "env": "Environment",
     "state": "Status",
 }
+_NAMES = {"ID", "Environment", "Owner"}
 _RIGHT = {"CPU", "Memory", "Calls", "Age", "TTL left"}
 _HELP = "sort: c CPU, m memory, n calls, a age, e environment, s status; r reverse; q quit"
 _AROUND = 3  # lines that are not rows: the summary, the headers, the help
@@ -83,10 +84,12 @@ class UsageScreen:
         for header in usage.HEADERS:
             mark = (" ▼" if is_down else " ▲") if header == _COLUMNS[self.order] else ""
             right = "right" if header in _RIGHT else "left"
-            table.add_column(header + mark, no_wrap=True, overflow="ellipsis", justify=right)  # type: ignore[arg-type]
+            # On a narrow screen names give way: rich narrows what may wrap, and their texts do not.
+            is_whole = header not in _NAMES
+            table.add_column(header + mark, no_wrap=is_whole, overflow="ellipsis", justify=right)  # type: ignore[arg-type]
         for row in rows:
             # As text: a name may contain what rich takes for markup.
-            cells = [Text(output.plain(cell)) for cell in usage.cells(row)]
+            cells = [Text(output.plain(cell), no_wrap=True, overflow="ellipsis") for cell in usage.cells(row)]
             table.add_row(*cells, style="dim" if row.data.frozen else "")
         return table
 

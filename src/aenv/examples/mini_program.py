@@ -38,13 +38,12 @@ def main() -> None:
 
     def tell(url: str) -> None:
         print(url, flush=True)
-        if not given.no_open:
-            webbrowser.open(url)
         print("Ctrl-C ends it", file=sys.stderr)
 
     opened = building(given.project, model, port=given.port, first_wish=WISH)
+    launch = None if given.no_open else webbrowser.open
     try:
-        asyncio.run(view_server.serve(opened, tell))
+        asyncio.run(view_server.serve(opened, tell, launch))
     except AEnvError as error:
         sys.exit(f"mini_program: {error.message}")
 

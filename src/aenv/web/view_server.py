@@ -7,7 +7,9 @@ files needs the token of the session, which the page gets once, for the key in i
 from __future__ import annotations
 
 import asyncio
+import html
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -151,6 +153,18 @@ async def _read(request: Request, limit: int) -> bytes:
     return b"".join(parts)
 
 
+def _leading_to(url: str, folder: Path) -> str:
+    """The URL of a file in a folder of the user's own, which leads a browser to `url`.
+
+    A browser is started with its address as an argument, and every user of a machine can read those: one with
+    the key in it would let others in first.
+    """
+    file = folder / "open.html"
+    file.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(url)}">\n')
+    file.chmod(0o600)
+    return file.as_uri()
+
+
 @asynccontextmanager
 async def viewing(
     files: Sequence[Path], *, port: int = 0, platform: Origin | None = None, api_key: str | None = None
@@ -164,16 +178,23 @@ async def viewing(
                 yield f"http://127.0.0.1:{number}/#key={server.session_key.key}"
 
 
-async def serve(opened: AbstractAsyncContextManager[str], tell: Callable[[str], None]) -> None:
-    """Tell the address, and go on until SIGINT or SIGTERM."""
+async def serve(
+    opened: AbstractAsyncContextManager[str],
+    tell: Callable[[str], None],
+    launch: Callable[[str], object] | None = None,
+) -> None:
+    """Tell the address, hand `launch` a file that leads there, and go on until SIGINT or SIGTERM."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     async with opened as url:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
         try:
-            tell(url)
-            await stop.wait()
+            with tempfile.TemporaryDirectory(prefix="aenv-view-") as folder:
+                tell(url)
+                if launch:
+                    launch(_leading_to(url, Path(folder)))
+                await stop.wait()
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)

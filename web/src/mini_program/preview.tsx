@@ -78,7 +78,7 @@ export function Preview({ repair }: { repair: (text: string) => void }): JSX.Ele
       </div>
       <div class="console" role="log" aria-labelledby="console-title" tabIndex={0}>
         {lines.map((line) => (
-          <pre key={line.id} class={`wrap ${line.level}`}>
+          <pre key={line.id} class={`wrap of-${line.level}`}>
             {line.level === "error" ? "error: " : line.level === "warn" ? "warning: " : ""}
             {line.text}
           </pre>

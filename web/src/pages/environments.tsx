@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { page } from "../api";
+import { whole } from "../api";
 import { link, setQuery, type Place } from "../router";
 import { Badge, Empty, Problem, useAsked, useTitle } from "../ui";
 
@@ -24,10 +24,21 @@ export function EnvironmentsPage({ place }: { place: Place }): JSX.Element {
     const timer = setTimeout(() => words !== query && setQuery({ q: words }), 200);
     return () => clearTimeout(timer);
   }, [words]);
-  const path = `/env?limit=1000&q=${encodeURIComponent(query)}&tags=${encodeURIComponent(tag)}`;
-  const { value, error } = useAsked((signal) => page<Environment>(path, signal), [path]);
-  const found = value ? latest(value.rows) : [];
-  const tags = [...new Set(found.flatMap((one) => one.environment.tags ?? []))].sort();
+  const path = `/env?q=${encodeURIComponent(query)}&tags=${encodeURIComponent(tag)}`;
+  const { value, error } = useAsked(
+    async (signal) => {
+      const [pushed, shipped] = await Promise.all([
+        whole<Environment>(path, signal),
+        whole<Environment>(`${path}&builtin=true`, signal),
+      ]);
+      return { pushed: latest(pushed), shipped: latest(shipped) };
+    },
+    [path],
+  );
+  const pushed = value?.pushed ?? [];
+  const names = new Set(pushed.map((one) => one.environment.name));
+  const shipped = (value?.shipped ?? []).filter((one) => !names.has(one.environment.name));
+  const tags = [...new Set([...pushed, ...shipped].flatMap((one) => one.environment.tags ?? []))].sort();
   return (
     <>
       <div class="title">
@@ -57,8 +68,8 @@ export function EnvironmentsPage({ place }: { place: Place }): JSX.Element {
           ))}
         </div>
       )}
-      {value && !found.length && (
-        <Empty title={query || tag ? "No environment matches" : "There are no environments yet"}>
+      {value && !pushed.length && !(shipped.length && (query || tag)) && (
+        <Empty title={query || tag ? "No environment matches" : "There are no environments of your own yet"}>
           {!query && !tag && (
             <p>
               Make one with <code>aenv init my-env</code>, and publish it with <code>aenv push my-env</code>.
@@ -66,11 +77,33 @@ export function EnvironmentsPage({ place }: { place: Place }): JSX.Element {
           )}
         </Empty>
       )}
-      <ul class="cards" aria-label="Environments">
-        {found.map(({ environment, versions }) => (
+      <Group key={`hub ${path}`} title="In the hub" of={pushed} />
+      <Group key={`aenv ${path}`} title="Come with aenv" of={shipped} />
+    </>
+  );
+}
+
+interface Listed {
+  environment: Environment;
+  versions: number;
+}
+
+const SHOWN = 120;
+
+/** Cards of the first ones, and more when they are asked for. */
+function Group({ title, of }: { title: string; of: Listed[] }): JSX.Element | null {
+  const [most, show] = useState(SHOWN);
+  if (!of.length) return null;
+  return (
+    <section>
+      <h2>
+        {title} <span class="quiet">{of.length.toLocaleString("en")}</span>
+      </h2>
+      <ul class="cards" aria-label={title}>
+        {of.slice(0, most).map(({ environment, versions }) => (
           <li key={environment.name}>
             <a class="card" href={link("environments", environment.name, environment.version)}>
-              <h2>{environment.name}</h2>
+              <h3>{environment.name}</h3>
               <p class="quiet">
                 {environment.version}
                 {versions > 1 && ` and ${versions - 1} more`}
@@ -85,13 +118,20 @@ export function EnvironmentsPage({ place }: { place: Place }): JSX.Element {
           </li>
         ))}
       </ul>
-    </>
+      {of.length > most && (
+        <p class="more">
+          <button type="button" onClick={() => show(most + 4 * SHOWN)}>
+            Show more: {(of.length - most).toLocaleString("en")} are left
+          </button>
+        </p>
+      )}
+    </section>
   );
 }
 
 /** One entry for each name: the list is ordered by name and version, so the last one of a name is the newest. */
-function latest(rows: Environment[]): { environment: Environment; versions: number }[] {
-  const names = new Map<string, { environment: Environment; versions: number }>();
+function latest(rows: Environment[]): Listed[] {
+  const names = new Map<string, Listed>();
   for (const row of rows) {
     names.set(row.name, { environment: row, versions: (names.get(row.name)?.versions ?? 0) + 1 });
   }

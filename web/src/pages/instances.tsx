@@ -2,15 +2,13 @@
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { ask, path } from "../api";
+import { Chosen } from "../chosen";
 import { isLive, useLive, type InstanceRow } from "../live";
 import { link, setQuery, type Place } from "../router";
 import type { Caller } from "../session";
 import { Table, type Column } from "../table";
-import { Confirm, Empty, Problem, Sparkline, Status, useTitle } from "../ui";
+import { Empty, Sparkline, Status, useTitle } from "../ui";
 import { bytes, duration, percent, shortId } from "../words";
-
-const AT_ONCE = 8; // deletes under way
 
 export function InstancesPage({ place, caller }: { place: Place; caller: Caller }): JSX.Element {
   useTitle("Instances");
@@ -50,7 +48,7 @@ export function InstancesPage({ place, caller }: { place: Place; caller: Caller 
           />
         </div>
       </div>
-      {mayChange && chosen.size > 0 && <Chosen ids={chosen} done={() => select(new Set())} />}
+      {mayChange && chosen.size > 0 && <Chosen ids={chosen} kind="instance" route="env-instance" done={() => select(new Set())} />}
       {rows.length === 0 ? (
         <Empty title={live.state === "connecting" ? "Looking…" : words || status !== "live" ? "No instance matches" : "No instance is running"}>
           {!words && status === "live" && live.state === "live" && (
@@ -119,38 +117,4 @@ function matches(row: InstanceRow, words: string, status: string): boolean {
   const labels = Object.entries(row.labels).map(([name, value]) => `${name}=${value}`);
   const text = [row.id, row.env, row.owner ?? "", ...labels].join(" ").toLowerCase();
   return words.split(/\s+/).every((word) => text.includes(word));
-}
-
-/** What can be done with the rows that are chosen. */
-function Chosen({ ids, done }: { ids: Set<string>; done: () => void }): JSX.Element {
-  const [asks, ask_] = useState(false);
-  const [left, set] = useState<number | null>(null);
-  const [error, fail] = useState<unknown>(undefined);
-  const count = ids.size === 1 ? "1 instance" : `${ids.size} instances`;
-  const end = async () => {
-    const todo = [...ids];
-    set(todo.length);
-    const work = async () => {
-      for (let id = todo.pop(); id; id = todo.pop()) {
-        await ask("DELETE", path("env-instance", id)).catch(fail);
-        set((before) => (before ?? 1) - 1);
-      }
-    };
-    await Promise.all(Array.from({ length: AT_ONCE }, work));
-    set(null);
-    done();
-  };
-  return (
-    <div class="chosen" role="region" aria-label="Selection">
-      <span>{left === null ? `${count} selected` : `Ending, ${left} left`}</span>
-      <button type="button" class="danger" disabled={left !== null} onClick={() => ask_(true)}>
-        End {count}
-      </button>
-      <button type="button" onClick={done}>
-        Clear
-      </button>
-      {error !== undefined && <Problem error={error} />}
-      {asks && <Confirm question={`End ${count}? This cannot be undone.`} action="End" run={end} close={() => ask_(false)} />}
-    </div>
-  );
 }

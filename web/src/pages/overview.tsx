@@ -4,25 +4,14 @@ import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { send } from "../api";
 import { Chart } from "../chart";
-import { isLive, useLive } from "../live";
+import { isLive, useLive, type Moment } from "../live";
 import { bucketQuantile, parse, sum, type Sample } from "../metrics";
 import { link } from "../router";
 import type { Caller } from "../session";
 import { useTitle } from "../ui";
 import { bytes, milliseconds } from "../words";
 
-interface Moment {
-  at: number;
-  alive: number;
-  calls: number;
-  errors: number;
-}
-
-const KEPT = 360;
-const moments: Moment[] = []; // of this tab, also while another page is shown
-const isCreate = (labels: Record<string, string>): boolean =>
-  (labels["method"] === "PUT" && labels["endpoint"] === "/env-instance/{id}") ||
-  (labels["method"] === "POST" && labels["endpoint"] === "/env-instance");
+const KEPT = 720;
 const isFault = (labels: Record<string, string>): boolean => /^5/.test(labels["status"] ?? "");
 
 export function OverviewPage({ caller }: { caller: Caller }): JSX.Element {
@@ -40,13 +29,12 @@ export function OverviewPage({ caller }: { caller: Caller }): JSX.Element {
         set(found);
         const calls = sum(found, "aenv_api_mcp_requests_total");
         const errors = sum(found, "aenv_api_requests_total", isFault) + sum(found, "aenv_api_mcp_requests_total", isFault);
-        moments.push({ at: Date.now() / 1000, alive: alive.length, calls, errors });
-        if (moments.length > KEPT) moments.shift();
+        live.history = [...live.history, [Date.now() / 1000, alive.length, calls, errors] as Moment].slice(-KEPT);
       })
       .catch(() => undefined); // the stream tells when the gateway is lost, and this is asked again with it
     return () => stop.abort();
   }, [live.ticks, live.state]);
-  const create = (part: number) => ms(bucketQuantile(samples, "aenv_api_request_duration_ms", part, isCreate));
+  const create = (part: number) => bucketQuantile(samples, "aenv_instance_create_seconds", part);
   const call = (part: number) => ms(bucketQuantile(samples, "aenv_api_mcp_request_duration_ms", part, () => true));
   return (
     <>
@@ -66,11 +54,11 @@ export function OverviewPage({ caller }: { caller: Caller }): JSX.Element {
             requests that wait for room
           </Figure>
         )}
-        <Figure title="Errors" value={String(moments.at(-1)?.errors ?? 0)}>
+        <Figure title="Errors" value={(live.history.at(-1)?.[3] ?? 0).toLocaleString("en")}>
           answers of 500 and above
         </Figure>
       </div>
-      <Lines />
+      <Lines of={live.history} />
       {live.load && <Capacity totals={live.load.totals} limits={live.load.limits} />}
       <ByEnvironment names={alive.map((row) => row.env)} experiments={alive.map((row) => row.labels["experiment"])} />
       <Stages samples={samples} />
@@ -91,18 +79,17 @@ function Figure({ title, value, children }: { title: string; value: string; chil
   );
 }
 
-function Lines(): JSX.Element {
-  const x = moments.map((one) => one.at);
-  const rate = (field: "calls" | "errors") =>
-    moments.map((one, at) => {
-      const before = moments[at - 1];
-      return before ? Math.max(0, (one[field] - before[field]) / Math.max(one.at - before.at, 0.001)) : 0;
-    });
+function Lines({ of }: { of: Moment[] }): JSX.Element {
+  const x = of.map(([at]) => at);
+  const calls = of.map(([at, , sum], index) => {
+    const before = of[index - 1];
+    return before ? Math.max(0, (sum - before[2]) / Math.max(at - before[0], 0.001)) : 0;
+  });
   return (
     <div class="charts">
       <section>
         <h2>Instances</h2>
-        <Chart label="Instances alive over time" x={x} time series={[{ label: "alive", values: moments.map((one) => one.alive) }]} />
+        <Chart label="Instances alive over time" x={x} time series={[{ label: "alive", values: of.map(([, alive]) => alive) }]} />
       </section>
       <section>
         <h2>Calls per second</h2>
@@ -110,7 +97,7 @@ function Lines(): JSX.Element {
           label="Calls of instances per second"
           x={x}
           time
-          series={[{ label: "calls", values: rate("calls") }]}
+          series={[{ label: "calls", values: calls }]}
         />
       </section>
     </div>
@@ -119,8 +106,8 @@ function Lines(): JSX.Element {
 
 function Capacity(props: { totals: Record<string, number>; limits: Record<string, number | null> }): JSX.Element {
   const rows: [string, number, number | null, (value: number) => string][] = [
-    ["Instances", props.totals["instances"] ?? 0, props.limits["instances"] ?? null, (value) => String(value)],
-    ["CPU asked for", props.totals["cpu_milli"] ?? 0, props.limits["cpu_milli"] ?? null, (value) => `${value / 1000} cores`],
+    ["Instances", props.totals["instances"] ?? 0, props.limits["instances"] ?? null, (value) => value.toLocaleString("en")],
+    ["CPU asked for", props.totals["cpu_milli"] ?? 0, props.limits["cpu_milli"] ?? null, (value) => `${(value / 1000).toLocaleString("en")} cores`],
     ["Memory asked for", props.totals["memory_bytes"] ?? 0, props.limits["memory_bytes"] ?? null, bytes],
   ];
   return (
@@ -165,7 +152,7 @@ function ByEnvironment({ names, experiments }: { names: string[]; experiments: (
               {rows.map(([name, size]) => (
                 <li key={name}>
                   <a href={to(name)}>{name}</a>
-                  <span>{size}</span>
+                  <span>{size.toLocaleString("en")}</span>
                   <meter min={0} max={rows[0]![1]} value={size} aria-label={name} />
                 </li>
               ))}

@@ -29,11 +29,14 @@ export function RunsPage(): JSX.Element {
   useTitle("Runs");
   if (!session.hasRuns) {
     return (
-      <Empty title="Results are files of yours" whole>
-        <p>
-          <code>aenv eval</code> and the runner write them. Show them with <code>aenv view results.jsonl</code>.
-        </p>
-      </Empty>
+      <>
+        <h1>Runs</h1>
+        <Empty title="Results are files of yours">
+          <p>
+            <code>aenv eval</code> and the runner write them. Show them with <code>aenv view results.jsonl</code>.
+          </p>
+        </Empty>
+      </>
     );
   }
   return <RunList />;
@@ -70,6 +73,11 @@ function RunList(): JSX.Element {
           />
         </section>
       )}
+      {runs
+        .filter((run) => run.error)
+        .map((run) => (
+          <Problem key={run.id} error={run.error} />
+        ))}
       {runs.length > 0 && (
         <div class="scroll" tabIndex={0} role="region" aria-label="Runs">
           <table>
@@ -89,8 +97,13 @@ function RunList(): JSX.Element {
               {runs.map((run) => (
                 <tr key={run.id}>
                   <th scope="row">
-                    <a href={link("runs", run.id)}>{run.name}</a>
-                    {run.error && <Badge kind="bad">cannot be read</Badge>}
+                    {run.error ? (
+                      <>
+                        {run.name} <Badge kind="bad">cannot be read</Badge>
+                      </>
+                    ) : (
+                      <a href={link("runs", run.id)}>{run.name}</a>
+                    )}
                   </th>
                   <td>{run.environment}</td>
                   <td>

@@ -46,6 +46,8 @@ interface TrajectoriesProps {
   rows: RolloutRow[];
 }
 
+const SHOWN = 200;
+
 interface Told {
   run: string;
   name: string;
@@ -75,6 +77,7 @@ export function Trajectories(props: TrajectoriesProps): JSX.Element {
   useEffect(() => {
     for (const element of document.querySelectorAll(`[data-step="${at}"]`)) element.scrollIntoView({ block: "nearest" });
   }, [at]);
+  const first = at - (at % SHOWN); // of those that are shown: a long one has tens of thousands of elements
   const [left, right] = found.map((one) => one.value?.steps);
   const differs = left && right ? firstDifference(left, right) : null;
   return (
@@ -125,13 +128,26 @@ export function Trajectories(props: TrajectoriesProps): JSX.Element {
                   />
                   {row?.error && <p class="problem">{row.error}</p>}
                   {value.unrecorded.length > 0 && <p class="quiet">Not recorded: {value.unrecorded.join(", ")}</p>}
-                  <ol class="steps">
-                    {value.steps.map((step, index) => (
-                      <li key={index} data-step={index} class={index === at ? "current" : ""} onClick={() => go(index)}>
-                        <StepCard step={step} number={index + 1} all={value.steps} />
-                      </li>
-                    ))}
+                  {first > 0 && (
+                    <button type="button" onClick={() => go(first - 1)}>
+                      Steps before {first + 1}
+                    </button>
+                  )}
+                  <ol class="steps" start={first + 1}>
+                    {value.steps.slice(first, first + SHOWN).map((step, place) => {
+                      const index = first + place;
+                      return (
+                        <li key={index} data-step={index} class={index === at ? "current" : ""} onClick={() => go(index)}>
+                          <StepCard step={step} number={index + 1} all={value.steps} />
+                        </li>
+                      );
+                    })}
                   </ol>
+                  {value.steps.length > first + SHOWN && (
+                    <button type="button" onClick={() => go(first + SHOWN)}>
+                      Steps after {first + SHOWN} of {value.steps.length}
+                    </button>
+                  )}
                 </>
               )}
             </section>

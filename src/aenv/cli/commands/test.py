@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +25,8 @@ def command(path: Path, script: str | None) -> int:
 
     PATH is the folder of the project; without it, the current folder. The tests are the shell script
     testConfig.script in config.json; without one, pytest runs the folder 'tests'. They run in the folder of the
-    project and find the instance by AENV_SYSTEM_URL and AENV_INSTANCE_ID. The exit code is that of the script.
+    project, with the packages of its requirements.txt, and find the instance by AENV_SYSTEM_URL and
+    AENV_INSTANCE_ID. The exit code is that of the script.
     """
     import asyncio
 
@@ -63,6 +65,8 @@ async def _test(found: Project, script: str, home: Path) -> int:
     ):
         variables = {**settings.variables(), "AENV_SYSTEM_URL": url, "AENV_INSTANCE_ID": str(env.instance_id)}
         variables.pop(settings.DIRECT_MODE_VARIABLE, None)  # it would win over the gateway
+        if packages := await _packages(found, home):
+            variables["PYTHONPATH"] = os.pathsep.join(filter(None, (variables.get("PYTHONPATH"), str(packages))))
         process = await asyncio.create_subprocess_exec(
             "/bin/sh", "-c", script, cwd=found.path, env=variables, start_new_session=True
         )
@@ -71,3 +75,15 @@ async def _test(found: Project, script: str, home: Path) -> int:
         finally:
             await end(process)
     return code if code >= 0 else 128 - code
+
+
+async def _packages(found: Project, home: Path) -> Path | None:
+    """What the project requires, as its instance has it, for the Python that runs the tests."""
+    from ...artifacts import requirements
+    from ...base.errors import AEnvError
+
+    try:
+        return await requirements.folder_for(found.path / "requirements.txt", home)
+    except AEnvError as error:  # its instances may have another Python; the tests say what they miss
+        output.talk(f"the tests run without the packages of the project: {error.message}")
+        return None

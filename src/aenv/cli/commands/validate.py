@@ -11,8 +11,10 @@ from ..help_pages import documented
 from ..output_formats import formats
 
 
-@documented("validate", examples=("aenv validate ./my-env", "aenv validate gsm-tools --limit 5 --json"))
-@click.argument("env", metavar="ENV|DIR")
+@documented(
+    "validate", examples=("aenv validate", "aenv validate ./my-env", "aenv validate gsm-tools --limit 5 --json")
+)
+@click.argument("env", metavar="[ENV|DIR]", default=".")
 @task_selection.options
 @task_selection.without_self_check
 @click.option(
@@ -28,9 +30,9 @@ from ..output_formats import formats
 def command(as_json: bool, verbose: bool, determinism: bool, **given: Any) -> int:
     """Check an environment and try to cheat its reward.
 
-    ENV is the name of an environment, DIR the folder of a project. The checks are: the environment keeps its
-    contract, the reference solution of every task passes, doing nothing does not pass, and no known cheat gets
-    the reward. The exit code is 1 when a check fails.
+    ENV is the name of an environment, DIR the folder of a project; without them, the project is in the current
+    folder. The checks are: the environment keeps its contract, the reference solution of every task passes,
+    doing nothing does not pass, and no known cheat gets the reward. The exit code is 1 when a check fails.
     """
     from ...rollouts import validation
 

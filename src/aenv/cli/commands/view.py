@@ -14,7 +14,8 @@ from ..connection import Gateway
 from ..help_pages import documented
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
+    from contextlib import AbstractAsyncContextManager
 
     from ...base.addresses import Origin
 
@@ -56,14 +57,14 @@ def command(
 
     def tell(url: str) -> None:
         output.data(url)
-        if opens:
-            click.launch(url)
         output.talk("Ctrl-C ends it")
+
+    launch = click.launch if opens else None
 
     if mini_program:
         if files:
             raise output.Failure("--mini-program shows a project and no files; leave out FILE", exit_code=2)
-        _build(gateway, port, tell, **given)
+        _build(gateway, port, lambda page: view_server.serve(page, tell, launch), **given)
         return
     if given["model"]:
         raise output.Failure("--model is for the IDE", hint="aenv view --mini-program --model NAME", exit_code=2)
@@ -73,7 +74,7 @@ def command(
         opened = view_server.viewing(
             shown, port=port, platform=origin, api_key=gateway.api_key if origin else None
         )
-        await view_server.serve(opened, tell)
+        await view_server.serve(opened, tell, launch)
 
     if files:
         asyncio.run(show(None))
@@ -84,7 +85,7 @@ def command(
 def _build(
     gateway: Gateway,
     port: int,
-    tell: Callable[[str], None],
+    serve: Callable[[AbstractAsyncContextManager[str]], Coroutine[Any, Any, None]],
     *,
     project: str,
     model: str | None,
@@ -92,7 +93,6 @@ def _build(
     api_key_env: str,
 ) -> None:
     """The Mini Program IDE, until it is ended."""
-    from ...web import view_server
     from ...web.mini_program.ide_server import ModelChoice, building
 
     chosen = None
@@ -104,7 +104,7 @@ def _build(
         chosen = ModelChoice(model, base_url, settings.variables().get(api_key_env))
     output.talk("starting an instance of mini-program; the first start installs its packages")
     opened = building(project, chosen, port=port, aenv_url=gateway.url, api_key=gateway.api_key)
-    asyncio.run(view_server.serve(opened, tell))
+    asyncio.run(serve(opened))
 
 
 def _evaluations() -> list[Path]:

@@ -22,6 +22,7 @@ from ..serving.queue import Queue
 from ..serving.routes import Route, RouteCall
 from ..stores.base import Store
 from .inside_routes import started
+from .load_history import LoadHistory
 
 _SSE = "text/event-stream"
 _EVERY = 5.0  # seconds between two events `usage`
@@ -44,6 +45,7 @@ class LiveRoutes:
         store: Store,
         queue: Queue,
         quotas: Quotas,
+        history: LoadHistory,
     ) -> None:
         self._instances = instances
         self._changes = changes
@@ -51,6 +53,7 @@ class LiveRoutes:
         self._store = store
         self._queue = queue
         self._quotas = quotas
+        self.history = history
         self._streams: set[asyncio.Event] = set()
 
     def routes(self) -> list[Route]:
@@ -86,14 +89,15 @@ class LiveRoutes:
             self._streams.discard(closed)
 
     async def _go_on(self, feed: ChangeFeed, closed: asyncio.Event, *, usage: bool) -> AsyncIterator[bytes]:
-        due = time.monotonic()
+        due, is_first = time.monotonic(), True
         while not closed.is_set():
             if (now := time.monotonic()) >= due:
                 due = now + _EVERY
                 if not await self._may_look(feed.caller):
                     return
                 try:
-                    yield await self._used(feed.caller) if usage else _ALIVE
+                    yield await self._used(feed.caller, is_first=is_first) if usage else _ALIVE
+                    is_first = False
                 except Unavailable:  # the store does not answer; changes here go on
                     yield _ALIVE
             await feed.wait(min(due - time.monotonic(), 1.0))
@@ -116,12 +120,14 @@ class LiveRoutes:
         rows = [one.encoded_as(self._instances.shown_id(one.record, caller)) for one in changed]
         return _event("instances", b"[" + b",".join(rows) + b"]")
 
-    async def _used(self, caller: Caller) -> bytes:
+    async def _used(self, caller: Caller, *, is_first: bool) -> bytes:
         records = await self._instances.list(Selection(limit=_MAX_MEASURED), caller)
         used = await self._instances.used(records)
         rows = {self._instances.shown_id(one, caller): asdict(used[one.id]) for one in records if one.id in used}
         frozen = [self._instances.shown_id(one, caller) for one in records if self._instances.is_frozen(one.id)]
         state = await self._state() if caller.is_admin else {}
+        if state and is_first:
+            state["history"] = self.history.moments()
         return _event("usage", mcp.dumps({"at": timestamp(), "used": rows, "frozen": frozen, **state}))
 
     async def _state(self) -> dict[str, Any]:

@@ -72,6 +72,7 @@ from .inside_routes import InsideRoutes
 from .instance_routes import InstanceRoutes
 from .lease_routes import LeaseRoutes
 from .live_routes import LiveRoutes
+from .load_history import LoadHistory
 from .proxy import Proxy
 from .rootfs_routes import RootfsRoutes
 from .self_checks import SelfChecks
@@ -245,6 +246,7 @@ class Parts:
         """Take over what an earlier gateway left, as soon as the store answers; then look after it all."""
         async with Tasks() as tasks:
             tasks.keep("signs of life", self.upkeep.live)
+            tasks.keep("the history of the load", self.live.history.run)
             while True:
                 try:
                     await self._begin()
@@ -369,7 +371,7 @@ async def parts(
             supervisor=supervisor,
             instances=instances,
             leases=Leases(instances, base.accounts, metrics, settings.max_body_bytes),
-            live=LiveRoutes(instances, changes, base.accounts, base.store, queue, quotas),
+            live=LiveRoutes(instances, changes, base.accounts, base.store, queue, quotas, LoadHistory(metrics)),
             creator=creator,
             services=services,
             upkeep=Upkeep(

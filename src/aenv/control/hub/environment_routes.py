@@ -27,6 +27,7 @@ _FILTERS = {
     "q": "only those whose name, description and tags hold all these words",
     "tags": "only those with all these tags, separated by commas",
     "name": "only the versions of this environment",
+    "builtin": "true for those that come with aenv, instead of those in the hub",
 }
 _LOG = {"limit": f"at most so many, 1 to {_MAX_PAGE}; 100 unless told", "cursor": "`next` of the page before"}
 _FORCE = {"force": "true deletes a released version, for administrators"}
@@ -69,7 +70,11 @@ class EnvironmentRoutes:
         )
         limit = call.number("limit", 100, least=1, most=_MAX_PAGE)
         offset = call.number("offset", 0, most=_MAX_OFFSET)
-        found, total = await self._environments.list(wanted, call.caller, limit=limit, offset=offset)
+        if call.flag("builtin"):
+            ours = self._environments.built_in(wanted, call.caller)
+            found, total = ours[offset : offset + limit], len(ours)
+        else:
+            found, total = await self._environments.list(wanted, call.caller, limit=limit, offset=offset)
         response = envelope.success([environment.described() for environment in found], total=total)
         response.headers["x-total-count"] = str(total)
         return response

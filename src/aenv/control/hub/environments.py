@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -131,7 +131,10 @@ class Environments:
     async def list(
         self, wanted: Filter, caller: Caller, *, limit: int, offset: int
     ) -> tuple[list[EnvironmentRecord], int]:
-        """A page of what the caller may see, by name and version, and how much there is in all."""
+        """A page of what the caller may see, by name and version, and how much there is in all.
+
+        Not what is built in: see `built_in`.
+        """
         folders = [one for name in sorted(self._folders) for one in self._folders[name].values()]
         folders = [
             one for one in folders if wanted.admits(one.name, one.description, one.tags) and _sees(one, caller)
@@ -145,6 +148,14 @@ class Environments:
             matching = [one async for one in self._matching(wanted, caller)]
             found, total = matching[start : start + left], len(matching)
         return [*folders[offset : offset + limit], *found], len(folders) + total
+
+    def built_in(self, wanted: Filter, caller: Caller) -> Sequence[EnvironmentRecord]:
+        """What comes with the package, once each, under names of its own."""
+        if caller.role is Role.ANONYMOUS:
+            return []
+        known = [one for _, versions in sorted(self._projects[1].items()) for one in versions.values()]
+        found = [EnvironmentRecord.of_project(one) for one in known if one.ref not in one.aliases]
+        return [one for one in found if wanted.admits(one.name, one.description, one.tags)]
 
     # Changing
 

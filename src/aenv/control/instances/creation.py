@@ -209,10 +209,11 @@ class Creation:
         except Exception as error:  # boundary: the engine, and what the environment's code does to it
             await self._fail(error)
             return
-        self._means.metrics.did("create", record.name)
+        took = time.perf_counter() - began
+        self._means.metrics.created(record.name, took)
         self._means.supervisor.look_after(self._instance)
         self.close()
-        logger.info("instance of %s ready in %.0f ms", record.environment, 1e3 * (time.perf_counter() - began))
+        logger.info("instance of %s ready in %.0f ms", record.environment, 1e3 * took)
 
     async def _start_and_record(self, checked: CheckedRequest, conditions: Conditions) -> Address:
         """Both at once, unless it is recorded. One that runs soon is written only once.

@@ -6,6 +6,7 @@ Labels are bounded: routes go by their pattern, environments and experiments by 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 
@@ -25,9 +26,38 @@ from ..board.call_counts import (
 )
 from ..board.shared_memory import Board
 
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+_SECONDS = (
+    0.0002,
+    0.0005,
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    120.0,
+)
 _MAX_NAMES = 200  # environments and experiments with a label of their own; the rest is "other"
 _OF_TENANTS = ("env_name", "envName", "experiment")  # labels whose values are words of theirs
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a gateway has to do, and has done since it started."""
+
+    alive: int
+    calls: int
+    errors: int
+    """Answers of 500 and above."""
 
 
 class Metrics:
@@ -37,7 +67,9 @@ class Metrics:
         if board is None:
             board = Board(1)
             board.close()  # its memory stays: no other process shall open it
+        self._board = board
         self._relayed = CallCounts(board.columns[0])
+        self._alive = self._faults = 0
         self._registry = registry = CollectorRegistry()
         registry.register(_Relayed(board))
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
@@ -50,6 +82,8 @@ class Metrics:
         self._active = gauge("aenv_api_active_instances", "Instances that live", ["envName", "experiment"])
         told = "Where the time of a create goes"
         self._stages = histogram("aenv_instance_create_stage_seconds", told, ["stage"], buckets=_SECONDS)
+        told = "Time from the request for an instance until it runs"
+        self._creates = histogram("aenv_instance_create_seconds", told, buckets=_SECONDS)
         self._expired = counter("auto_cleanup_success", "Instances whose time was over")
         self._not_ended = counter("auto_cleanup_failure", "Instances that could not be ended")
         self._home = gauge("aenv_home_bytes", "What the home folder takes on its disk", ["part"])
@@ -65,6 +99,7 @@ class Metrics:
             known = self._answered[method, endpoint, status] = found
         known[0].inc()
         known[1].observe(1e3 * seconds)
+        self._faults += status >= 500
 
     def relayed(self, method: str, path: str, rpc_method: str, status: int, seconds: float) -> None:
         """A request on the data path; `rpc_method` is what its header claims."""
@@ -82,9 +117,15 @@ class Metrics:
     def did_to_service(self, operation: str, environment: str, status: str = "success") -> None:
         self._services.labels(operation, self._bounded(environment), status).inc()
 
+    def created(self, environment: str, seconds: float) -> None:
+        """An instance runs, so long after it was asked for."""
+        self.did("create", environment)
+        self._creates.observe(seconds)
+
     def live(self, environment: str, experiment: str, change: int) -> None:
         """An instance has begun (1) or ended (-1) to live."""
         self._active.labels(self._bounded(environment), self._bounded(experiment)).inc(change)
+        self._alive += change
 
     def took(self, stage: str, seconds: float) -> None:
         """A stage of a create: queue, admit, engine, record."""
@@ -101,6 +142,11 @@ class Metrics:
         for part, size in sizes.items():
             self._home.labels(part).set(size)
         self._free.set(free_bytes)
+
+    def load(self) -> Load:
+        calls = summed_series(self._board)
+        faults = sum(count for (_, status), count in calls.items() if status >= 500)
+        return Load(self._alive, sum(calls.values()), self._faults + faults)
 
     def text(self, *, names: bool = True) -> bytes:
         """All of them, in the text form of Prometheus; without `names`, environments and experiments together."""

@@ -33,7 +33,9 @@ _COLOURS = {
 }
 _DARK = {"--back": "#11151c", "--card": "#1c222c", "--text": "#e6eaf0", "--accent": "#5b7fe0"}
 _LIGHT = {"--back": "#f4f6fb", "--card": "#ffffff", "--text": "#1b2230"}
-_TITLE = re.compile(r"(?:call it|name it|rename it to|title(?: it)?:?)\s+[\"“']?([^\"”']{1,40})", re.IGNORECASE)
+_TITLE = re.compile(
+    r"(?:call it|name it|rename it to|titled|title(?: it)?:?)\s+[\"“']?([^\"”']{1,40})", re.IGNORECASE
+)
 _HELP = (
     "I am a script and no model: start the IDE with --model to build what you like. "
     "I can make a to-do list or a counter, and then change its colour (red, green, blue, orange, purple, pink, "
@@ -116,12 +118,12 @@ def _edits(wish: str) -> dict[str, list[Edit]]:
     """How the files change, by their names."""
     found: dict[str, list[Edit]] = {}
     words = set(re.findall(r"[a-z]+", _TITLE.sub("", wish).lower()))
-    for name, value in _COLOURS.items():
-        if name in words:
-            found.setdefault("style.css", []).append(_setting({"--accent": value}))
     for name, values in (("dark", _DARK), ("light", _LIGHT)):
         if name in words:
             found.setdefault("style.css", []).append(_setting(values))
+    for name, value in _COLOURS.items():  # after those, which have a colour of their own
+        if name in words:
+            found.setdefault("style.css", []).append(_setting({"--accent": value}))
     for names, factor in (({"bigger", "larger"}, 1.25), ({"smaller"}, 0.8)):
         if names & words:
             found.setdefault("style.css", []).append(_scaled(factor))
