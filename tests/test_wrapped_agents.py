@@ -129,7 +129,7 @@ class A2aServer:
         self.keys: list[str] = []
         self.waits = 1
         """How often a task is looked at before it is done."""
-        self.cancelled = asyncio.Event()
+        self.looked, self.cancelled = asyncio.Event(), asyncio.Event()
 
     def app(self) -> Starlette:
         return Starlette(
@@ -151,6 +151,7 @@ class A2aServer:
             case "message/send":
                 result = self.answer(asked["params"]["message"])
             case "tasks/get":
+                self.looked.set()
                 self.tasks[asked["params"]["id"]] += 1
                 done = self.tasks[asked["params"]["id"]] > self.waits
                 result = task(asked["params"]["id"], "completed" if done else "working", "at last")
@@ -281,6 +282,15 @@ class TestA2a:
             looked = server.tasks["t1"]
             assert (await env.call_tool("chat", {"message": "hi"})).text.startswith("hi in")
             assert server.tasks["t1"] == looked
+
+    async def test_a_task_whose_caller_waits_no_longer_is_cancelled(self, tmp_path: Path) -> None:
+        server = A2aServer()
+        server.waits = 1000
+        async with served(server.app()) as url, wrapped(tmp_path, repr(url)) as env:
+            asking = asyncio.create_task(env.call_tool("chat", {"message": "slowly"}))
+            await server.looked.wait()
+            asking.cancel()
+            await server.cancelled.wait()
 
     @pytest.mark.parametrize("version", A2A_APPS)
     async def test_agents_of_each_version_of_the_protocol_answer(self, tmp_path: Path, version: str) -> None:
