@@ -126,8 +126,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'aenv' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(f".{home}", __name__), name)
-    globals()[name] = value
+    globals()[name] = value = getattr(import_module(f".{home}", __name__), name)
     return value
 
 
