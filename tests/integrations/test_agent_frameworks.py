@@ -115,6 +115,7 @@ async def test_difficult_arguments_arrive_and_errors_and_images_are_told(
     assert model.heard(calls.FAIL, "the door is locked")
     assert model.heard(calls.WRONG_ARGUMENTS, "address")
     assert model.heard(calls.PICTURE, "a pixel")
+    assert model.heard(calls.DRAWING, "a circle")
     assert framework.picture in said["transcript"]
     assert model.heard(calls.PICTURE, "data:image/png;base64,") == framework.shows_pictures
 
