@@ -25,11 +25,13 @@ pytestmark = pytest.mark.slow  # each starts servers
 
 
 FASTMCP = '''
+import asyncio
 import socket
 import uvicorn
 from fastmcp import FastMCP
 
 server = FastMCP("remote")
+seen = []
 
 @server.tool
 def add(a: int, b: int = 1) -> int:
@@ -37,6 +39,18 @@ def add(a: int, b: int = 1) -> int:
     if a < 0:
         raise ValueError("too small")
     return a + b
+
+@server.tool
+async def hang() -> None:
+    seen.append("begun")
+    try:
+        await asyncio.Event().wait()
+    finally:
+        seen.append("cancelled")
+
+@server.tool
+def told() -> str:
+    return " ".join(seen)
 
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
@@ -321,13 +335,25 @@ class TestMcp:
 
     async def test_all_tools_of_the_server_are_there_with_their_schemas(self, tmp_path: Path, url: str) -> None:
         async with wrapped(tmp_path, repr(url)) as env:
-            [tool] = await env.list_tools()
+            [tool, *others] = await env.list_tools()
+            assert [one["name"] for one in others] == ["wrapped@1.0.0/hang", "wrapped@1.0.0/told"]
             assert (tool["name"], tool["description"]) == ("wrapped@1.0.0/add", "Add two numbers.")
             assert tool["inputSchema"]["required"] == ["a"]
             result = await env.call_tool("add", {"a": 2})
             assert (result.text, result.structured) == ("3", {"result": 3})
             failed = await env.call_tool("add", {"a": -1})
             assert failed.is_error and "too small" in failed.text
+
+    async def test_a_tool_whose_caller_waits_no_longer_is_cancelled_at_the_server(
+        self, tmp_path: Path, url: str
+    ) -> None:
+        async with wrapped(tmp_path, repr(url)) as env:
+            hanging = asyncio.create_task(env.call_tool("hang", {}))
+            while (await env.call_tool("told", {})).text != "begun":
+                assert not hanging.done()
+            hanging.cancel()
+            while (await env.call_tool("told", {})).text != "begun cancelled":
+                pass
 
     async def test_instances_that_are_forked_have_sessions_of_their_own(self, tmp_path: Path, url: str) -> None:
         project = wrapping(tmp_path, repr(url), network="full")
