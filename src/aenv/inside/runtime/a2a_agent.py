@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import threading
 import time
@@ -10,6 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -67,7 +67,7 @@ class A2aAgent:
     async def reply(self, message: str, conversation: ChatSession, given: Mapping[str, Any]) -> AsyncIterator[Any]:
         gone = threading.Event()
         try:
-            yield await asyncio.to_thread(self._ask, message, conversation, gone)
+            yield await conversation.in_thread(partial(self._ask, message, conversation, gone))
         finally:
             gone.set()
 

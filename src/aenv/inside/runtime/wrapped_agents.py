@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -19,6 +20,7 @@ from ..author.content import ToolOutput
 from ..author.conversations import register_speaker
 from ..author.registry import ToolDefinition, active_registry
 from ..author.signature import Signature
+from ..author.threads import Threads
 from .a2a_agent import A2aAgent
 from .json_server import JsonServer, json_object
 
@@ -54,6 +56,7 @@ class McpAgent:
         self._server = server
         self._headers: dict[str, str] | None = None
         self._opening = threading.Lock()
+        self._threads = Threads()
 
     def tools(self) -> list[dict[str, Any]]:
         """As the server lists them, all pages."""
@@ -71,9 +74,10 @@ class McpAgent:
         """What a tool says. A cancelled caller cancels it at the server."""
         id = self._server.new_id()
         try:
-            result = await asyncio.to_thread(self._call, "tools/call", {"name": name, "arguments": arguments}, id)
+            params = {"name": name, "arguments": arguments}
+            result = await self._threads.run(partial(self._call, "tools/call", params, id))
         except asyncio.CancelledError:
-            # A thread of its own, which the cancelled caller does not wait for: the others may all be waiting.
+            # The cancelled caller does not wait for it.
             threading.Thread(target=self._cancel, args=(id,), daemon=True).start()
             raise
         return ToolOutput(
