@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,25 @@ class TestFunctions:
         """
         [result] = await said(start, project(agent(dedented(code))), {"message": "ab", "times": 2})
         assert result.structured == {"said": "abab", "in": "local"}
+
+    async def test_agents_that_never_answer_keep_no_other_from_answering(self, start: Any, project: Make) -> None:
+        code = """
+        import threading
+
+        @register_agent(timeout=1)
+        def agent_b(message: str) -> str:
+            if message == "hang":
+                threading.Event().wait()
+            return message.upper()
+        """
+        runtime = await start(project(agent(dedented(code))))
+        async with Environment("agent-b@1.0.0", runtime_url=runtime.url) as env:
+            hanging = [
+                {"message": "hang", "session": str(n)} for n in range(33)
+            ]  # asyncio's own pool has at most 32
+            for result in await asyncio.gather(*(env.call_tool("chat", one) for one in hanging)):
+                assert result.is_error and "1 s" in result.text
+            assert (await env.call_tool("chat", {"message": "hi"})).text == "HI"
 
     async def test_an_answer_that_failed_is_not_part_of_the_conversation(self, start: Any, project: Make) -> None:
         code = """

@@ -197,7 +197,7 @@ class TestGrant:
 
     async def test_an_environment_that_it_does_not_name_is_refused(self, gateway: Gateway) -> None:
         async with using(gateway) as env:
-            for environment in ("other@1.0.0", "echo@2.0.0", "nothing@1.0.0"):
+            for environment in ("other@1.0.0", "echo@2.0.0", "echo@2.1.0", "nothing@1.0.0"):
                 told = await call(env, "ask", environment=environment, tool="echo", arguments={"text": "x"})
                 assert told["error"] == "GrantExceeded", told
                 assert "'environments: echo@^1, boss' of 'boss@1.0.0'" in told["message"]

@@ -144,6 +144,32 @@ class TestNames:
             "my_web_close": (web, "close"),
         }
 
+    def test_a_name_with_a_prefix_may_be_the_name_of_another_tool_which_then_gets_one_too(self) -> None:
+        python, notes, web = NamedPart("python"), NamedPart("notes"), NamedPart("web", is_prefix=True)
+        offered = {python: ["run"], notes: ["python_run", "web_goto"], web: ["goto"]}
+        for parts in (offered, dict(reversed(offered.items()))):
+            assert composition.tool_names(["run"], parts) == {
+                "python_run": (python, "run"),
+                "notes_python_run": (notes, "python_run"),
+                "notes_web_goto": (notes, "web_goto"),
+                "web_goto": (web, "goto"),
+            }
+
+    @pytest.mark.parametrize(
+        ("own", "parts", "name", "part"),
+        [
+            (["web_goto"], {NamedPart("web", is_prefix=True): ["goto"]}, "web_goto", "web"),
+            ([], {NamedPart("a", True): ["b_x"], NamedPart("a-b", True): ["x"]}, "a_b_x", "a"),
+            (["run", "python_run"], {NamedPart("python"): ["run"]}, "python_run", "python"),
+        ],
+    )
+    def test_no_tool_takes_the_place_of_another(self, own: Any, parts: Any, name: str, part: str) -> None:
+        with pytest.raises(InvalidRequest) as caught:
+            composition.tool_names(own, parts)
+        assert caught.value.message == (
+            f"field 'uses': two tools would be called '{name}'; give the part '{part}' another name with 'as'"
+        )
+
     def test_names_are_read_as_they_are_spelled(self) -> None:
         parts = (NamedPart("calc", is_prefix=True), NamedPart("words"))
         assert composition.read(composition.spell(parts)) == parts
@@ -178,6 +204,7 @@ async def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         project(tmp_path, "words", WORDS),
         project(tmp_path, "whole", WHOLE, uses=USES),
         project(tmp_path, "lost", WHOLE, uses=[{"env": "nowhere@^1"}]),
+        project(tmp_path, "crowded", WHOLE.replace("own", "calc_add"), uses=USES),
         project(tmp_path, "mirror", WHOLE, uses=[{"env": "mirror"}]),
         project(tmp_path, "curious", CURIOUS, uses=[{"env": "words"}]),
         project(tmp_path, "nested", WHOLE, uses=[{"env": "whole", "as": "all"}]),
@@ -260,6 +287,7 @@ class TestWhole:
         ("name", "why"),
         [
             ("lost", "the part 'nowhere' did not start: environment 'nowhere@^1' not found"),
+            ("crowded", "two tools would be called 'calc_add'; give the part 'calc' another name with 'as'"),
             ("mirror", "'mirror@1.0.0' is composed of more than 6 instances"),
         ],
     )

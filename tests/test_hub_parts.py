@@ -104,6 +104,16 @@ async def test_a_part_that_does_not_exist_is_refused(gateway: Gateway, tmp_path:
     assert reply["message"].startswith("field 'uses': the part 'it': environment 'nowhere@^1' not found")
 
 
+async def test_a_part_whose_tools_would_hide_others_is_refused(gateway: Gateway, tmp_path: Path) -> None:
+    await pushed(gateway, part(tmp_path, "speaker"))
+    uses = [{"env": "speaker", "as": "it"}]
+    status, reply = await push(gateway, project(tmp_path, "crowded", OWN.replace("own", "it_says"), uses=uses))
+    assert (status, reply["message"]) == (
+        400,
+        "field 'uses': two tools would be called 'it_says'; give the part 'it' another name with 'as'",
+    )
+
+
 @pytest.mark.slow
 async def test_a_private_part_of_another_user_does_not_exist(tmp_path: Path) -> None:
     home = tmp_path / "home"

@@ -56,7 +56,7 @@ def test_every_published_module_path_has_its_names(module):
 def test_the_public_names_are_exactly_these():
     ours = {"Audio", "Blob", "Context", "Depends", "Image", "SyncEnvironment", "Text", "ToolResult"}
     ours |= {"register_prompt", "register_reset", "register_resource", "Sidecar", "SyncSidecar", "NotJudged"}
-    ours |= {"register_start", "register_agent", "wrap_agent", "Chat", "ModelFailed", "compose"}
+    ours |= {"register_start", "register_agent", "wrap_agent", "Chat", "ModelFailed", "compose", "GrantExceeded"}
     assert set(aenv.__all__) == {*PUBLISHED["aenv"], *ours}
 
 
@@ -142,6 +142,44 @@ def test_import_aenv_loads_nothing_heavy():
     code = f"import sys, aenv; print(*sorted(set(sys.modules) & {heavy}))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == ""
+
+
+FRAMEWORKS = (
+    *("agents", "agno", "areal", "autogen_agentchat", "autogen_core", "autogen_ext", "camel", "crewai", "dspy"),
+    *("google", "gymnasium", "inspect_ai", "langchain", "langchain_core", "langgraph", "mcp", "minisweagent"),
+    *("openai", "openhands", "pydantic_ai", "ray", "skyrl_gym", "smolagents", "stable_baselines3", "strands"),
+    *("torch", "transformers", "trl", "verl"),
+)
+IMPORT_ALL = """
+import importlib, os, pkgutil, sys
+import aenv
+
+asked = set()
+
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        asked.add(name.partition(".")[0])
+
+
+sys.meta_path.insert(0, Watch())
+left_out = tuple(f"aenv.{part}." for part in ("attacks", "envs", "examples", "integrations"))
+count = 0
+for module in pkgutil.walk_packages(aenv.__path__, "aenv."):
+    if not (module.name + ".").startswith(left_out) and not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+        count += 1
+print(count, *sorted(asked))
+"""
+
+
+@pytest.mark.slow  # it imports all of aenv
+def test_no_framework_is_imported_by_the_core():
+    done = subprocess.run([sys.executable, "-c", IMPORT_ALL], capture_output=True, text=True, check=True)
+    count, *asked = done.stdout.split()
+    assert int(count) > 300
+    assert {"pydantic", "httptools"} <= {*asked}
+    assert {*asked} & {*FRAMEWORKS} == set()
 
 
 @pytest.mark.parametrize(("old", "new"), [("SecondPart", "Sidecar"), ("SyncSecondPart", "SyncSidecar")])

@@ -171,6 +171,31 @@ class TestFaults:
             await ended(pid)
         assert await instances(served) == []
 
+    async def test_a_program_ends_with_all_that_it_started_when_the_evaluation_is_killed(
+        self, served: str, programs: Path, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "pids"
+        (tmp_path / "temporary").mkdir()
+        async with streaming_model(*whole_messages((f"{PREFIX}hang", {"file": str(file)}))) as model:
+            words = ("--agent", "claude-code", "--model", "m", "--base-url", model.url, "--tasks", "two")
+            evaluation = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "aenv.cli", "eval", "trouble", *words, "--system-url", served),
+                *("--out", str(tmp_path / "x")),
+                env=environ(OPENAI_API_KEY=KEY, PATH=os.environ["PATH"], TMPDIR=str(tmp_path / "temporary")),
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+            while not (file.exists() and len(file.read_text().split()) == 2):
+                assert evaluation.returncode is None
+                await asyncio.sleep(0.01)
+            pids = [int(pid) for pid in file.read_text().split()]
+            evaluation.kill()
+            await evaluation.wait()
+            for pid in pids:
+                await ended(pid)
+            while list((tmp_path / "temporary").iterdir()):
+                await asyncio.sleep(0.01)
+
     async def test_a_model_that_is_away_is_the_infrastructure(self, served: str, programs: Path) -> None:
         async with Runner(1, url=served, retries=0, capture="http://127.0.0.1:1/v1") as runner:
             (found,) = await runner.run("trouble", "claude-code", ["two"], model="m")

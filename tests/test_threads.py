@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from aenv.base.errors import Unavailable
-from aenv.inside.runtime import threads as threads_module
-from aenv.inside.runtime.threads import Threads
+from aenv.inside.author import threads as threads_module
+from aenv.inside.author.threads import Threads
 
 
 async def test_results_and_errors_come_back():

@@ -25,11 +25,13 @@ pytestmark = pytest.mark.slow  # each starts servers
 
 
 FASTMCP = '''
+import asyncio
 import socket
 import uvicorn
 from fastmcp import FastMCP
 
 server = FastMCP("remote")
+seen = []
 
 @server.tool
 def add(a: int, b: int = 1) -> int:
@@ -37,6 +39,18 @@ def add(a: int, b: int = 1) -> int:
     if a < 0:
         raise ValueError("too small")
     return a + b
+
+@server.tool
+async def hang() -> None:
+    seen.append("begun")
+    try:
+        await asyncio.Event().wait()
+    finally:
+        seen.append("cancelled")
+
+@server.tool
+def told() -> str:
+    return " ".join(seen)
 
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
@@ -129,7 +143,7 @@ class A2aServer:
         self.keys: list[str] = []
         self.waits = 1
         """How often a task is looked at before it is done."""
-        self.cancelled = asyncio.Event()
+        self.looked, self.cancelled = asyncio.Event(), asyncio.Event()
 
     def app(self) -> Starlette:
         return Starlette(
@@ -151,6 +165,7 @@ class A2aServer:
             case "message/send":
                 result = self.answer(asked["params"]["message"])
             case "tasks/get":
+                self.looked.set()
                 self.tasks[asked["params"]["id"]] += 1
                 done = self.tasks[asked["params"]["id"]] > self.waits
                 result = task(asked["params"]["id"], "completed" if done else "working", "at last")
@@ -282,6 +297,15 @@ class TestA2a:
             assert (await env.call_tool("chat", {"message": "hi"})).text.startswith("hi in")
             assert server.tasks["t1"] == looked
 
+    async def test_a_task_whose_caller_waits_no_longer_is_cancelled(self, tmp_path: Path) -> None:
+        server = A2aServer()
+        server.waits = 1000
+        async with served(server.app()) as url, wrapped(tmp_path, repr(url)) as env:
+            asking = asyncio.create_task(env.call_tool("chat", {"message": "slowly"}))
+            await server.looked.wait()
+            asking.cancel()
+            await server.cancelled.wait()
+
     @pytest.mark.parametrize("version", A2A_APPS)
     async def test_agents_of_each_version_of_the_protocol_answer(self, tmp_path: Path, version: str) -> None:
         program = A2A_AGENT.replace("APP", A2A_APPS[version])
@@ -311,13 +335,25 @@ class TestMcp:
 
     async def test_all_tools_of_the_server_are_there_with_their_schemas(self, tmp_path: Path, url: str) -> None:
         async with wrapped(tmp_path, repr(url)) as env:
-            [tool] = await env.list_tools()
+            [tool, *others] = await env.list_tools()
+            assert [one["name"] for one in others] == ["wrapped@1.0.0/hang", "wrapped@1.0.0/told"]
             assert (tool["name"], tool["description"]) == ("wrapped@1.0.0/add", "Add two numbers.")
             assert tool["inputSchema"]["required"] == ["a"]
             result = await env.call_tool("add", {"a": 2})
             assert (result.text, result.structured) == ("3", {"result": 3})
             failed = await env.call_tool("add", {"a": -1})
             assert failed.is_error and "too small" in failed.text
+
+    async def test_a_tool_whose_caller_waits_no_longer_is_cancelled_at_the_server(
+        self, tmp_path: Path, url: str
+    ) -> None:
+        async with wrapped(tmp_path, repr(url)) as env:
+            hanging = asyncio.create_task(env.call_tool("hang", {}))
+            while (await env.call_tool("told", {})).text != "begun":
+                assert not hanging.done()
+            hanging.cancel()
+            while (await env.call_tool("told", {})).text != "begun cancelled":
+                pass
 
     async def test_instances_that_are_forked_have_sessions_of_their_own(self, tmp_path: Path, url: str) -> None:
         project = wrapping(tmp_path, repr(url), network="full")

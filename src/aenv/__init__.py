@@ -11,7 +11,14 @@ TYPE_CHECKING = False  # as in `typing`, whose import is half of what `import ae
 if TYPE_CHECKING:
     from typing import Any
 
-    from .base.errors import AEnvError, EnvironmentError, NotJudged, ToolError, UnrecoverableEnvironmentError
+    from .base.errors import (
+        AEnvError,
+        EnvironmentError,
+        GrantExceeded,
+        NotJudged,
+        ToolError,
+        UnrecoverableEnvironmentError,
+    )
     from .base.logs import setup_logging
     from .base.models import EnvInstance
     from .base.wire import EnvStatus
@@ -39,7 +46,10 @@ if TYPE_CHECKING:
 
 # Which module holds which names. Importing them here would cost every process what only some need.
 _NAMES = {
-    "base.errors": ("AEnvError", "EnvironmentError", "NotJudged", "ToolError", "UnrecoverableEnvironmentError"),
+    "base.errors": (
+        *("AEnvError", "EnvironmentError", "GrantExceeded", "NotJudged", "ToolError"),
+        "UnrecoverableEnvironmentError",
+    ),
     "base.logs": ("setup_logging",),
     "base.models": ("EnvInstance",),
     "base.wire": ("EnvStatus",),
@@ -72,6 +82,7 @@ __all__ = [
     "EnvStatus",
     "Environment",
     "EnvironmentError",
+    "GrantExceeded",
     "Image",
     "ModelFailed",
     "NotJudged",
@@ -115,8 +126,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'aenv' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(f".{home}", __name__), name)
-    globals()[name] = value
+    globals()[name] = value = getattr(import_module(f".{home}", __name__), name)
     return value
 
 

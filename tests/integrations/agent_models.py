@@ -20,6 +20,8 @@ class Call:
 
     name: str
     arguments: dict[str, Any] = field(default_factory=dict)
+    text: str | None = None
+    """What it says instead of arguments."""
 
 
 Turn = str | Call | list[Call]
@@ -80,7 +82,8 @@ class AgentModel:
 
     def _call(self, call: Call) -> dict[str, Any]:
         self._calls += 1
-        function = {"name": call.name, "arguments": json.dumps(call.arguments)}
+        text = json.dumps(call.arguments) if call.text is None else call.text
+        function = {"name": call.name, "arguments": text}
         return {"id": f"call_{self._calls}", "type": "function", "function": function}
 
 

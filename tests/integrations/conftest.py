@@ -15,12 +15,15 @@ PROJECTS = Path(__file__).parent / "projects"
 LINE = PROJECTS / "line"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
     """All of this folder: they start programs of others, which take seconds to import."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.integrations)
             item.add_marker(pytest.mark.slow)
+            if config.getoption(frameworks.MAKE):
+                # The first test of a framework installs it: npm tries for minutes where there is no network.
+                item.add_marker(pytest.mark.timeout(900), append=False)
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ WRONG = [
 ]
 
 BAD = Call("nested", {"person": {"name": "x"}})  # no address
-SCRIPT: list[Turn] = [*(call for call, _ in GOOD), Call("fail"), BAD, Call("picture")]
-FAIL, WRONG_ARGUMENTS, PICTURE = len(GOOD), len(GOOD) + 1, len(GOOD) + 2  # their turns
+SCRIPT: list[Turn] = [*(call for call, _ in GOOD), Call("fail"), BAD, Call("picture"), Call("drawing")]
+FAIL, WRONG_ARGUMENTS, PICTURE, DRAWING = range(len(GOOD), len(GOOD) + 4)  # their turns
 DOCUMENTED = {"nested": "Take models in models.", "unicode": "Grüße in 日本語 und 🙂."}
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"  # how the image begins

@@ -44,7 +44,8 @@ class NotInstalled(Exception):
 def folder(name: str, files: Sequence[Path] = ()) -> Path:
     """Where the virtual environment of a framework is, or will be. `files` say what is in it."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    text = "\n".join([*OURS, *(file.read_text() for file in files or _files(name)), sys.version, sys.base_prefix])
+    told = [*(files or _files(name)), *_override(name)]
+    text = "\n".join([*OURS, *(file.read_text() for file in told), sys.version, sys.base_prefix])
     return cache / "aenv" / "integrations" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
@@ -82,8 +83,7 @@ def _fill(name: str, made: Path) -> None:
     _run("uv", "venv", "--quiet", "--clear", "--python", _interpreter(name), str(made))
     listed, *alone = _files(name)
     install = _by_pip if name in BY_PIP else _by_uv
-    override = REQUIREMENTS / f"{name}.override.txt"
-    told = ["--override", str(override)] if override.exists() else []
+    told = [word for override in _override(name) for word in ("--override", str(override))]
     install(python, "--requirement", str(listed), *told, *OURS)
     for file in alone:
         install(python, "--no-deps", "--requirement", str(file))
@@ -121,6 +121,11 @@ def _files(name: str) -> list[Path]:
     return [REQUIREMENTS / f"{name}.txt", *([alone] if alone.exists() else [])]
 
 
+def _override(name: str) -> list[Path]:
+    override = REQUIREMENTS / f"{name}.override.txt"
+    return [override] if override.exists() else []
+
+
 def node_programs(name: str, config: pytest.Config) -> Path:
     """The folder with the programs of `requirements/NAME.npm.txt`; skips as `python_of` does."""
     listed = REQUIREMENTS / f"{name}.npm.txt"
@@ -138,7 +143,9 @@ def node_programs(name: str, config: pytest.Config) -> Path:
                 except OSError as error:
                     pytest.skip(f"program {name!r} cannot be installed: {error}")
                 if done.returncode or not (programs / name).exists():
-                    pytest.skip(f"program {name!r} cannot be installed: {done.stderr.strip()[-200:]}")
+                    said = (line for line in done.stderr.splitlines() if line.startswith("npm error"))
+                    why = next(said, "npm made no such program")
+                    pytest.skip(f"program {name!r} cannot be installed: {why}")
                 (made / "complete").touch()
     return programs
 

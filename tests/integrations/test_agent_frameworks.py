@@ -36,14 +36,16 @@ class Framework:
     """How its agents end."""
     blocks: bool = False
     """Whether its agents also run without async."""
+    goes_on: bool = True
+    """Whether it tells a model what is wrong that has said something else than arguments."""
     cancel: str = "cancel"
     """The mode of its program that stops an agent while a tool runs."""
 
 
 NATIVE = [
     Framework("openai_agents", shows_pictures=False, blocks=True),
-    Framework("camel", picture="data:image/png;base64,", blocks=True),
-    Framework("langchain", changes_schemas=True, blocks=True),
+    Framework("camel", picture="data:image/png;base64,", blocks=True, goes_on=False),
+    Framework("langchain", changes_schemas=True, blocks=True, goes_on=False),
     Framework(
         "smolagents",
         changes_schemas=True,
@@ -54,7 +56,7 @@ NATIVE = [
         cancel="interrupt",
     ),
     Framework("pydantic_ai", changes_schemas=True, blocks=True),
-    Framework("google_adk"),
+    Framework("google_adk", goes_on=False),
     Framework("inspect_ai", changes_schemas=True),
     Framework("autogen", picture="[image/png, 70 bytes]", shows_pictures=False),
 ]
@@ -113,6 +115,7 @@ async def test_difficult_arguments_arrive_and_errors_and_images_are_told(
     assert model.heard(calls.FAIL, "the door is locked")
     assert model.heard(calls.WRONG_ARGUMENTS, "address")
     assert model.heard(calls.PICTURE, "a pixel")
+    assert model.heard(calls.DRAWING, "a circle")
     assert framework.picture in said["transcript"]
     assert model.heard(calls.PICTURE, "data:image/png;base64,") == framework.shows_pictures
 
@@ -138,6 +141,14 @@ async def _assert_schemas(gateway: Gateway, model: AgentModel, *, exactly: bool)
 def _accepts(told: dict[str, dict[str, Any]], call: Call) -> bool:
     schema = told[call.name].get("parameters", {"type": "object"})
     return jsonschema.Draft202012Validator(schema).is_valid(call.arguments)
+
+
+@pytest.mark.parametrize("name", [framework.name for framework in NATIVE if framework.goes_on])
+async def test_what_is_no_json_or_no_object_is_told_to_the_model(run: Run, name: str) -> None:
+    wrong = [Call("nested", text='{"person": '), Call("nested", text='"Anna"')]
+    said, _ = await played(run, name, "tools", wrong[0], ANNA, wrong[1], ANNA, BY_NAME[name].ends)
+    assert said["final"] == "All done."
+    assert said["received"] == ANNA_RECEIVED * 2
 
 
 @each_native

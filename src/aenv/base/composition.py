@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from .errors import InvalidRequest
+
 VARIABLE = "AENV_PARTS"
 """The variable that names the parts to the runtime: names and prefixes, as `spell` writes them."""
 PATH = "/parts"
@@ -43,13 +45,25 @@ def read(text: str) -> tuple[NamedPart, ...]:
 def tool_names(own: Iterable[str], parts: Mapping[NamedPart, Sequence[str]]) -> dict[str, tuple[NamedPart, str]]:
     """What the tools of parts are called in the whole: part and own name of each, by that.
 
-    A tool without a prefix gets one where two parts have its name, or the environment itself: whatever the order.
+    A tool without a prefix gets one where another tool has its name, whatever the order. InvalidRequest where two
+    would have one name all the same: one of them could not be called.
     """
-    taken = Counter(own)
-    taken.update(name for part, names in parts.items() if not part.is_prefix for name in names)
-    found: dict[str, tuple[NamedPart, str]] = {}
-    for part, names in parts.items():
-        for name in names:
-            is_plain = not part.is_prefix and taken[name] == 1
-            found[name if is_plain else part.prefix + name] = (part, name)
-    return found
+    own = [*own]
+    prefixed = {(part, name) for part, names in parts.items() for name in names if part.is_prefix}
+    while True:
+        called = {
+            (part, name): part.prefix + name if (part, name) in prefixed else name
+            for part, names in parts.items()
+            for name in names
+        }
+        taken = Counter([*own, *called.values()])
+        # Until none is found: a name with a prefix may be the one of another tool.
+        clashing = {tool for tool, name in called.items() if taken[name] > 1} - prefixed
+        if not clashing:
+            break
+        prefixed |= clashing
+    for (part, _), name in called.items():
+        if taken[name] > 1:
+            fix = f"give the part {part.name!r} another name with 'as'"
+            raise InvalidRequest(f"field 'uses': two tools would be called {name!r}; {fix}")
+    return {name: tool for tool, name in called.items()}

@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic_ai import BinaryContent, Tool
 from pydantic_ai.exceptions import ToolFailed
+from pydantic_core import SchemaValidator, core_schema
 
 from .tool_calls import InstanceTool, ToolAnswer, ToolsOf
 
@@ -22,7 +23,10 @@ def _tool(tool: InstanceTool) -> Tool[Any]:
     async def call(**arguments: Any) -> Any:
         return _returned(await tool.call(arguments))
 
-    return Tool.from_schema(call, tool.name, tool.description, tool.schema)
+    made: Tool[Any] = Tool.from_schema(call, tool.name, tool.description, tool.schema)
+    # Without it, arguments of a model that are JSON but no object end the agent with a TypeError.
+    made.function_schema.validator = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
+    return made
 
 
 def _returned(answer: ToolAnswer) -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 import PIL.Image
 from smolagents import Tool
 
-from .tool_calls import InstanceTool, ToolAnswer, ToolsOf, resolved, types_of
+from .tool_calls import InstanceTool, Picture, ToolAnswer, ToolsOf, resolved, types_of
 
 
 class SmolTool(Tool):
@@ -62,10 +62,18 @@ def _output(answer: ToolAnswer) -> Any:
         raise RuntimeError(answer.text)
     if not answer.pictures:
         return answer.text
-    images = [PIL.Image.open(io.BytesIO(picture.content)) for picture in answer.pictures]
+    images = [_image(picture) for picture in answer.pictures]
     if not answer.text and len(images) == 1:
         return images[0]
     return [*([answer.text] if answer.text else []), *images]
+
+
+def _image(picture: Picture) -> Any:
+    """Of Pillow; its type and its size where Pillow cannot read it, as with SVG."""
+    try:
+        return PIL.Image.open(io.BytesIO(picture.content))
+    except PIL.UnidentifiedImageError:
+        return f"[{picture.mime_type}, {len(picture.content)} bytes]"
 
 
 tools = ToolsOf(SmolTool)

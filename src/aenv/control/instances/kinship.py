@@ -136,10 +136,7 @@ class Kinship:
         """What is created for `parent`, and by whom: one version, within the grant."""
         record = parent.record
         if record.grants is None:
-            raise GrantExceeded(
-                f"'{record.environment}' may use its parts alone: its config.json has no 'grants'",
-                details={"field": "grants", "value": None},
-            )
+            raise GrantExceeded(f"'{record.environment}' may use its parts alone: its config.json has no 'grants'")
         caller = await self._caller(record)
         _check_fields(asked)
         project, ref = await self._environment(record, admission.ref_of(asked), caller)
@@ -160,13 +157,14 @@ class Kinship:
         """The project of a child and its one version. GrantExceeded when the grant does not have it."""
         allowed = [refs.parse(text) for text in _allowed(parent, "environments")]
         named = [each for each in allowed if each.name == ref.name]
-        if not named:
+        # Before it is looked for: of what it may not use, an instance does not learn whether there is such.
+        if not named or (ref.version and not _has(named, ref.version)):
             raise exceeded(parent, "environments", f"not {str(ref)!r}")
         if ref.version is None and ref.range is None:
             ref = named[0]
         project = await self._catalog.find(ref, caller)
         version = ref.version or project.version
-        if not any(each.pick([version]) for each in named):
+        if not _has(named, version):
             raise exceeded(parent, "environments", f"not '{ref.name}@{version}'")
         await self._check_author(parent, _allowed(parent, "author"), project, Ref(ref.name, version))
         return project, Ref(ref.name, version)
@@ -256,13 +254,14 @@ def _named(record: Record, name: str) -> RecordedPart:
     return known[name]
 
 
+def _has(allowed: list[Ref], version: str) -> bool:
+    return any(each.pick([version]) for each in allowed)
+
+
 def exceeded(record: Record, field: str, why: str) -> GrantExceeded:
     value = _allowed(record, field)
     spelled = ", ".join(value) if isinstance(value, list) else value
-    return GrantExceeded(
-        f"the grant '{field}: {spelled}' of '{record.environment}' does not allow this: {why}",
-        details={"field": field, "value": value},
-    )
+    return GrantExceeded(f"the grant '{field}: {spelled}' of '{record.environment}' does not allow this: {why}")
 
 
 def _allowed(record: Record, field: str) -> Any:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import typing
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, TypeVar, overload
 
 from pydantic_core import to_json
@@ -19,6 +20,7 @@ from .content import Text, to_jsonable
 from .decorators import register_tool
 from .inject import Context
 from .signature import Signature
+from .threads import Threads
 
 A = TypeVar("A")
 
@@ -37,6 +39,8 @@ class ChatSession:
     """One session: what was said, and what the agent's framework keeps of it."""
 
     session: str
+    in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
+    """Runs a function that blocks; one that never returns keeps no other from running."""
     history: list[dict[str, str]] = field(default_factory=list)
     """Messages as `{"role": "user" | "assistant", "content": "…"}`, without the one that is being answered."""
     state: Any = None
@@ -101,10 +105,11 @@ def register_speaker(
 def _tool(name: str, speaker: Speaker) -> Callable[..., Any]:
     """The function of the tool: it finds the conversation, and continues it."""
     conversations: dict[str, ChatSession] = {}
+    threads = Threads()
 
     async def chat(**given: Any) -> Any:
         message, session, context = given.pop("message"), given.pop("session", _DEFAULT), given.pop(_CONTEXT)
-        conversation = conversations.setdefault(session, ChatSession(session))
+        conversation = conversations.setdefault(session, ChatSession(session, threads.run))
         async with conversation.lock:
             answer = await _whole(speaker.reply(message, conversation, given), context)
             conversation.history += [_said("user", message), _said("assistant", answer)]
@@ -177,14 +182,14 @@ class FunctionSpeaker:
         elif inspect.isasyncgenfunction(self._call) or inspect.isgeneratorfunction(self._call):
             answer = self._function(**own)
         else:
-            answer = await asyncio.to_thread(lambda: self._function(**own))
+            answer = await conversation.in_thread(lambda: self._function(**own))
             if inspect.isawaitable(answer):
                 answer = await answer
         if isinstance(answer, AsyncIterator):
             async for part in answer:
                 yield AnswerPart(part)
         elif isinstance(answer, Iterator):
-            while (part := await asyncio.to_thread(next, answer, _DONE)) is not _DONE:
+            while (part := await conversation.in_thread(partial(next, answer, _DONE))) is not _DONE:
                 yield AnswerPart(part)
         else:
             yield answer

@@ -85,7 +85,7 @@ async def _smolagents(agent: Any, message: str, conversation: ChatSession) -> An
     async with _turns.setdefault(id(agent), asyncio.Lock()):
         before = conversation.state or []
         agent.memory.steps = list(before)
-        answer = await asyncio.to_thread(lambda: agent.run(message, reset=not before))
+        answer = await conversation.in_thread(lambda: agent.run(message, reset=not before))
         conversation.state = list(agent.memory.steps)
     return answer
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
+import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -64,14 +65,19 @@ class A2aAgent:
         self._endpoint: A2aEndpoint | None = None
 
     async def reply(self, message: str, conversation: ChatSession, given: Mapping[str, Any]) -> AsyncIterator[Any]:
-        yield await asyncio.to_thread(self._ask, message, conversation)
+        gone = threading.Event()
+        try:
+            yield await conversation.in_thread(partial(self._ask, message, conversation, gone))
+        finally:
+            gone.set()
 
-    def _ask(self, text: str, conversation: ChatSession) -> str:
+    def _ask(self, text: str, conversation: ChatSession, gone: threading.Event) -> str:
         self._endpoint = self._endpoint or self._find()
         version = self._endpoint.version
         message = {**version.message, "parts": [{**version.part, "text": text}], "messageId": uuid.uuid4().hex}
         result = self._rpc(version.send, {"message": {**message, **(conversation.state or {})}})
-        result = self._ended(result.get("task") or result.get("message") or result)  # 1.0 says which of them it is
+        # 1.0 says which of them it is.
+        result = self._ended(result.get("task") or result.get("message") or result, gone)
         state = _state(result)
         if state in _BAD_ENDS:
             raise ToolServerError(f"{self._server.url}: the task ended as {state}: {_said(result)}")
@@ -81,18 +87,18 @@ class A2aAgent:
         conversation.state = {name: value for name, value in known.items() if value}
         return _said(result)
 
-    def _ended(self, result: dict[str, Any]) -> dict[str, Any]:
-        """A message as it is; a task when it has ended, or asks for input."""
+    def _ended(self, result: dict[str, Any], gone: threading.Event) -> dict[str, Any]:
+        """A message as it is; a task when it has ended, or asks for input. Without its caller it is cancelled."""
         assert self._endpoint
         version, until = self._endpoint.version, time.monotonic() + self._server.timeout
         while (state := _state(result)) in _WAITING:
-            if time.monotonic() > until:
+            # A task does not say when it is done, unless one listens to a stream.
+            if gone.wait(_LOOK_AGAIN) or time.monotonic() > until:
                 with suppress(ToolServerError):  # not every agent can
                     self._rpc(version.cancel, {"id": result.get("id")})
                 raise ToolTimeoutError(
                     f"{self._server.url}: its task was still {state} after {self._server.timeout:g} s"
                 )
-            time.sleep(_LOOK_AGAIN)  # a task does not say when it is done, unless one listens to a stream
             result = self._rpc(version.look, {"id": result.get("id")})
         return result
 

@@ -18,7 +18,7 @@ from ...base import masks, mcp
 from ...base.errors import AEnvError, ToolTimeoutError
 from ..author.inject import Context, Resources
 from ..author.registry import Definition
-from .threads import Threads
+from ..author.threads import Threads
 
 logger = logging.getLogger("aenv.inside.runtime.calls")
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from ...base import composition, mcp
 from ...base.addresses import parse_url
 from ...base.composition import NamedPart
-from ...base.errors import AEnvError, StartFailed
+from ...base.errors import AEnvError, InvalidRequest, StartFailed
 from ...base.http1 import Pool
 from ...base.replies import unwrap
 from ..author.content import failure
@@ -45,7 +45,10 @@ class JoinedParts(Mapping[str, Part]):
         described = {
             one: {tool["name"]: tool for tool in part.tools} for one, part in zip(named, found, strict=True)
         }
-        self._offer(own, described)
+        try:
+            self._offer(own, described)
+        except InvalidRequest as error:
+            raise StartFailed(error.message) from error
 
     def _offer(self, own: Iterable[str], described: Mapping[NamedPart, Mapping[str, Any]]) -> None:
         names = composition.tool_names(own, {part: list(tools) for part, tools in described.items()})

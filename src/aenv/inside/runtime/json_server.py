@@ -28,11 +28,20 @@ class JsonServer:
         self._ids = itertools.count(1)
         self._opener = build_opener(_NoRedirect)
 
+    def new_id(self) -> int:
+        """Of a request that may have to be named again, to cancel it."""
+        return next(self._ids)
+
     def rpc(
-        self, url: str, method: str, params: Mapping[str, Any], headers: Mapping[str, str] | None = None
+        self,
+        url: str,
+        method: str,
+        params: Mapping[str, Any],
+        headers: Mapping[str, str] | None = None,
+        id: int | None = None,
     ) -> tuple[Any, HTTPMessage]:
         """The result of a method, and the headers of the answer. ToolServerError carries the server's error."""
-        id = next(self._ids)
+        id = self.new_id() if id is None else id
         body, head = self.send(url, mcp.request(id, method, params), headers)
         for message in _messages(body, head.get_content_type()):
             if isinstance(message, dict) and message.get("id") == id and "method" not in message:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -18,6 +20,7 @@ from ..author.content import ToolOutput
 from ..author.conversations import register_speaker
 from ..author.registry import ToolDefinition, active_registry
 from ..author.signature import Signature
+from ..author.threads import Threads
 from .a2a_agent import A2aAgent
 from .json_server import JsonServer, json_object
 
@@ -53,6 +56,7 @@ class McpAgent:
         self._server = server
         self._headers: dict[str, str] | None = None
         self._opening = threading.Lock()
+        self._threads = Threads()
 
     def tools(self) -> list[dict[str, Any]]:
         """As the server lists them, all pages."""
@@ -66,23 +70,36 @@ class McpAgent:
                 self._headers = None
                 return found
 
-    def call(self, name: str, arguments: Mapping[str, Any]) -> ToolOutput:
-        result = self._call("tools/call", {"name": name, "arguments": arguments})
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolOutput:
+        """What a tool says. A cancelled caller cancels it at the server."""
+        id = self._server.new_id()
+        try:
+            params = {"name": name, "arguments": arguments}
+            result = await self._threads.run(partial(self._call, "tools/call", params, id))
+        except asyncio.CancelledError:
+            # The cancelled caller does not wait for it.
+            threading.Thread(target=self._cancel, args=(id,), daemon=True).start()
+            raise
         return ToolOutput(
             result.get("content") or [], result.get("structuredContent"), bool(result.get("isError"))
         )
 
-    def _call(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    def _cancel(self, id: int) -> None:
+        with suppress(ToolError):  # it may have ended, with its session
+            gone = mcp.notification("notifications/cancelled", {"requestId": id})
+            self._server.send(self._server.url, gone, self._opened())
+
+    def _call(self, method: str, params: Mapping[str, Any], id: int | None = None) -> dict[str, Any]:
         headers = self._opened()
         try:
-            return json_object(self._server.rpc(self._server.url, method, params, headers)[0])
+            return json_object(self._server.rpc(self._server.url, method, params, headers, id)[0])
         except ToolServerError as error:
             if error.status_code != 404:
                 raise
         # It has forgotten the session, so it has not looked at the call either.
         with self._opening:
             self._headers = None if self._headers is headers else self._headers
-        return json_object(self._server.rpc(self._server.url, method, params, self._opened())[0])
+        return json_object(self._server.rpc(self._server.url, method, params, self._opened(), id)[0])
 
     def _opened(self) -> dict[str, str]:
         with self._opening:
@@ -102,7 +119,7 @@ def _remote_tool(server: McpAgent, tool: Mapping[str, Any], timeout: float) -> T
     name = str(tool["name"])
 
     async def call(**arguments: Any) -> Any:
-        return await asyncio.to_thread(server.call, name, arguments)
+        return await server.call(name, arguments)
 
     signature = Signature(call)
     signature.name = name

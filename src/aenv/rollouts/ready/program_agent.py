@@ -11,8 +11,8 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +29,12 @@ from .tool_endpoint import ToolAccess, ToolEndpoint
 _KEPT_BYTES = 4 << 20  # the end of what a program prints
 _PIECE_BYTES = 64 << 10
 _INHERITED = ("PATH", "LANG")
+_WATCH = """
+read -r pid
+read -r word && exit
+case $pid in [0-9]*) kill -9 "-$pid" ;; esac
+rm -rf -- "$1"
+"""
 
 
 @dataclass(frozen=True)
@@ -129,31 +135,57 @@ class ProgramAgent:
             **job.model_access.variables,
             **call.variables,
         }
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *call.argv,
-                cwd=job.folder,
-                env=variables,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise missing(self._program, f"{call.argv[0]!r}: {error.strerror or error}") from error
-        try:
-            printed, errors, _ = await asyncio.gather(
-                _tail(process.stdout), _tail(process.stderr), _feed(process.stdin, call.stdin)
-            )
-            code = await process.wait()
-        finally:
-            # With all that it has started: a program that is cancelled has no say in this.
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await asyncio.shield(process.wait())
+        async with _watched(job.folder) as watch:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *call.argv,
+                    cwd=job.folder,
+                    env=variables,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise missing(self._program, f"{call.argv[0]!r}: {error.strerror or error}") from error
+            try:
+                watch(process.pid)
+                printed, errors, _ = await asyncio.gather(
+                    _tail(process.stdout), _tail(process.stderr), _feed(process.stdin, call.stdin)
+                )
+                code = await process.wait()
+            finally:
+                # With all that it has started: a program that is cancelled has no say in this.
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await asyncio.shield(process.wait())
         if code:
             raise ProgramFailed(f"agent {self.name!r} ended with code {code}: {_why(errors or printed, job)}")
         return printed
+
+
+@asynccontextmanager
+async def _watched(folder: Path) -> AsyncIterator[Callable[[int], None]]:
+    """Ends the program whose pid is given, with all that it has started and its folder, if this process is killed.
+
+    A shell waits for that: its input ends with this process, before the word which says that all is well.
+    """
+    watcher = await asyncio.create_subprocess_exec(
+        *("/bin/sh", "-c", _WATCH, "sh", str(folder)),
+        cwd="/",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    said = watcher.stdin
+    assert said
+    try:
+        yield lambda pid: said.write(f"{pid}\n".encode())
+    finally:
+        said.write(b"ended\nended\n")
+        said.close()
+        await asyncio.shield(watcher.wait())
 
 
 def missing(program: ReadyProgram, what: str) -> NotJudged:

@@ -134,6 +134,12 @@ def picture() -> list[Any]:
 
 
 @register_tool
+def drawing() -> list[Any]:
+    """Give an image of a kind that not everything can show."""
+    return ["a circle", Image(b"<svg xmlns='http://www.w3.org/2000/svg'/>", mime_type="image/svg+xml")]
+
+
+@register_tool
 async def wait(log: Log) -> str:
     """Never answer."""
     log.waiting.set()
