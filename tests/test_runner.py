@@ -45,6 +45,14 @@ class TestResults:
         assert [tool["name"] for tool in first.trajectory.tools][:2] == ["submit", "look"]
         assert {one.key: one for one in journal.results(tmp_path / "run.jsonl")} == {one.key: one for one in found}
 
+    async def test_the_agent_random_draws_from_the_seed_of_the_run(self, served: str) -> None:
+        async def drawn(seed: int) -> list[Any]:
+            (found,) = await run(served, "random", tasks=["two"], seed=seed)
+            assert found.trajectory
+            return [(call.name, call.arguments) for call in found.trajectory.calls]
+
+        assert await drawn(5) == await drawn(5) != await drawn(6)
+
     async def test_named_parts_stand_beside_the_reward(self, served: str) -> None:
         found = await one(served, solve, env="parts")
         assert (found.reward, found.parts) == (1.0, {"format": 1.0, "sum": 0.5})

@@ -1,9 +1,10 @@
-"""AReaL: episodes for its agent workflows, on a model that AReaL serves. Nothing of AReaL needs to be installed.
+"""AReaL: episodes for its agent workflows, on a model that it serves; for `pip install 'areal>=1.0.4'`.
 
     workflow = "aenv.integrations.areal.AenvAgent"      # a class with `async run(data, **extra)`
     workflow_kwargs = {"env_name": "gsm-tools@1.0.0", "final_tools": ["submit_answer"]}
 
-AReaL hands `run` the address and the key of its proxy, which records what the model says; `run` gives the reward.
+Nothing of AReaL is imported. It hands `run` the address and the key of its proxy, which records what the model
+says; `run` gives the reward.
 `run_in_session` is for agents outside of AReaL's workers: it opens and ends the proxy's session itself.
 """
 

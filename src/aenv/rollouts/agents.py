@@ -165,12 +165,12 @@ def _fitting(content: Any) -> Any:
     return content
 
 
-def as_agent(given: Agent | Play | str, model: str | None = None) -> Agent:
-    """An agent as it is, a function as an agent, or the one that a name means, with that model."""
+def as_agent(given: Agent | Play | str, model: str | None = None, seed: int = 0) -> Agent:
+    """An agent as it is, a function as an agent, or the one that a name means, with that model and that seed."""
     if isinstance(given, str):
         from .roster import named
 
-        return named(given, model)
+        return named(given, model, seed)
     if hasattr(given, "play"):
         return _player(given)
     if not callable(given):

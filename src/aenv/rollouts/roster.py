@@ -76,9 +76,9 @@ def capture(name: str, variables: Mapping[str, str], /, **given: Any) -> Capture
     return Capture(given["base_url"], key, parameters=parsed(given["parameter"]))
 
 
-def named(name: str, model: str | None = None) -> Agent:
-    """The agent called `name` without any option but its model."""
-    return agent(name, {}, seed=0, max_steps=None, model=model, base_url=None)
+def named(name: str, model: str | None = None, seed: int = 0) -> Agent:
+    """The agent called `name` without any option but its model and its seed."""
+    return agent(name, {}, seed=seed, max_steps=None, model=model, base_url=None)
 
 
 def default_file(home: Path, environment: str, player: Agent) -> Path:

@@ -131,7 +131,7 @@ class Runner:
         """
         if repeat < 1:
             raise InvalidRequest(f"repeat must be above 0, and is {repeat}")
-        player = as_agent(agent, model)
+        player = as_agent(agent, model, seed)
         wanted = TaskSelection.of(tasks, split, limit)
         options = replace(
             self._options,
@@ -195,7 +195,7 @@ async def rollout(
         async with Runner(1, timeouts=timeouts) as runner:
             found = await runner.run(env, agent, chosen, limit=1, seed=seed, out=out)
         return found[0]
-    return await _on(env, as_agent(agent), _one_task(env, task), timeouts or Timeouts(), seed, out)
+    return await _on(env, as_agent(agent, seed=seed), _one_task(env, task), timeouts or Timeouts(), seed, out)
 
 
 async def _on(
