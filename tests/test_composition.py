@@ -305,7 +305,8 @@ async def test_parts_that_are_asked_for_at_once_are_no_more_than_one_create_may_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kinship, "MOST_BELOW", 4)
-    async with running_gateway(tmp_path / "home") as gateway:  # each asks the hub, and waits for it
+    # From the hub, which each part waits for; and asked by a loop that no rate limit ends.
+    async with running_gateway(tmp_path / "home", rate_limit=0) as gateway:
         await pushed(gateway, project(tmp_path, "leaf", WHOLE))
         for name, below in (("branch", "leaf"), ("tree", "branch")):
             uses = [{"env": below, "as": f"{below}{number}"} for number in range(3)]
