@@ -55,6 +55,7 @@ class Node:
         sh(f"ip route add default via {self.address.rsplit('.', 1)[0]}.1")
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
         self._hide_tunables()
+        self._hide_networks()
         for controller in Path("/sys/fs/cgroup").iterdir():
             if controller.is_symlink() or controller.name == "unified" or not controller.is_dir():
                 continue
@@ -66,6 +67,13 @@ class Node:
                         (group / name).write_text((controller / name).read_text())
         self._make_certificates()
         self._write_files()
+
+    def _hide_networks(self) -> None:
+        """Plugins of networks note what they have made in a place of the host, wherever else their notes lie."""
+        own = self.folder / "networks"
+        for folder in (own, Path("/var/lib/cni")):
+            folder.mkdir(exist_ok=True)
+        sh(f"mount --bind {own} /var/lib/cni")
 
     def _hide_tunables(self) -> None:
         for name, value in _TUNABLES.items():

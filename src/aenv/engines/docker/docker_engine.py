@@ -242,6 +242,15 @@ class DockerEngine(ContainerAccess):
 
     async def _remove(self, container: str) -> None:
         try:
+            await self._delete(container)
+        except DockerRefused:
+            # podman cannot remove one that ends at this moment.
+            with contextlib.suppress(DockerRefused):
+                await self._api.call("POST", f"/containers/{container}/wait")
+            await self._delete(container)
+
+    async def _delete(self, container: str) -> None:
+        try:
             await self._api.call("DELETE", f"/containers/{container}", force=1, v=1)
         except DockerRefused as error:
             if error.answered == 409:  # another one removes it now
