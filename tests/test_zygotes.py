@@ -196,6 +196,16 @@ async def test_a_process_that_waits_is_in_its_room_and_confined_before_an_instan
             await engine.destroy(one.id)
 
 
+async def test_a_fork_begins_with_the_page_tables_of_the_c_library(home: Path, spec: InstanceSpec) -> None:
+    async with engine_of(home) as engine:
+        forker = above((await engine.create(spec)).pid)[0]
+        text = Path(f"/proc/{forker.pid}/smaps").read_text()
+        areas = [area for area in text.split("VmFlags") if "r-xp" in area and "/libc.so" in area]
+        # That a page was written to is what makes a fork copy the table of all.
+        assert any("Anonymous: 4 kB" in " ".join(area.split()) for area in areas)
+        await engine.destroy(spec.id)
+
+
 def groups_of(pid: int) -> str:
     return Path(f"/proc/{pid}/cgroup").read_text()
 

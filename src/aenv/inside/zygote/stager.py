@@ -26,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from ...base import settings
 from ...isolation.sandbox import mounts, protocol, system
 from ...isolation.sandbox.inside_paths import ENVIRONMENT
 from ...isolation.sandbox.orders import Stage, StageTask, ZygoteOrder, task_file, task_from
@@ -488,7 +489,8 @@ def _start_zygote(task: StageTask, control: socket.socket) -> _Zygote:
         os.close(task.nested)
         os.dup2(printed, 1)
         os.dup2(printed, 2)
-        os.execv(sys.executable, words)
+        # With all functions of libraries found at once: each fork would find, and copy, for itself.
+        os.execve(sys.executable, words, {**settings.variables(), "LD_BIND_NOW": "1"})
     finally:
         os._exit(1)
 
