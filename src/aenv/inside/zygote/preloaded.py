@@ -100,9 +100,11 @@ class PreloadedInstance:
                 has_rehearsed = not self.has_news()
                 if has_rehearsed:  # so there is time
                     await _rehearse(offer, listener)
-                if self.join() and not has_rehearsed:
+                if self.join():  # so there is more of it
+                    await warming.one_call()
+                    if not has_rehearsed and not self.has_news():
+                        await _rehearse(offer, listener)
                     has_rehearsed = True
-                    await self._warm_up(offer, listener)
                 # Who is told of it now finds all in place when the first call comes: that waits in the socket
                 # until what is left has been done.
                 self.announce(prepared.ready_line)
@@ -117,11 +119,6 @@ class PreloadedInstance:
                 if has_time and not has_rehearsed:
                     await _rehearse_meanwhile(offer, listener)
                 await asyncio.Event().wait()
-
-    async def _warm_up(self, offer: ServedEnvironment, listener: Listener) -> None:
-        await warming.one_call()
-        if not self.has_news():
-            await _rehearse(offer, listener)
 
 
 async def _rehearse_meanwhile(offer: ServedEnvironment, listener: Listener) -> None:

@@ -88,8 +88,8 @@ def _load_ours() -> list[int]:
 def _share_page_tables() -> None:
     """Let forks begin with the page tables of the large libraries' code.
 
-    A fork copies those of memory that was written to, and no others. One byte, written as it was, makes the code of
-    a library such memory; else each instance finds it in some sixty page faults.
+    A fork copies those of memory that was written to, and no others. One byte, written as it was, makes code such
+    memory; else each instance finds it in some sixty page faults.
     """
     with (
         contextlib.suppress(OSError),
