@@ -18,7 +18,8 @@ import pytest
 from aenv import Environment, SyncEnvironment
 from aenv.base.addresses import Origin
 from aenv.base.errors import NotFound, TooLarge, ToolServerError, Unauthenticated
-from aenv.client.nearby import is_open_to_us
+from aenv.base.http1 import Pool
+from aenv.client.nearby import NearInstance, NotSent, is_open_to_us
 from aenv.control.serving.accounts import Role
 from tests.frost import FrostEngine
 from tests.gateways import ECHO, Gateway, composed, listening, make_project, running_gateway
@@ -391,3 +392,26 @@ async def test_a_call_whose_lease_the_gateway_has_ended_is_leased_again_until_it
         calling.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await calling
+
+
+async def test_the_socket_is_connected_while_the_lease_is_asked_for(tmp_path: Path) -> None:
+    connected = asyncio.Event()
+
+    async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+        writer.close()
+
+    async def lease(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A gateway that answers only when the instance has its connection, and then with none."""
+        await reader.readuntil(b"\r\n\r\n")
+        await connected.wait()
+        writer.close()
+
+    path = tmp_path / "socket"
+    instance = await asyncio.start_unix_server(accept, path)
+    gateway = await asyncio.start_server(lease, "127.0.0.1", 0)
+    async with instance, gateway, Pool() as pool, asyncio.timeout(20):
+        control = Origin("127.0.0.1", gateway.sockets[0].getsockname()[1])
+        near = NearInstance("one", str(path), control, None, lambda: pool)
+        with pytest.raises(NotSent):
+            await near.exchange("POST", "/mcp", "tools/call", [], b"{}", lambda response: response.read())

@@ -61,7 +61,7 @@ BUILD = BuildOrder(
 )
 MESSAGES = (
     *(protocol.Go(), protocol.Keep(3), protocol.Prepared(1, ("egress",)), protocol.NotForked(1, "why", 12)),
-    protocol.ForkRequest(1 << 30, 1024, "", 0, "/run/sidecar.sock", number=7, open_files=4096, keep_history=True),
+    protocol.ForkRequest(1 << 30, 1024, "", 0, "/run/sidecar.sock", open_files=4096, keep_history=True, number=7),
     protocol.Assignment({"A": "ä"}, "/workspace", ("--fast",), confirm=True, rehearse=False),
     *(Printing(), CommandEnded(-1), NotStarted("no isolation")),
     *(ZYGOTE, BUILD, replace(ZYGOTE, builds_apart=True)),

@@ -165,6 +165,51 @@ async def test_instances_share_nothing_of_the_event_loop_that_they_were_forked_w
             await engine.destroy(each.id)
 
 
+async def test_a_process_that_waits_is_in_its_room_and_confined_before_an_instance_is_asked_for(
+    home: Path, spec: InstanceSpec
+) -> None:
+    async with engine_of(home) as engine:
+        first = like(spec)
+        made = await engine.create(first)
+        forker = above(made.pid)[0]
+
+        def waiting() -> list[psutil.Process]:
+            """Those that have a worker thread: they have rehearsed a call, which comes last."""
+            return [each for each in forker.children() if each.pid != made.pid and each.num_threads() > 1]
+
+        await until(lambda: bool(waiting()))
+        filters, zygote_group = status(forker)["Seccomp_filters"], groups_of(forker.pid)
+        before = {each.pid for each in waiting()}
+        for each in waiting():
+            said = status(each)
+            assert int(said["Seccomp_filters"]) > int(filters)
+            assert (said["CapPrm"], said["CapEff"], said["CapBnd"]) == ("0" * 16,) * 3
+            for kind in ("mnt", "net", "ipc", "uts"):
+                links = {os.readlink(f"/proc/{one.pid}/ns/{kind}") for one in (each, forker)}
+                assert len(links) == 2, kind
+            assert groups_of(each.pid) == zygote_group  # there are none of its own yet
+        second = like(spec)
+        pid = (await engine.create(second)).pid
+        assert pid in before
+        assert groups_of(pid) != zygote_group
+        for one in (first, second):
+            await engine.destroy(one.id)
+
+
+async def test_a_fork_begins_with_the_page_tables_of_the_c_library(home: Path, spec: InstanceSpec) -> None:
+    async with engine_of(home) as engine:
+        forker = above((await engine.create(spec)).pid)[0]
+        text = Path(f"/proc/{forker.pid}/smaps").read_text()
+        areas = [area for area in text.split("VmFlags") if "r-xp" in area and "/libc.so" in area]
+        # That a page was written to is what makes a fork copy the table of all.
+        assert any("Anonymous: 4 kB" in " ".join(area.split()) for area in areas)
+        await engine.destroy(spec.id)
+
+
+def groups_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cgroup").read_text()
+
+
 async def test_tenants_share_no_zygote_and_no_user_id(home: Path, spec: InstanceSpec) -> None:
     async with engine_of(home) as engine:
         specs = [like(spec, tenant=tenant) for tenant in ("ada", "bob", "ada")]

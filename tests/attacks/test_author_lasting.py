@@ -171,9 +171,9 @@ def test_ends_that_are_never_told_give_no_more_room(own_engine: AttackedEngine) 
     """The limits of what is loaded ahead grow with the instances that live, and with no others."""
     silent = "import sys\nsys.modules['__main__']._Forker._collect = lambda self: None"
     project = make(own_engine, silent)
-    for _ in range(66):  # one step is 64
+    for _ in range(18):  # one step is 16
         own_engine.ask("destroy", id=own_engine.ask("create", project=project)["id"])
-    assert _limits(own_engine) == {64 + 64}
+    assert _limits(own_engine) == {64 + 16}
 
 
 def _limits(engine: AttackedEngine) -> set[int]:

@@ -94,7 +94,9 @@ class NearInstance:
     async def _taken(self) -> HeldLease:
         if time.monotonic() < self._not_before:
             raise NotSent
-        self._lease = await LeaseHolder.of(self._control, self._api_key).take(self._id)
+        # The connection meanwhile: the first call of an instance waits for both.
+        taking = LeaseHolder.of(self._control, self._api_key).take(self._id)
+        self._lease, _ = await asyncio.gather(taking, self._pool().open(self._origin))
         if self._lease is None:
             self._not_before = time.monotonic() + _TRY_AGAIN
             raise NotSent

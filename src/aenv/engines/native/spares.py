@@ -62,9 +62,9 @@ class Recipe:
             original=ORIGINAL if self.is_sidecar else "",
             egress_port=EGRESS_PORT if self.egress else 0,
             sidecar_socket=SOCKET if self.has_sidecar else "",
-            number=0,
             open_files=self.limits.open_files or 0,
             keep_history=self.keep_history,
+            number=0,
         )
 
     @property
@@ -242,10 +242,12 @@ class Spares:
         asyncio.get_running_loop().call_later(_UNDISTURBED, self._changed.set)
         return await self.make(recipe)
 
-    async def make(self, recipe: Recipe, *, within: ControlGroup | None = None) -> NativeInstance:
-        """A new one, in its control groups, about to isolate itself. On failure nothing is left.
+    async def make(
+        self, recipe: Recipe, *, within: ControlGroup | None = None, ahead: bool = False
+    ) -> NativeInstance:
+        """A new one, in its control groups. On failure nothing is left.
 
-        With `within`, in the groups of another, which stay that one's.
+        With `within`, in the groups of another, which stay that one's. With `ahead` it is not assigned at once.
         """
         zygote = await self._zygotes.get(recipe.kind, recipe.zygote_memory_bytes)
         forking = zygote.fork(recipe.request())
@@ -273,7 +275,7 @@ class Spares:
             with contextlib.suppress(ProcessLookupError):  # it has ended already, and its channel will tell
                 group.attach(fork.pid)
             with contextlib.suppress(OSError):
-                fork.channel.send(b"go")
+                fork.channel.send(protocol.BE_SPARE if ahead else protocol.GO)
         except BaseException:
             await instance.end()
             raise
@@ -334,7 +336,7 @@ class Spares:
             spares = self._ready.setdefault(recipe, deque())
             has_made = False
             while len(spares) < self._wanted.get(recipe, 0):
-                instance = await self.make(recipe)
+                instance = await self.make(recipe, ahead=True)
                 instance.hear_ahead()
                 spares.append(instance)
                 has_made = True

@@ -138,7 +138,8 @@ def _be_spare(waiting: ClaimListener, first: PodClaim) -> NoReturn:
         loaded,
         None,
         first.keep_history,
-        is_told=waiting.has_next,
+        has_news=waiting.has_next,
+        join=lambda: True,  # it is in all groups already
         tell=lambda: (waiting.options(waiting.claim()), False),
         announce=waiting.answer,
     )

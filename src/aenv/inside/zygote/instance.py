@@ -1,6 +1,7 @@
 """An instance, from the fork until the runtime takes over.
 
-It waits, as the first process of a pid namespace, until the stager sends it into its room.
+It waits, as the first process of a pid namespace, until the stager sends it into its room; and there, confined and
+with all done that can be done ahead, until the engine asks for an instance.
 
     engine → instance, on its channel: its assignment, with a listener
     instance → engine: that it is ready, as every runtime says it: when it serves, or, where its environment is
@@ -33,7 +34,7 @@ from .forked_loop import ForkedLoop, renew_lock
 
 CHANNEL = 3  # the descriptors of an instance, besides the three that every process has
 LISTENER = 4
-_MAX_DESCRIPTORS = 2 + len(system.ROOM_NAMESPACES)
+_MAX_DESCRIPTORS = 1 + len(system.ROOM_NAMESPACES)
 _ENVIRONMENT_PATH = Path(ENVIRONMENT)  # here: what each instance makes anew costs it page faults
 _NO_DESCRIPTOR = (1 << 31) - 1  # beyond the largest
 
@@ -77,9 +78,7 @@ async def _begin(image: ForkImage, line: int, loop: ForkedLoop | None) -> NoRetu
     if module := sys.modules.get("random"):
         module.seed()  # no two instances may draw the same numbers
     os.setsid()
-    enter, speak = _wait_for_room(image, line)
-    if speak.recv(2) != b"go":  # it is in its control groups now, or is not wanted
-        os._exit(0)
+    enter, kept = _enter_room(image, line)
     scoped = image.host_network  # by the zygote, before any code of the environment ran
     confine(
         image.filter,
@@ -89,18 +88,20 @@ async def _begin(image: ForkImage, line: int, loop: ForkedLoop | None) -> NoRetu
         is_scoped=scoped,
     )
     os.dup2(0, LISTENER)  # a place for it, which nothing else takes
-    told = _Told(image, enter.keep_history)
+    told = _Told(image, enter.keep_history, kept)
     if image.loaded is None or loop is None:
         asyncio._set_running_loop(None)  # that of the process which forked this one
     if image.loaded is None:
-        program.serve(told.wait(speak)[0])
+        told.join()
+        program.serve(told.wait()[0])
     wait = preloaded.PreloadedInstance(
         image.loaded,
         image.prepared,
         enter.keep_history,
-        is_told=lambda: _has_more(speak),
-        tell=lambda: told.wait(speak),
-        announce=lambda line: speak.sendall(line),
+        has_news=told.has_news,
+        join=told.join,
+        tell=told.wait,
+        announce=kept.sendall,
     )
     if loop is None:
         program.run(wait.serve(), CHANNEL)
@@ -108,23 +109,24 @@ async def _begin(image: ForkImage, line: int, loop: ForkedLoop | None) -> NoRetu
     await program.run_here(wait.serve(), CHANNEL)
 
 
-def _wait_for_room(image: ForkImage, line: int) -> tuple[Enter, socket.socket]:
-    """Wait to be sent into a room, and enter it. What is left open is the channel, and what every fork keeps."""
+def _enter_room(image: ForkImage, line: int) -> tuple[Enter, socket.socket]:
+    """Wait to be sent into a room, and enter it. What is left open is the line, and what every fork keeps."""
     # Of our own making, like the channel: Python would ask the kernel for its kind.
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, line) as stager:
-        stager.send(protocol.WAITING)
-        packet, descriptors, _, _ = socket.recv_fds(stager, protocol.MAX_BYTES, _MAX_DESCRIPTORS)
+    stager = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, line)
+    stager.send(protocol.WAITING)
+    packet, descriptors, _, _ = socket.recv_fds(stager, protocol.MAX_BYTES, _MAX_DESCRIPTORS)
     if not packet:
         os._exit(0)  # it is not wanted
-    channel, log, *spaces = descriptors
+    log, *spaces = descriptors
     for kind, space in zip(system.ROOM_NAMESPACES, spaces, strict=False):
         system.setns(space, kind)
     null = os.open("/dev/null", os.O_RDONLY)
-    for source, target in ((null, 0), (log, 1), (log, 2), (channel, CHANNEL)):
+    for source, target in ((null, 0), (log, 1), (log, 2), (line, CHANNEL)):
         os.dup2(source, target)  # over the zygote's own descriptors, of which none may stay
+    stager.detach()
     for first, last in pairwise([CHANNEL, *image.kept, _NO_DESCRIPTOR]):
         os.closerange(first + 1, last)
-    return Enter.unpacked(packet), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, CHANNEL)
+    return Enter.unpacked(packet), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, CHANNEL)
 
 
 @dataclass(frozen=True)
@@ -133,9 +135,31 @@ class _Told:
 
     image: ForkImage
     keep_history: bool
+    channel: socket.socket
+    """To the stager; when it has joined, under the same number, to the engine."""
 
-    def wait(self, channel: socket.socket) -> tuple[program.RuntimeOptions, bool]:
+    def join(self) -> bool:
+        """Wait until the engine asks for an instance, and has put this process into its control groups.
+
+        Whether nobody waits for that instance yet.
+        """
+        packet, descriptors, _, _ = socket.recv_fds(self.channel, 1, 1)
+        if not packet:
+            os._exit(0)  # it is not wanted
+        os.dup2(descriptors[0], CHANNEL)
+        os.close(descriptors[0])
+        if (said := self.channel.recv(2)) not in (protocol.GO, protocol.BE_SPARE):
+            os._exit(0)
+        return said == protocol.BE_SPARE
+
+    def has_news(self) -> bool:
+        poll = select.poll()
+        poll.register(CHANNEL, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def wait(self) -> tuple[program.RuntimeOptions, bool]:
         """Wait for the assignment: from now on it has an owner. And whether it has time to rehearse."""
+        channel = self.channel
         length, descriptors, _, _ = socket.recv_fds(channel, 4, 1)
         if not length:
             os._exit(0)  # the engine is gone, or does not need it
@@ -177,12 +201,6 @@ def fill_descriptors(end: int) -> None:
     while (descriptor := os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)) < end:
         pass
     os.close(descriptor)
-
-
-def _has_more(channel: socket.socket) -> bool:
-    poll = select.poll()
-    poll.register(channel, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def _assignment(channel: socket.socket, length: int) -> tuple[protocol.Assignment, bytes]:

@@ -72,12 +72,15 @@ async def _offer(
 
 @dataclass(frozen=True)
 class PreloadedInstance:
-    """How an instance learns what it is. `is_told` says whether it would have to wait for `tell`."""
+    """How an instance learns what it is."""
 
     loaded: Loaded
     prepared: PreparedApp | None
     keep_history: bool
-    is_told: Callable[[], bool]
+    has_news: Callable[[], bool]
+    """Whether `join`, or later `tell`, would not have to wait."""
+    join: Callable[[], bool]
+    """Waits until it is to be an instance; whether as a spare one, which is told later what it is."""
     tell: Callable[[], tuple[program.RuntimeOptions, bool]]
     """Its `ready_fd` is set where the engine wants it confirmed. And whether there is time to rehearse."""
     announce: Callable[[bytes], None]
@@ -94,11 +97,14 @@ class PreloadedInstance:
                 prepared = await _offer(stack, *self.loaded, REMEMBERED if self.keep_history else 0)
             offer = prepared.offer
             async with Listener(prepared.app.handle, max_body_bytes=MAX_BODY_BYTES) as listener:
-                is_ahead = not self.is_told()
-                if is_ahead:  # so there is time
-                    await warming.one_call()
-                if is_ahead and not self.is_told():
+                has_rehearsed = not self.has_news()
+                if has_rehearsed:  # so there is time
                     await _rehearse(offer, listener)
+                if self.join():  # so there is more of it
+                    await warming.one_call()
+                    if not has_rehearsed and not self.has_news():
+                        await _rehearse(offer, listener)
+                    has_rehearsed = True
                 # Who is told of it now finds all in place when the first call comes: that waits in the socket
                 # until what is left has been done.
                 self.announce(prepared.ready_line)
@@ -110,7 +116,7 @@ class PreloadedInstance:
                 await listener.listen(data)
                 program.announce(options, data, offer)
                 offer.calls.start(offer.registry.starts)
-                if has_time and not is_ahead:
+                if has_time and not has_rehearsed:
                     await _rehearse_meanwhile(offer, listener)
                 await asyncio.Event().wait()
 

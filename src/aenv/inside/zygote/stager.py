@@ -9,8 +9,8 @@ namespaces matter:
     the second         the stager, the zygote, all instances; mounts are locked, being copied from the first
 
 The zygote loads the author's code, and forks processes which wait, each the first of a pid namespace of its own.
-For each of them the stager builds a room; the process enters it when the engine asks for an instance. Nothing else
-is allowed to a zygote.
+For each of them the stager builds a room. The process enters it at once, and waits there, confined, until the
+engine asks for an instance. Nothing else is allowed to a zygote.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from ...base import settings
 from ...isolation.sandbox import mounts, protocol, system
 from ...isolation.sandbox.inside_paths import ENVIRONMENT
 from ...isolation.sandbox.orders import Stage, StageTask, ZygoteOrder, task_file, task_from
@@ -310,8 +311,8 @@ class _Stager:
             return
         if spare.building:
             self._listen(spare.building.fileno(), lambda: self._hear_builder(spare))
-        elif spare.wanted:
-            self._let_in(spare)
+        else:
+            self._send_in(spare)
 
     def _hear_builder(self, spare: _Spare) -> None:
         assert spare.building
@@ -321,6 +322,18 @@ class _Stager:
         except rooms.NotBuilt as error:
             self._fail(spare, f"cannot isolate it: {error}")
             return
+        self._send_in(spare)
+
+    def _send_in(self, spare: _Spare) -> None:
+        """Let the process enter its room, and confine itself: an instance that is asked for need not wait."""
+        room, shape = spare.room, spare.shape
+        assert room
+        enter = protocol.Enter(shape.open_files, shape.keep_history).packed()
+        try:
+            socket.send_fds(spare.line, [enter], [room.log, *room.spaces])
+        except OSError as error:
+            self._fail(spare, f"it ended before it was an instance: {error}")
+            return
         if spare.wanted:
             self._let_in(spare)
 
@@ -329,9 +342,8 @@ class _Stager:
         fork, room = spare.wanted, spare.room
         assert fork
         assert room
-        enter = protocol.Enter(fork.open_files, fork.keep_history).packed()
         try:
-            socket.send_fds(spare.line, [enter], [spare.channel, room.log, *room.spaces])
+            socket.send_fds(spare.line, [protocol.JOIN], [spare.channel])
         except OSError as error:
             self._fail(spare, f"it ended before it was an instance: {error}")
             return
@@ -477,7 +489,8 @@ def _start_zygote(task: StageTask, control: socket.socket) -> _Zygote:
         os.close(task.nested)
         os.dup2(printed, 1)
         os.dup2(printed, 2)
-        os.execv(sys.executable, words)
+        # With all functions of libraries found at once: each fork would find, and copy, for itself.
+        os.execve(sys.executable, words, {**settings.variables(), "LD_BIND_NOW": "1"})
     finally:
         os._exit(1)
 

@@ -98,7 +98,7 @@ class Keep:
 
 @dataclass(frozen=True)
 class NamespaceShape:
-    """What must be known to build an instance's namespaces, before it is forked."""
+    """What must be known to build an instance's namespaces and to confine it, before it is asked for."""
 
     storage_bytes: int
     inodes: int
@@ -108,6 +108,8 @@ class NamespaceShape:
     """Where programs inside find a proxy; 0 for none."""
     sidecar_socket: str
     """Where the main part of an instance finds its sidecar; empty for none."""
+    open_files: int
+    keep_history: bool
 
 
 @dataclass(frozen=True)
@@ -115,13 +117,12 @@ class ForkRequest(NamespaceShape):
     """Make an instance. Comes with its end of the channel."""
 
     number: int
-    open_files: int
-    keep_history: bool
 
     @property
     def shape(self) -> NamespaceShape:
         return NamespaceShape(
-            self.storage_bytes, self.inodes, self.original, self.egress_port, self.sidecar_socket
+            *(self.storage_bytes, self.inodes, self.original, self.egress_port, self.sidecar_socket),
+            *(self.open_files, self.keep_history),
         )
 
 
@@ -166,8 +167,8 @@ class Make:
 
 @dataclass(frozen=True)
 class Enter:
-    """Stager → a process that waits: be an instance. Comes with channel, log and namespaces, as in
-    `system.ROOM_NAMESPACES`."""
+    """Stager → a process that waits: enter your room, and be confined. Comes with its log and namespaces, as in
+    `system.ROOM_NAMESPACES`. The channel comes next, as soon as an instance is asked for: see JOIN."""
 
     open_files: int
     keep_history: bool
@@ -181,9 +182,16 @@ class Enter:
 
 
 WAITING = encode(Waiting())
+JOIN = b"+"
+"""Stager → a process that is in its room: be the instance whose channel this comes with."""
 
 
 # Engine → instance
+
+GO = b"go"
+"""It is in its control groups, and its assignment follows."""
+BE_SPARE = b"be"
+"""The same, but that it will be assigned later."""
 
 
 @dataclass(frozen=True)
