@@ -17,7 +17,7 @@ import pytest
 
 import aenv
 from aenv.base import settings
-from aenv.cli.main import COMMANDS, cli
+from aenv.cli.main import COMMANDS, GROUPS, cli
 from tests.command_line import environ
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,6 +54,11 @@ class TestPages:
         options = [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
         missing = [flag for option in options for flag in option.opts if f"`{flag}`" not in section]
         assert missing == []
+
+    def test_the_page_of_the_commands_begins_with_the_list_that_help_prints(self) -> None:
+        tables = page("docs/cli.md").partition("\n## ")[0].split("\n**")[1:]
+        listed = {one.partition("**")[0]: re.findall(r"^\| \[`aenv (\w+)`\]", one, re.MULTILINE) for one in tables}
+        assert listed == {title: [*names] for title, names in GROUPS.items()}
 
     def test_every_variable_is_documented(self) -> None:
         documented = page("docs/settings.md")
