@@ -27,7 +27,15 @@ class TestFreshProject:
     def test_a_test_that_fails_is_told_by_the_exit_code(self, tmp_path: Path, variables: dict[str, str]) -> None:
         aenv("init", "fresh", cwd=tmp_path, env=variables)
         (tmp_path / "fresh" / "tests" / "test_more.py").write_text("def test_no(): assert False\n")
-        assert aenv("test", "fresh", cwd=tmp_path, env=variables).returncode == 1
+        done = aenv("test", "fresh", cwd=tmp_path, env=variables)
+        assert done.returncode == 1
+        assert done.stderr == ""  # not what pytest-asyncio, which is here, says of every project
+
+    def test_what_an_author_should_change_is_told(self, tmp_path: Path, variables: dict[str, str]) -> None:
+        aenv("init", "fresh", cwd=tmp_path, env=variables)
+        text = "import warnings\n\ndef test_old(): warnings.warn(DeprecationWarning('of the author'))\n"
+        (tmp_path / "fresh" / "tests" / "test_more.py").write_text(text)
+        assert "of the author" in aenv("test", "fresh", cwd=tmp_path, env=variables).stdout
 
     def test_the_readmes_file_passes_the_templates_tests(self, tmp_path: Path, variables: dict[str, str]) -> None:
         aenv("init", "my-env", cwd=tmp_path, env=variables)

@@ -15,6 +15,7 @@ import pytest
 from aenv.artifacts.data import builtin
 from aenv.base import errors, settings
 from aenv.cli import scaffold
+from tests.gateways import running_gateway
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md"])
@@ -48,11 +49,11 @@ def test_a_link_to_a_section_leads_to_its_heading(page):
         assert anchor in anchors(linked), f"{page.name} links to {target}#{anchor}"
 
 
-async def run(*command: str, **variables: str) -> str:
+async def run(*command: str | Path, cwd: Path = SOURCES, **variables: str) -> str:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *command,
-        cwd=SOURCES,
+        cwd=cwd,
         env={**os.environ, **variables},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -99,6 +100,27 @@ async def test_the_tour_of_the_readme_works(start, tmp_path, monkeypatch):
         "30",
         "1.0",
     ]
+
+
+def shown(page: str, command: str) -> str:
+    """What a page says that a command prints."""
+    return (ROOT / page).read_text().partition(f"$ {command}\n")[2].partition("```")[0]
+
+
+@pytest.mark.slow  # a gateway of its own
+async def test_programs_that_start_instances_print_what_their_pages_show(tmp_path):
+    async with running_gateway(tmp_path / "home") as gateway:
+        url = f"http://127.0.0.1:{gateway.address.port}"
+        said = await run(SOURCES / "rollouts.py", cwd=tmp_path, AENV_SYSTEM_URL=url)
+        assert said == shown("docs/rollouts.md", "python rollouts.py")
+        assert len((tmp_path / "run.jsonl").read_text().splitlines()) > len(said.splitlines())
+        assert "Linux" in await run(SOURCES / "terminal.py", cwd=tmp_path, AENV_SYSTEM_URL=url)
+
+
+async def test_the_agent_of_the_page_answers_as_it_shows(start):
+    runtime = await start(SOURCES / "agent_b.py")
+    said = await run("use_agent_b.py", DUMMY_INSTANCE_IP=runtime.url)
+    assert said == shown("docs/agents.md", "python use_agent_b.py")
 
 
 @pytest.mark.slow  # pytest in pytest

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
+import subprocess
 import sys
+import tomllib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from aenv import Environment
 from aenv.examples.tau2_rl.agent import Tau2Agent, run_agent_return_reward
@@ -19,6 +23,7 @@ from tests.model_servers import called, model
 from tests.platforms import end_platforms
 
 pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parent.parent
 CREATE = json.dumps({"user_id": "user_1", "title": "Important Meeting"})
 
 
@@ -62,6 +67,35 @@ async def test_agents_that_use_agents_play_to_their_end(
     code, said, problems = await ran(f"agents.{program}", TMPDIR=str(tmp_path))
     assert (code, len(said.splitlines()), said.splitlines()[-1:]) == (0, lines, [last]), problems
     assert [*tmp_path.glob("aenv-agents-*")] == []
+
+
+FRAMEWORKS = {  # what is imported, and the extra
+    "autogen": ("autogen_agentchat", "autogen"),
+    "camel": ("camel", "camel"),
+    "google_adk": ("google.adk", "google-adk"),
+    "inspect_ai": ("inspect_ai", "inspect-ai"),
+    "langchain": ("langchain", "langchain"),
+    "openai_agents": ("agents", "openai-agents"),
+    "pydantic_ai": ("pydantic_ai", "pydantic-ai"),
+    "smolagents": ("smolagents", "smolagents"),
+}
+
+
+@pytest.mark.parametrize("example", FRAMEWORKS)
+def test_an_example_without_its_framework_says_in_one_line_what_to_install(example: str) -> None:
+    missing, extra = FRAMEWORKS[example]
+    module = f"aenv.examples.agents.{example}"
+    program = (
+        f"import runpy, sys; sys.modules[{missing!r}] = None; runpy.run_module({module!r}, run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], env=environ(), capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    command = done.stderr.strip().partition("; install it with: ")[2]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    wanted = [Requirement(one) for one in extras[extra]]
+    named = [Requirement(one) for one in shlex.split(command)[2:]]
+    assert {(one.name, one.specifier) for one in wanted} <= {(one.name, one.specifier) for one in named}
+    assert f"`{command}`" in (ROOT / "docs" / "integrations.md").read_text()
 
 
 async def test_the_environment_of_the_weather_demo_is_a_project_that_a_gateway_serves(tmp_path: Path) -> None:

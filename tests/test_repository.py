@@ -17,7 +17,7 @@ import pytest
 
 import aenv
 from aenv.base import settings
-from aenv.cli.main import COMMANDS, cli
+from aenv.cli.main import COMMANDS, GROUPS, cli
 from tests.command_line import environ
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,6 +55,11 @@ class TestPages:
         missing = [flag for option in options for flag in option.opts if f"`{flag}`" not in section]
         assert missing == []
 
+    def test_the_page_of_the_commands_begins_with_the_list_that_help_prints(self) -> None:
+        tables = page("docs/cli.md").partition("\n## ")[0].split("\n**")[1:]
+        listed = {one.partition("**")[0]: re.findall(r"^\| \[`aenv (\w+)`\]", one, re.MULTILINE) for one in tables}
+        assert listed == {title: [*names] for title, names in GROUPS.items()}
+
     def test_every_variable_is_documented(self) -> None:
         documented = page("docs/settings.md")
         names = [*settings.KNOWN, settings.DIRECT_MODE_VARIABLE]
@@ -73,11 +78,9 @@ class TestPages:
         ]  # which warns of it
 
     def test_what_a_message_asks_to_install_is_what_the_extra_asks_for(self) -> None:
-        asked = set(
-            re.findall(
-                r"pip install '([^']+)'", "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
-            )
-        )
+        sources = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+        lines = re.findall(r"pip install ((?:'[^']+' ?)+)", sources)
+        asked = {required for line in lines for required in re.findall(r"'([^']+)'", line)}
         extras = tomllib.loads(page("pyproject.toml"))["project"]["optional-dependencies"]
         assert asked == {required for extra in extras.values() for required in extra}
 
@@ -127,7 +130,9 @@ class TestFresh:
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout.endswith("done; nothing is left behind\n")
-        again = subprocess.run([checkout / "scripts" / "setup"], env=variables, capture_output=True, text=True)
+        assert not (checkout / ".venv" / "bin" / "ruff").exists()  # a demo needs no tools of development
+        setup = [checkout / "scripts" / "setup", "--package"]
+        again = subprocess.run(setup, env=variables, capture_output=True, text=True)
         assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
 
     def test_a_release_is_the_same_twice_and_its_wheel_works(self, checkout: Path) -> None:

@@ -326,7 +326,8 @@ class TestSkips:
 class TestSetup:
     def test_an_unknown_option_is_refused(self, checkout: Path) -> None:
         done = run(checkout / "scripts" / "setup", "--sytem")
-        assert (done.returncode, done.stderr) == (2, "setup: no option '--sytem'; there is --system\n")
+        said = "setup: no option '--sytem'; there are --package and --system\n"
+        assert (done.returncode, done.stderr) == (2, said)
 
     @pytest.fixture
     def checkout(self, tmp_path: Path) -> Path:
@@ -364,6 +365,21 @@ class TestSetup:
         assert (done.returncode, done.stderr) == (0, "")
         (checkout / "pyproject.toml").write_text("[project]\n")
         assert "called" in run(checkout / "scripts" / "setup", env=environ).stderr
+
+    def test_the_package_alone_is_not_everything_but_everything_has_the_package(
+        self, checkout: Path, tmp_path: Path, commands: Callable[..., dict[str, str]]
+    ) -> None:
+        log = tmp_path / "log"
+        (checkout / ".venv" / "bin").mkdir(parents=True)
+        python = checkout / ".venv" / "bin" / "python"
+        python.write_text(f'#!/bin/sh\necho "$*" >>{log}\n')
+        python.chmod(0o755)
+        environ = commands(python3="exit 0")
+        for option in (["--package"], ["--package"], [], ["--package"], []):
+            done = run(checkout / "scripts" / "setup", *option, env=environ)
+            assert done.returncode == 0, done.stderr
+        installed = [line for line in log.read_text().splitlines() if "--editable" in line]
+        assert [line.partition("--editable . ")[2] for line in installed] == ["pytest", "--group dev"]
 
 
 class TestCheck:

@@ -28,6 +28,13 @@ async def test_the_reward_on_held_out_tasks_rises_significantly(run: Run, tmp_pa
     assert "held-out reward" in said
 
 
+async def test_a_run_without_time_for_a_step_says_so_and_fails(run: Run, tmp_path: Path) -> None:
+    options = ("--minutes", "0.01", "--instances", "4", "--held-out", "4", "--warm-steps", "1")
+    with pytest.raises(AssertionError, match=r"train_grpo: no time is left for a step of training.*--minutes 2"):
+        await run("train_grpo", PROGRAM, *options, "--out", str(tmp_path / "out"))
+    assert [*(tmp_path / "out").iterdir()] == []
+
+
 @pytest.mark.long  # it reads and unpacks 98 MB, and computes with 134 million numbers
 @pytest.mark.timeout(900)
 async def test_smollm2_speaks_with_instances_and_takes_a_step(run: Run, tmp_path: Path) -> None:

@@ -16,6 +16,10 @@ from ..help_pages import documented
 if TYPE_CHECKING:
     from ...base.config import Project
 
+# What pytest-asyncio, where it is installed, says of every project before the first test. It is not the author's
+# mistake. An option of pytest, because PYTHONWARNINGS would also hide deprecations in the author's code.
+_NOT_OF_THE_AUTHOR = 'ignore:The configuration option "asyncio_default_fixture_loop_scope" is unset'
+
 
 @documented("test", examples=("aenv test", "aenv test ./my-env --script 'pytest -q tests'"))
 @click.argument("path", type=click.Path(path_type=Path, exists=True, file_okay=False), default=Path("."))
@@ -49,7 +53,7 @@ def _pytest(found: Project) -> str:
         )
     if find_spec("pytest") is None:
         raise output.Failure("pytest is not installed", hint="pip install pytest, or pass --script COMMAND")
-    return f"{shlex.quote(sys.executable)} -m pytest -q tests"
+    return shlex.join([sys.executable, "-m", "pytest", "-q", "-W", _NOT_OF_THE_AUTHOR, "tests"])
 
 
 async def _test(found: Project, script: str, home: Path) -> int:

@@ -6,6 +6,21 @@ Beside them, agents that use agents: `hierarchical`, `debate` and `adversarial`,
 
 from __future__ import annotations
 
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 NAME = "gsm-tools@1.0.0"
 TASK = {"GSM_TASK_ID": "1-0"}
 PROMPT = "Read the problem, work it out with the calculator, and submit the answer."
+
+
+@contextmanager
+def framework(name: str, *requirements: str) -> Iterator[None]:
+    """Around the imports of a framework: where they fail, the program ends, and says what to install."""
+    try:
+        yield
+    except ImportError as error:
+        install = shlex.join(["pip", "install", *requirements])
+        sys.exit(f"this example needs {name} ({error}); install it with: {install}")

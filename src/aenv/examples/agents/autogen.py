@@ -2,14 +2,16 @@
 
 import asyncio
 
-from autogen_agentchat.agents import AssistantAgent
-from autogen_core.models import ModelFamily, ModelInfo
-from autogen_ext.models.openai import OpenAIChatCompletionClient
-
 from aenv import Environment
-from aenv.examples.agents import NAME, PROMPT, TASK
+from aenv.examples.agents import NAME, PROMPT, TASK, framework
 from aenv.examples.agents.offline_model import model
-from aenv.integrations.autogen import tools
+
+with framework("AutoGen", "autogen-agentchat>=0.7.5", "autogen-ext[openai]>=0.7.5"):
+    from autogen_agentchat.agents import AssistantAgent
+    from autogen_core.models import ModelFamily, ModelInfo
+    from autogen_ext.models.openai import OpenAIChatCompletionClient
+
+    from aenv.integrations.autogen import tools
 
 INFO = ModelInfo(
     vision=False, function_calling=True, json_output=False, structured_output=False, family=ModelFamily.UNKNOWN

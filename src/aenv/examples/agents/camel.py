@@ -2,15 +2,17 @@
 
 import asyncio
 
-from camel.agents import ChatAgent
-from camel.models import ModelFactory
-from camel.types import ModelPlatformType
-from camel.utils import BaseTokenCounter
-
 from aenv import Environment
-from aenv.examples.agents import NAME, PROMPT, TASK
+from aenv.examples.agents import NAME, PROMPT, TASK, framework
 from aenv.examples.agents.offline_model import model
-from aenv.integrations.camel import tools
+
+with framework("CAMEL", "camel-ai>=0.2.90"):
+    from camel.agents import ChatAgent
+    from camel.models import ModelFactory
+    from camel.types import ModelPlatformType
+    from camel.utils import BaseTokenCounter
+
+    from aenv.integrations.camel import tools
 
 
 class Words(BaseTokenCounter):

@@ -2,15 +2,17 @@
 
 import asyncio
 
-from google.adk.agents import LlmAgent
-from google.adk.models.lite_llm import LiteLlm
-from google.adk.runners import InMemoryRunner
-from google.genai import types
-
 from aenv import Environment
-from aenv.examples.agents import NAME, PROMPT, TASK
+from aenv.examples.agents import NAME, PROMPT, TASK, framework
 from aenv.examples.agents.offline_model import model
-from aenv.integrations.google_adk import tools
+
+with framework("Google's ADK", "google-adk>=2.13", "litellm"):
+    from google.adk.agents import LlmAgent
+    from google.adk.models.lite_llm import LiteLlm
+    from google.adk.runners import InMemoryRunner
+    from google.genai import types
+
+    from aenv.integrations.google_adk import tools
 
 
 async def main() -> None:

@@ -2,12 +2,14 @@
 
 import asyncio
 
-from inspect_ai.model import ChatMessageUser, get_model
-
 from aenv import Environment
-from aenv.examples.agents import NAME, PROMPT, TASK
+from aenv.examples.agents import NAME, PROMPT, TASK, framework
 from aenv.examples.agents.offline_model import model
-from aenv.integrations.inspect_ai import tools
+
+with framework("Inspect", "inspect-ai>=0.3.285", "openai>=2"):
+    from inspect_ai.model import ChatMessageUser, get_model
+
+    from aenv.integrations.inspect_ai import tools
 
 
 async def main() -> None:

@@ -2,13 +2,15 @@
 
 import asyncio
 
-from langchain.agents import create_agent
-from langchain_openai import ChatOpenAI
-
 from aenv import Environment
-from aenv.examples.agents import NAME, PROMPT, TASK
+from aenv.examples.agents import NAME, PROMPT, TASK, framework
 from aenv.examples.agents.offline_model import model
-from aenv.integrations.langchain import tools
+
+with framework("LangChain", "langchain>=1.4", "langchain-openai>=1"):
+    from langchain.agents import create_agent
+    from langchain_openai import ChatOpenAI
+
+    from aenv.integrations.langchain import tools
 
 
 async def main() -> None:

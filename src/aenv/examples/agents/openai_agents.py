@@ -2,13 +2,15 @@
 
 import asyncio
 
-from agents import Agent, OpenAIChatCompletionsModel, Runner, set_tracing_disabled
-from openai import AsyncOpenAI
-
 from aenv import Environment
-from aenv.examples.agents import NAME, PROMPT, TASK
+from aenv.examples.agents import NAME, PROMPT, TASK, framework
 from aenv.examples.agents.offline_model import model
-from aenv.integrations.openai_agents import tools
+
+with framework("the OpenAI Agents SDK", "openai-agents>=0.24"):
+    from agents import Agent, OpenAIChatCompletionsModel, Runner, set_tracing_disabled
+    from openai import AsyncOpenAI
+
+    from aenv.integrations.openai_agents import tools
 
 
 async def main() -> None:

@@ -2,14 +2,16 @@
 
 import asyncio
 
-from pydantic_ai import Agent
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
-
 from aenv import Environment
-from aenv.examples.agents import NAME, PROMPT, TASK
+from aenv.examples.agents import NAME, PROMPT, TASK, framework
 from aenv.examples.agents.offline_model import model
-from aenv.integrations.pydantic_ai import tools
+
+with framework("Pydantic AI", "pydantic-ai-slim[openai]>=2.66"):
+    from pydantic_ai import Agent
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    from aenv.integrations.pydantic_ai import tools
 
 
 async def main() -> None:

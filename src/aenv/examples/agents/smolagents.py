@@ -1,11 +1,13 @@
 """An agent of smolagents plays a task."""
 
-from smolagents import LogLevel, OpenAIModel, ToolCallingAgent
-
 from aenv import SyncEnvironment
-from aenv.examples.agents import NAME, PROMPT, TASK
+from aenv.examples.agents import NAME, PROMPT, TASK, framework
 from aenv.examples.agents.offline_model import model
-from aenv.integrations.smolagents import tools
+
+with framework("smolagents", "smolagents[openai]>=1.26"):
+    from smolagents import LogLevel, OpenAIModel, ToolCallingAgent
+
+    from aenv.integrations.smolagents import tools
 
 
 def main() -> None:

@@ -67,13 +67,21 @@ def _written(path: Path) -> Path:
     return path
 
 
+SETS = ("templates", "mutations")
+
+
+def set_file(name: str) -> str:
+    """The file of a set in the folder of all."""
+    return f"{name}-set.jsonl"
+
+
 async def make(count: int, seed: int, out: Path) -> dict[str, TaskSet]:
     """Two task sets of `count` tasks each, as files in the folder `out`."""
-    recipes = {"templates": from_templates(_written(out / "templates.jsonl")), "mutations": from_mutations()}
+    recipes = dict(zip(SETS, (from_templates(_written(out / "templates.jsonl")), from_mutations()), strict=True))
     made: dict[str, TaskSet] = {}
     folder = Path(str(files("aenv.envs") / "gsm_tools"))
     async with place_of(folder, InstanceSource("", variables={"GSM_COUNT": "6"})) as place:
         for name, recipe in recipes.items():
-            options = SynthesisOptions(count, seed, out=out / f"{name}-set.jsonl")
+            options = SynthesisOptions(count, seed, out=out / set_file(name))
             made[name] = await synthesize(place, recipe, options, solver=Solver(Function("add_up", add_up)))
     return made

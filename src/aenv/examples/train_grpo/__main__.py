@@ -10,11 +10,14 @@ from pathlib import Path
 try:
     import torch  # noqa: F401 - before anything is begun
 except ImportError:
-    sys.exit("train_grpo needs PyTorch; install it with: pip install 'torch>=2.6'")
+    sys.exit(
+        "train_grpo needs PyTorch; its build for the CPU will do, which is a tenth as large: see PyTorch's own "
+        "page of installation; else install it with: pip install 'torch>=2.6' 'numpy>=1.26'"
+    )
 
 from .policy_update import UpdateSettings
 from .small_policy import TransformerShape
-from .training_run import TrainingRun, TrainingSettings
+from .training_run import NoTimeLeft, TrainingRun, TrainingSettings
 
 
 def main() -> None:
@@ -65,7 +68,10 @@ def main() -> None:
         steps=given.steps,
         update=UpdateSettings(rate=given.rate, batch=given.batch),
     )
-    result = asyncio.run(TrainingRun(chosen, lambda line: print(line, file=sys.stderr, flush=True)).run())
+    try:
+        result = asyncio.run(TrainingRun(chosen, lambda line: print(line, file=sys.stderr, flush=True)).run())
+    except NoTimeLeft as error:
+        sys.exit(f"train_grpo: {error}")
     result.write(given.out)
     print(
         f"held-out reward {result.before:.3f} -> {result.after:.3f} (p = {result.p_value:.2g}), "

@@ -44,6 +44,10 @@ class TrainingSettings:
     update: UpdateSettings = field(default_factory=UpdateSettings)
 
 
+class NoTimeLeft(Exception):
+    """The start, the warm start and the held-out tasks have used the time, so that nothing would be trained."""
+
+
 class TrainingRun:
     """One training. `tell` gets a line of progress at a time."""
 
@@ -58,7 +62,7 @@ class TrainingRun:
         self._curve: list[TrainingStep] = []
 
     async def run(self) -> TrainingResult:
-        """Train for as long as the settings say, the start and the held-out tasks included."""
+        """Train for as long as is set, the start and the held-out tasks included; or raise `NoTimeLeft`."""
         settings, start = self._settings, time.monotonic()
         clock = Clock(torch.cuda.synchronize if settings.device.startswith("cuda") else lambda: None)
         try:
@@ -72,6 +76,13 @@ class TrainingRun:
                 measured = time.monotonic() - measured
                 self._tell(f"held-out reward before: {_mean(before):.3f} ({len(before)} tasks)")
                 end = start + 60 * settings.minutes - 1.5 * measured
+                if settings.steps != 0 and time.monotonic() >= end:
+                    needed = time.monotonic() - start + 1.5 * measured
+                    raise NoTimeLeft(
+                        f"no time is left for a step of training: the start and the held-out tasks take "
+                        f"{needed:.0f} s of {60 * settings.minutes:.0f} s here; "
+                        f"give at least --minutes {math.ceil(needed / 60) + 1}"
+                    )
                 begun, computed = time.monotonic(), clock.computing
                 await self._train(arena, clock, training, end)
                 trained = time.monotonic() - begun
