@@ -115,6 +115,15 @@ def test_a_command_says_that_the_address_of_a_folder_is_not_used(tmp_path: Path)
     assert "not used" not in aenv("instances", cwd=tmp_path, env=env).stderr
 
 
+def test_a_command_whose_address_is_of_the_login_says_how_to_use_ones_own_platform(login: Path) -> None:
+    env = environ(AENV_HOME=str(login.parent))
+    for command in ("instances", "list"):
+        said = aenv(command, env=env).stderr.splitlines()[1]
+        assert said.startswith("try: start a gateway with 'aenv serve', or ")
+        assert said.endswith(", or use your own platform after 'aenv logout'")
+    assert "logout" not in aenv("instances", env={**env, "AENV_SYSTEM_URL": NOBODY}).stderr
+
+
 def test_a_runtime_wins_over_a_gateway_where_variables_name_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AENV_SYSTEM_URL", "http://gateway")
     monkeypatch.setenv("DUMMY_INSTANCE_IP", "http://runtime")

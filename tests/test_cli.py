@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import aenv as package
-from aenv.cli import arguments, scaffold
+from aenv.cli import arguments, output, scaffold
 from aenv.cli.main import COMMANDS, GROUPS, cli, run
 from tests import system, venvs
 from tests.command_line import AENV, aenv, environ
@@ -95,6 +95,18 @@ class TestFailures:
         assert [line[:5] for line in rest] in ([], ["try: "])
         assert done.returncode == code
         assert done.stdout == ""
+
+    def test_code_that_cannot_be_loaded_is_told_without_its_traceback(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        said = "x.py failed to load: line 2: SyntaxError: invalid syntax"
+        output.error(
+            f"the instance of 'x@1' failed to load: {said}\nTraceback (most recent call last):\n  File 1\n"
+        )
+        assert capsys.readouterr().err.splitlines() == [
+            f"aenv: the instance of 'x@1' failed to load: {said}",
+            "try: 'aenv run' in the project's folder, which shows the traceback",
+        ]
 
     @pytest.mark.slow
     @pytest.mark.parametrize(

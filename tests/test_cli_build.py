@@ -71,7 +71,7 @@ class TestBundle:
         done = aenv("build", "--work-dir", folder, env=without_docker)
         assert done.returncode == 0, done.stderr
         assert done.stderr.splitlines() == [
-            "config.json:3: unknown: unknown field is kept",
+            "config.json:3: unknown: unknown field has no effect",
             "no image was built: neither Docker nor podman nor buildah answers",
         ]
         folder, bundle = done.stdout.splitlines()

@@ -197,7 +197,7 @@ class TestPush:
         assert done.returncode == 1
         first, second = done.stderr.splitlines()
         assert first.endswith(
-            "environment.py failed to load: ModuleNotFoundError: No module named 'nothing_of_that_name'"
+            "environment.py failed to load: line 1: ModuleNotFoundError: No module named 'nothing_of_that_name'"
         )
         assert "--no-verify" in second
         assert run("get", "broken").returncode == 1

@@ -94,6 +94,14 @@ class TestCreate:
         made = json.loads(await shell("instance", "create", "-o", "json"))
         assert made["env"]["name"] == "echo"
 
+    async def test_a_project_that_was_not_pushed_is_to_be_pushed(self, shell: Shell, tmp_path: Path) -> None:
+        (tmp_path / "config.json").write_text('{"name": "unpushed", "version": "1.0.0"}')
+        shell.folder = tmp_path
+        for words in ([], ["unpushed"], ["unpushed@1.0.0"]):
+            done = await shell.run("instance", "create", *words)
+            assert done.stderr.splitlines()[1:] == ["try: aenv push"], done.stderr
+        assert "try:" not in (await shell.run("instance", "create", "another")).stderr
+
     @pytest.mark.parametrize(
         ("words", "code", "message"),
         [

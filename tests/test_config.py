@@ -186,8 +186,17 @@ def test_an_unknown_field_is_kept_and_told_once(
     assert load_project(folder) == load_project(folder)
     line = line_of(tmp_path, "colour")
     assert [record.message for record in caplog.records] == [
-        f"config.json:{line}: {where}colour: unknown field is kept"
+        f"config.json:{line}: {where}colour: unknown field has no effect"
     ]
+
+
+def test_an_unknown_field_is_told_with_the_one_that_is_meant(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    load_project(write(tmp_path, nested("deployConfig.", "memroy", "1Gi")))
+    assert caplog.records[-1].message.endswith(
+        "deployConfig.memroy: unknown field has no effect; did you mean 'memory'?"
+    )
 
 
 @pytest.mark.parametrize("where", ["data.", "deployConfig.sidecar."])

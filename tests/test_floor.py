@@ -95,7 +95,7 @@ def test_a_project_is_read_with_its_legacy_fields(tmp_path):
 def test_an_unknown_field_is_kept_and_named_with_its_line(tmp_path, caplog):
     project = config.load_project(write_config(tmp_path, colour="red"))
     assert project.raw["colour"] == "red"
-    assert "config.json:4: colour: unknown field is kept" in caplog.text
+    assert "config.json:4: colour: unknown field has no effect" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ async def test_a_host_that_others_can_reach_is_refused_unless_insecure(home: Pat
     ("settings", "kind", "message"),
     [
         ({"engine": "rocket"}, InvalidRequest, "no engine 'rocket'"),
-        ({"port": "taken"}, Conflict, "cannot listen on"),
+        ({"port": "taken"}, Conflict, r"cannot listen on '127\.0\.0\.1:\d+': address already in use$"),
     ],
 )
 async def test_a_gateway_that_cannot_start_says_why(

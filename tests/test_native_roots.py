@@ -21,6 +21,7 @@ from aenv.control.gateway import rootfs_cache as rootfs_cache_module
 from aenv.control.gateway.rootfs_cache import RootfsCache
 from aenv.engines.base import Address, InstanceSpec, Network
 from aenv.engines.native.engine import NativeEngine
+from aenv.isolation.rootfs.host_rootfs import host_root
 from aenv.isolation.rootfs.resolver import RootfsResolver
 from aenv.isolation.sandbox.build_run import run
 from aenv.isolation.sandbox.rootfs import Rootfs
@@ -120,6 +121,21 @@ async def test_an_instance_lives_in_an_image_without_python_or_a_c_library(
     assert await call(pool, address, "shell", command="echo $0; cat /etc/os-release") == "/bin/sh\nNAME=Box\n"
     assert await call(pool, address, "look", path="/bin") == sorted((await ran(engine, "ls", "/bin")).split())
     await ran(engine, "touch", "/workspace/here", "/etc/there")
+
+
+async def test_the_time_in_which_its_root_is_made_is_not_taken_from_the_start_of_an_instance(
+    home: Path, project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def root_of(spec: InstanceSpec) -> Rootfs:
+        loop = asyncio.get_running_loop()
+        now = loop.time
+        monkeypatch.setattr(loop, "time", lambda: now() + 3600)  # so long did it take
+        return await asyncio.to_thread(host_root, home)
+
+    async with NativeEngine(home, root_of) as engine:
+        await create(engine, project(), start_timeout=60.0)
+        await engine.destroy("one")
+    assert traces(home) == []
 
 
 async def test_what_nothing_has_loaded_before_is_found_in_an_image(

@@ -413,6 +413,28 @@ async def test_a_file_that_fails_to_load_fails_the_start_with_its_traceback(proj
     assert 'custom_env.py", line 4' in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("x = 1\ndef f(:\n    pass", "custom_env.py failed to load: line 2: SyntaxError: invalid syntax"),
+        ("import other", "custom_env.py failed to load: other.py, line 3: ValueError: wrong"),
+        ("from json import nothing", "custom_env.py failed to load: line 1: ImportError: cannot import name"),
+        ("import json\njson.loads('{')", "custom_env.py failed to load: line 2: JSONDecodeError: Expecting"),
+    ],
+)
+async def test_the_first_line_about_a_file_that_fails_to_load_has_the_line_in_the_authors_code(
+    project, code: str, said: str
+):
+    path = project(code)
+    (path / "src" / "other.py").write_text("\n\nraise ValueError('wrong\\nin two lines')")
+    with pytest.raises(DidNotStart) as caught:
+        async with running_runtime(path):
+            pass
+    lines = str(caught.value).splitlines()
+    first = next(number for number, line in enumerate(lines) if said in line)
+    assert lines[first + 1] == "Traceback (most recent call last):"
+
+
 async def test_lenient_leaves_out_the_file_that_fails(project, start):
     path = project("from aenv import *\n@register_tool\ndef fine(): ...")
     (path / "src" / "broken.py").write_text("import does_not_exist")

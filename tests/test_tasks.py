@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -226,6 +227,12 @@ class TestTable:
         assert lines[5] == "  agent_error two: RuntimeError: I cannot"
         assert lines[6].endswith("x…")
         assert len(lines[6]) < 1000
+
+    def test_what_it_took_counts_one_task_and_many(self) -> None:
+        one, two = judged(1.0), replace(judged(1.0), task="other")
+        assert summaries.spent([one], 3.94) == "1 task in 3.9 s"
+        assert summaries.spent([one, two], 3.94) == "2 tasks in 3.9 s"
+        assert summaries.spent([one, one], 3.94) == "2 attempts at 1 task in 3.9 s"
 
     def test_a_terminal_of_50_columns_can_show_it(self) -> None:
         found = [judged(1.0, split="a-long-name"), judged(0.0, split="train")]

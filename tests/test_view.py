@@ -17,7 +17,9 @@ from playwright.async_api import expect
 from aenv.base.addresses import Origin
 from aenv.base.http1 import Headers, Pool
 from aenv.web.view_server import serve, viewing
+from aenv.web.viewed_runs import check_any_is_shown
 from tests.browsers import chromium, window
+from tests.command_line import aenv
 from tests.gateways import make_project, running_gateway
 
 HOSTILE = '<img src=x onerror="window.hacked=1">'
@@ -160,6 +162,19 @@ async def test_a_file_that_is_not_a_journal_is_listed_with_its_error(tmp_path: P
         assert (await view.ask("GET", "/runs/0"))[0] == 400
         assert (await view.ask("GET", "/runs/7"))[0] == 404
         assert (await view.ask("GET", "/env"))[0] == 404
+
+
+@pytest.mark.parametrize("text", ['{\n  "name": "x"\n}\n', '{"name": "x"}', '{"name": "x"}\n'])
+def test_files_without_results_are_refused_unless_another_can_be_shown(tmp_path: Path, text: str) -> None:
+    wrong, right = tmp_path / "config.json", journal(tmp_path / "run.jsonl", {"one": 1.0})
+    wrong.write_text(text)
+    done = aenv("view", wrong)
+    assert (done.returncode, done.stdout) == (1, "")
+    first, second = done.stderr.splitlines()
+    assert first.startswith(f"aenv: '{wrong}'") and second.startswith("try: a file of results")
+    (tmp_path / "begun.jsonl").touch()
+    for other in (right, tmp_path / "begun.jsonl"):
+        check_any_is_shown([wrong, other])
 
 
 async def test_in_front_of_a_gateway_it_sends_the_gateways_key_and_not_its_own(tmp_path: Path) -> None:

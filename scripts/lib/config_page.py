@@ -39,8 +39,9 @@ Only `name` and `version` are required. A wrong value is an error with its line,
 config.json:12: deployConfig.ttl: bad duration 'soon'; write it as '30s', '30m', '2h' or '1h30m'
 ```
 
-An unknown field is kept, and named in a warning. An empty text is as if the field were not there. A hub stores
-`buildConfig`, `testConfig` and `deployConfig` as they are written.
+An unknown field has no effect. A warning names it, and the field that may be meant; a hub keeps it. An empty
+text is as if the field were not there. A hub stores `buildConfig`, `testConfig` and `deployConfig` as they are
+written.
 
 | type | how it is written |
 |---|---|

@@ -313,6 +313,7 @@ async def test_commands_really_run_in_the_image(real, home: Path, project, tmp_p
     view = MergedView(root)
     assert (view.read("/b"), view.read("/id")) == (b"1\n1\n", b"0\n")
     assert view.find("/tmp") is None and "said" in lines
+    assert lines[0] == "FROM box:1"  # told before its base is laid out, which takes longest
 
 
 async def test_aenv_is_installed_where_a_dockerfile_stands_on_the_host(real, home: Path, project) -> None:

@@ -222,7 +222,9 @@ class GatewaySettings:
     )
     keep_history: bool = option(True, "Do not record the last calls of instances.", name="--no-history")
     keep_instances: bool = option(False, "Leave instances running when the gateway stops, for the next gateway.")
-    start_timeout: float = option(60.0, "Maximum time for an instance to become ready.", "duration", written="60s")
+    start_timeout: float = option(
+        60.0, "Maximum time for an instance to become ready, once its root is made.", "duration", written="60s"
+    )
     idle_exit: float | None = option(
         None, "Stop after this long without an instance.  [default: never]", "duration"
     )

@@ -68,7 +68,7 @@ class Gateway:
                 origin = await _origin(self.url)
             return await act(origin)
 
-        with _hints("name one with --system-url", f"aenv login {self.url or 'URL'}, or pass --api-key"):
+        with _hints(self.url, "name one with --system-url", f"aenv login {self.url or 'URL'}, or pass --api-key"):
             return asyncio.run(located())
 
 
@@ -83,11 +83,15 @@ async def _origin(url: str | None, *, instances: bool = True) -> Origin:
 
 
 @contextmanager
-def _hints(elsewhere: str, log_in: str) -> Iterator[None]:
-    """Errors of the block say what to try: where else to look for a gateway, or how to get its key."""
+def _hints(url: str | None, elsewhere: str, log_in: str) -> Iterator[None]:
+    """Errors of the block say what to try: where else to look than at `url`, or how to get its key."""
+    from ..client import where
+
     try:
         yield
     except ConnectFailed as error:
+        if getattr(url, "source", "").endswith(where.FROM_LOGIN):
+            elsewhere += ", or use your own platform after 'aenv logout'"
         error.details["hint"] = f"start a gateway with 'aenv serve', or {elsewhere}"
         raise
     except Unauthenticated as error:
@@ -132,7 +136,7 @@ async def hub(at: Where | None = None) -> AsyncIterator[Hub]:
     at = at or hub_address()
     origin = await _origin(at.url, instances=False)
     async with Api(origin, api_key=at.api_key, timeout=hub_timeout(), max_retries=_HUB_RETRIES) as api:
-        with _hints("log in to one with 'aenv login URL'", f"aenv login {at.url or 'URL'}"):
+        with _hints(at.url, "log in to one with 'aenv login URL'", f"aenv login {at.url or 'URL'}"):
             yield Hub(api)
 
 

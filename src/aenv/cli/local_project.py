@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..base import config
-from ..base.errors import InvalidRequest
+from ..base.errors import InvalidRequest, NotFound
 from . import files, output
 
 
@@ -32,6 +33,17 @@ def named(what: str | None, work_dir: Path) -> config.Project:
         return load(work_dir / what)  # which says what is missing there
     where = str(work_dir.resolve())
     raise output.Failure(f"no project {what!r} in {where!r}", hint="aenv push PATH, or aenv init NAME")
+
+
+@contextmanager
+def push_first(ref: str) -> Iterator[None]:
+    """An environment that is not found, and is the project in the current folder, is to be pushed."""
+    try:
+        yield
+    except NotFound as error:
+        if error.message.startswith("environment ") and _name(Path(config.FILE_NAME)) == ref.partition("@")[0]:
+            error.details.setdefault("hint", "aenv push")
+        raise
 
 
 def _name(file: Path) -> str | None:

@@ -16,6 +16,8 @@ from typing import Any
 from ..base import wire
 
 _ID = re.compile(r"\A\S*-[a-z2-7]{26}\Z")
+_UNLOADED = re.compile(r"( failed to load: [^\n]+)\nTraceback \(most recent call last\):\n.*", re.DOTALL)
+"""What a runtime says of code that raised: a line that says all, and the traceback."""
 _NARROWEST = 6  # characters of a column that is not of ids, on a terminal that is too narrow
 
 
@@ -48,6 +50,9 @@ def raw(content: bytes, *, to_stderr: bool = False) -> None:
 
 def error(message: str, hint: str | None = None) -> None:
     """One line, whatever the message looked like, and what to try next."""
+    message, cut = _UNLOADED.subn(r"\1", message)
+    if cut and not hint:
+        hint = "'aenv run' in the project's folder, which shows the traceback"
     talk(f"aenv: {' '.join(plain(message).split())}")
     if hint:
         talk(f"try: {hint}")

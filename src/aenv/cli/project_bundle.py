@@ -80,8 +80,7 @@ async def describe(packed: PackedProject) -> dict[str, Any]:
 async def _ask(plan: supervise.Plan, listener: socket.socket) -> dict[str, Any]:
     async with supervise.running(plan, listener, asyncio.subprocess.DEVNULL) as (_, said):
         if not isinstance(said, protocol.Ready):
-            first, *rest = (said.error if said else "its process ended without a message").splitlines()
-            raise _unloadable(f"{first} {rest[-1]}" if rest else first)  # between them is the traceback
+            raise _unloadable(said.error if said else "its process ended without a message")
         async with Api(Origin("localhost", socket=listener.getsockname())) as api:
             listed = await api.call("GET", "/functions/list")
     return {"tools": said.tools, "functions": listed["functions"], "rewards": listed["reward"]}
@@ -89,5 +88,5 @@ async def _ask(plan: supervise.Plan, listener: socket.socket) -> dict[str, Any]:
 
 def _unloadable(why: str) -> output.Failure:
     return output.Failure(
-        f"cannot load the environment: {why}", hint="run it with 'aenv run', or skip the check with --no-verify"
+        f"cannot load the environment: {why}", hint="'aenv run' shows the traceback; --no-verify skips the check"
     )

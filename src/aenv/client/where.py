@@ -25,6 +25,8 @@ from ..base.settings import DIRECT_MODE_VARIABLE, HUB_VARIABLE, ClientSettings
 from .address import Located, control_origin
 
 LOGIN_FILE = "cli_config.json"
+FROM_LOGIN = ", which aenv login writes"
+"""How the source of an address ends that `aenv logout` removes."""
 MACHINE_FILE = Path("/etc/aenv") / LOGIN_FILE
 _UNCHOSEN = "https://localhost:8080"  # the published command line writes it into every file by itself
 
@@ -119,7 +121,7 @@ def saved_login(home: Path) -> Login:
     if not all(isinstance(value, str | None) for value in saved):
         raise InvalidRequest(f"{str(file)!r}: system_url, hub_config.hub_backend and its api_key must be strings")
     url, backend, api_key = saved
-    source = repr(str(file)) if file == MACHINE_FILE else f"{str(file)!r}, which aenv login writes"
+    source = repr(str(file)) if file == MACHINE_FILE else f"{str(file)!r}{FROM_LOGIN}"
     return Login(
         _located(url, source), _located(backend if backend != _UNCHOSEN else None, source), api_key or None
     )

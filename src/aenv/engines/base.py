@@ -69,6 +69,7 @@ class InstanceSpec:
     environment_variables: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
     start_timeout: float = 60.0
+    """Seconds until it serves; making or fetching its root the first time is not counted."""
     call_timeout: float | None = None
     python: Python | None = None
     """What its runtime runs on; None for the interpreter that runs us."""

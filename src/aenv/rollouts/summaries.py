@@ -104,7 +104,9 @@ def spent(found: Sequence[RolloutResult], seconds: float) -> str:
     tokens = [one.tokens for one in found if one.tokens]
     all_of = summary(found)
     tasks = len(attempts.by_task(found))
-    count = f"{tasks} tasks" if tasks == len(found) else f"{len(found)} attempts at {tasks} tasks"
+    count = f"{tasks} task{'' if tasks == 1 else 's'}"
+    if tasks != len(found):
+        count = f"{len(found)} attempts at {count}"
     parts = [f"{count} in {seconds:.1f} s"]
     if tokens:
         parts.append(f"{sum(t.read for t in tokens)} tokens in, {sum(t.written for t in tokens)} out")

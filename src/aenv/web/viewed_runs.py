@@ -178,6 +178,23 @@ class ViewedRuns:
         return known[1]
 
 
+def check_any_is_shown(paths: Sequence[Path]) -> None:
+    """InvalidRequest, with what is wrong with the first, where none of these files can be shown."""
+    problems = []
+    for path in paths:
+        try:
+            run = ViewedRun.read(path)
+        except InvalidRequest as error:
+            problems.append(error)
+            continue
+        if run.rollouts or run.identity.environment or not path.stat().st_size:  # one may have just begun
+            return
+        problems.append(InvalidRequest(f"{str(path)!r} has no results"))
+    if problems:
+        problems[0].details["hint"] = "a file of results, as 'aenv eval' writes it"
+        raise problems[0]
+
+
 def _steps(one: Trajectory) -> list[dict[str, Any]]:
     """What happened, in order. Where the steps have no messages, a conversation that was told has them."""
     if not any(step.message for step in one.steps) and (one.own_messages or one.exchange_lines):

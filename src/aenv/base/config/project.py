@@ -127,7 +127,8 @@ class Project(ConfigSection):
     name: str = entry("name", kinds.TEXT, "my-env", otherwise="required")
     """Lower-case letters, digits and `-`."""
     version: str = entry("version", kinds.TEXT, "1.0.0", otherwise="required")
-    """The version; a released one never changes."""
+    """Semantic, as in `1.2.0`, so that ranges and the latest are found. Other text of letters, digits and `.+_-`,
+    128 characters at most, is a version too, and older than each of these. A released one never changes."""
     description: str = entry("description", kinds.TEXT, "A shop with rewards.", default="")
     """One sentence for lists."""
     tags: tuple[str, ...] = entry("tags", kinds.TEXTS, ["terminal"], default=())

@@ -13,6 +13,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cache, cached_property, lru_cache
 from typing import Any, ClassVar
 
@@ -144,7 +145,8 @@ def read_fields(
         if new not in known:
             if section.refuses_unknown:
                 raise text.error(name, f"is not known here; use {', '.join(map(repr, known))}")
-            text.warn(name, "unknown field is kept")
+            near = get_close_matches(key, known, 1)
+            text.warn(name, "unknown field has no effect" + (f"; did you mean {near[0]!r}?" if near else ""))
             continue
         if new != key:
             if new in raw:

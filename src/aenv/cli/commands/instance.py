@@ -131,7 +131,8 @@ def create(
         finally:
             await asyncio.gather(*(one.api.close() if keep_alive else one.release() for one in instances))
 
-    gateway.run_at(made)
+    with local_project.push_first(environment):
+        gateway.run_at(made)
 
 
 async def _launch(

@@ -54,6 +54,7 @@ def command(
     With --mini-program the page is an IDE, and its project is saved. Ends with Ctrl-C.
     """
     from ...web import view_server
+    from ...web.viewed_runs import check_any_is_shown
 
     def tell(url: str) -> None:
         output.data(url)
@@ -68,6 +69,9 @@ def command(
         return
     if given["model"]:
         raise output.Failure("--model is for the IDE", hint="aenv view --mini-program --model NAME", exit_code=2)
+
+    if files:
+        check_any_is_shown(files)
 
     async def show(origin: Origin | None) -> None:
         shown = files or _evaluations()

@@ -39,7 +39,7 @@ _MAX_HEAD_BYTES = 64 << 10  # beyond what came with its first bytes
 
 def bind_tcp(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes a free one."""
-    with _or_say_why(f"{host}:{port}", "choose another port"):
+    with _or_say_why(f"{host}:{port}", hint="another port, or 0 for a free one"):
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         # By its number: only then asyncio knows that it is TCP, and sends small replies at once (0.4 ms, not 44).
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -53,7 +53,7 @@ def bind_tcp(host: str, port: int) -> socket.socket:
 def bind_unix(path: Path) -> socket.socket:
     """A listening socket that only this user can connect to; a dead one at the same path is replaced."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _or_say_why(str(path), "another gateway may be there"):
+    with _or_say_why(str(path), why="another gateway may be there"):
         if path.is_socket() and not _answers(path):
             path.unlink()
         listener = socket.socket(socket.AF_UNIX)
@@ -78,11 +78,13 @@ def _answers(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _or_say_why(where: str, hint: str) -> Iterator[None]:
+def _or_say_why(where: str, *, why: str = "", hint: str = "") -> Iterator[None]:
     try:
         yield
     except (OSError, OverflowError) as error:
-        raise Conflict(f"cannot listen on {where!r}: {error}; {hint}") from None
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        words = "; ".join(filter(None, (reason, why)))
+        raise Conflict(f"cannot listen on {where!r}: {words}", details={"hint": hint} if hint else None) from None
 
 
 @contextlib.contextmanager

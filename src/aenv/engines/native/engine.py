@@ -126,10 +126,9 @@ class NativeEngine(InsideAccess):
         what = f"the instance of {spec.environment!r}"
         self._creating.add(spec.id)
         try:
-            async with asyncio.timeout(spec.start_timeout):
-                with listener:
-                    rehearse = len(self._creating) == 1 if rehearse is None else rehearse
-                    return await self._start(spec, folder, listener, what, rehearse=rehearse)
+            with listener:
+                rehearse = len(self._creating) == 1 if rehearse is None else rehearse
+                return await self._start(spec, folder, listener, what, rehearse=rehearse)
         except TimeoutError:
             printed = _tail(self._made.get(spec.id))
             await to_the_end(self._end(spec.id))
@@ -146,10 +145,15 @@ class NativeEngine(InsideAccess):
         root = await self._root_of(spec)
         workspace = await workspace_of(spec, folder)
         recipe = self._recipe(spec, root, workspace)
-        if spec.isolation == gvisor.NAME:
-            return await self._start_in_gvisor(spec, recipe, folder, what)
+        in_gvisor = spec.isolation == gvisor.NAME
+        is_now = bool(spec.sidecar) and not (in_gvisor or isinstance(spec.sidecar, LazySidecar))
         try:
-            return await self._start_isolated(spec, recipe, folder, listener, what, rehearse=rehearse)
+            sidecar = await self._sidecars.recipe(spec, recipe) if is_now else None
+            # From here on: what is made once for many, or fetched, may take longer than any start.
+            async with asyncio.timeout(spec.start_timeout):
+                if in_gvisor:
+                    return await self._start_in_gvisor(spec, recipe, folder, what)
+                return await self._start_isolated(spec, recipe, sidecar, folder, listener, what, rehearse=rehearse)
         finally:
             if workspace:  # what is forked for others must not have it
                 self._zygotes.let_go(recipe.kind)
@@ -158,6 +162,7 @@ class NativeEngine(InsideAccess):
         self,
         spec: InstanceSpec,
         recipe: Recipe,
+        sidecar: Recipe | None,
         folder: InstanceFolder,
         listener: socket.socket,
         what: str,
@@ -165,8 +170,6 @@ class NativeEngine(InsideAccess):
         rehearse: bool,
     ) -> Address:
         root = recipe.kind.root
-        is_now = bool(spec.sidecar) and not isinstance(spec.sidecar, LazySidecar)
-        sidecar = await self._sidecars.recipe(spec, recipe) if is_now else None
         instance = await self._spares.take(recipe)
         if spec.id in self._ending or not folder.exists():
             await instance.end()

@@ -48,8 +48,8 @@ def load(path: Path, *, lenient: bool = False) -> Loaded:
                 module = _execute(file, root, before)
             except (Exception, SystemExit) as error:  # boundary: author's code
                 # An author's own words for a wrong setting say all; anything else is a bug to be found.
-                why = f" {error.message}" if isinstance(error, ToolError) else f"\n{_trace(error)}"
-                message = f"{os.path.relpath(file, root)} failed to load:{why}"
+                why = error.message if isinstance(error, ToolError) else _told(error, file, root)
+                message = f"{os.path.relpath(file, root)} failed to load: {why}"
                 if not lenient:
                     raise StartFailed(message) from error
                 logger.warning("%s", message)
@@ -139,6 +139,21 @@ def _already_loaded(file: str, before: str) -> ModuleType | None:
         if getattr(module, "__file__", None) == file:
             return module
     return None
+
+
+def _told(error: BaseException, file: str, root: str) -> str:
+    """A line with the place in the author's code, for one who reads only that; the traceback follows."""
+    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    why = str(error).strip().partition("\n")[0]
+    if isinstance(error, SyntaxError):
+        places.append((error.filename or "", error.lineno))
+        why = error.msg
+    own = [(name, line) for name, line in places if name.startswith(f"{root}/")]
+    where = ""
+    if own:
+        name, line = own[-1]
+        where = f"{'' if name == file else f'{os.path.relpath(name, root)}, '}line {line}: "
+    return f"{where}{type(error).__name__}{f': {why}' if why else ''}\n{_trace(error)}"
 
 
 def _trace(error: BaseException) -> str:

@@ -94,6 +94,7 @@ class _Build:
             return self._copied(await self._stage(below), notes)
         if not reference:
             raise stage.origin.error(f"FROM {stage.base} names nothing; give the ARG a default")
+        self._on_line(f"FROM {reference}")  # before the longest step: the first time a base is laid out or fetched
         return self._copied(await self._find_base(reference, self._on_line), notes)
 
     def _copied(self, below: BuildState, notes: list[str]) -> BuildState:
