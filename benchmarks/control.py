@@ -107,7 +107,7 @@ async def _without_wait(api: Api) -> tuple[list[str], int]:
     others = [one for one in outcomes if isinstance(one, BaseException) and not isinstance(one, TooManyRequests)]
     if others:
         raise others[0]
-    held = [id for id, outcome in zip(ids, outcomes, strict=True) if isinstance(outcome, dict)]
+    held = [id for id, outcome in zip(ids, outcomes, strict=True) if not isinstance(outcome, BaseException)]
     return held, len(ids) - len(held)
 
 

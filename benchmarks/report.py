@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 
 NO_TARGET = "–"
@@ -61,4 +62,6 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _number(value: float, unit: str) -> str:
+    if math.isnan(value):
+        return "not measured"
     return f"{value:,.0f} {unit}" if value >= 100 or value == int(value) else f"{value:.2f} {unit}"
