@@ -12,10 +12,15 @@ import pytest
 
 from aenv.base.http1 import Pool
 from aenv.engines import proc
-from conformance.engine import NEVER_READY, opened
 from tests.gateways import Gateway, instance_processes, leftovers, make_project, new_id, running_gateway
 from tests.test_gateway_process import Program
 
+TELLS_THAT_IT_LOADS = """
+import os, time
+with open({pipe!r}, "wb", 0) as pipe:
+    pipe.write(b".")
+time.sleep(3600)
+"""
 LASTING = 150
 SHORT = 40
 HALF_MADE = 10
@@ -27,7 +32,7 @@ async def test_none_of_two_hundred_instances_is_lost_or_leaks_when_the_gateway_i
     home = tmp_path / "home"
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    slow = make_project(tmp_path, "slow", code=NEVER_READY.format(pipe=str(pipe)))
+    slow = make_project(tmp_path, "slow", code=TELLS_THAT_IT_LOADS.format(pipe=str(pipe)))
     projects = make_project(tmp_path), slow
     program = Program(home, *projects)
     async with Pool() as pool:
@@ -36,8 +41,9 @@ async def test_none_of_two_hundred_instances_is_lost_or_leaks_when_the_gateway_i
         short = await create(gateway, SHORT, ttl="1h")
         half_made = [new_id() for _ in range(HALF_MADE)]
         asking = [asyncio.create_task(gateway.create("slow", id=id)) for id in half_made]
-        for _ in half_made:
-            await opened(pipe)
+        with open(pipe, "r+b", 0) as told:  # for writing as well: it has no end before all have written
+            for _ in half_made:  # by bytes: two that open a pipe at once are not told from one
+                await asyncio.to_thread(told.read, 1)
         crashed = lasting.pop()
         # Nothing tells this gateway any more: these things happen while it is being killed.
         over = [f"/env-instance/{one['id']}/ttl" for one in short[: SHORT // 2]]
