@@ -18,6 +18,8 @@ class LeaseClient:
     """The held request of one process."""
 
     def __init__(self, response: Response, body: PushedBody) -> None:
+        self.key = response.header(b"aenvcore-leases")
+        """By which a create names the request."""
         self._pieces = aiter(response)
         self._body = body
         self._lines = LeaseLines()

@@ -8,7 +8,7 @@ import pytest
 
 from aenv.base.models import CreateInstance
 from aenv.control.serving.accounts import LOCAL, Role
-from tests.gateways import composed, listening, make_project
+from tests.gateways import composed, listening, make_project, new_id
 from tests.lease_clients import lease_client, relayed
 from tests.test_freezing import Clock, Frost, frost_in
 
@@ -133,6 +133,32 @@ async def test_an_instance_of_another_owner_is_not_leased(tmp_path: Path) -> Non
             assert (await client.take(id)).what == "refused"
             assert (await client.take("echo-none")).what == "refused"
         assert made.supervisor[id].calls == 0
+
+
+async def test_a_create_that_names_the_request_of_its_client_comes_with_a_lease(tmp_path: Path) -> None:
+    async with composed(tmp_path / "home", make_project(tmp_path)) as made, listening(made) as gateway:
+        _, ann = await made.shared.accounts.create("ann", Role.USER)
+        _, bob = await made.shared.accounts.create("bob", Role.USER)
+        headers = [("authorization", f"Bearer {ann}")]
+        async with lease_client(gateway.control, headers) as client:
+
+            async def create(id: str, token: str, key: str) -> object:
+                sent = [("authorization", f"Bearer {token}"), ("aenvcore-leases", key)]
+                status, reply = await gateway.ask("PUT", f"/env-instance/{id}", {"envName": "echo"}, sent)
+                assert status == 200, reply
+                return reply["data"]["lease"]
+
+            one, two, three = (new_id() for _ in range(3))
+            assert client.key
+            lease = {"quiet": 5.0, "rewards": True, "max_body_bytes": made.settings.max_body_bytes}
+            assert await create(one, ann, client.key) == lease
+            assert await create(one, ann, client.key) == lease  # its first answer may have been lost
+            assert made.supervisor[one].calls == 1
+            assert await create(two, bob, client.key) is None
+            assert await create(three, ann, "guessed") is None
+            assert made.supervisor[two].calls == made.supervisor[three].calls == 0
+            await client.drop(one)
+            assert made.supervisor[one].calls == 0
 
 
 @pytest.mark.parametrize("line", [b"{}\n", b"nonsense\n", b'{"what": "steal", "id": "x"}\n', b"x" * 100_000])

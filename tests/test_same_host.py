@@ -9,7 +9,7 @@ import signal
 import socket
 import stat
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from aenv import Environment, SyncEnvironment
 from aenv.base.addresses import Origin
 from aenv.base.errors import NotFound, TooLarge, ToolServerError, Unauthenticated
 from aenv.base.http1 import Pool
+from aenv.base.leasing import LeaseLine
+from aenv.client.lease_holder import LeaseHolder
 from aenv.client.nearby import NearInstance, NotSent, is_open_to_us
 from aenv.control.serving.accounts import Role
 from tests.frost import FrostEngine
@@ -56,6 +58,17 @@ async def program(gateway: Gateway, script: str, *words: str, **options: Any) ->
 async def line_of(process: asyncio.subprocess.Process) -> str:
     assert process.stdout
     return (await process.stdout.readline()).decode().strip()
+
+
+def told(said: list[str], say: Callable[[LeaseHolder, LeaseLine], None]) -> Callable[..., None]:
+    """`LeaseHolder._say`, with what it has said in a list."""
+
+    def spied(holder: LeaseHolder, line: LeaseLine) -> None:
+        if holder._body:  # else it is said again when there is a request
+            said.append(line.what)
+        say(holder, line)
+
+    return spied
 
 
 async def call_without_end(env: Environment) -> None:
@@ -98,6 +111,36 @@ async def test_two_environments_on_one_instance_share_its_lease(gateway: Gateway
         assert (await first.call_tool("echo", {"text": "3"})).content[0]["text"] == "3"
         await until_relayed(gateway, {CALL: 2.0})
     await until_relayed(gateway, {CALL: 3.0})
+
+
+async def test_only_the_first_environment_of_a_program_asks_for_a_lease(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(LeaseHolder, "_say", told(said, LeaseHolder._say))
+    for _ in range(3):
+        async with Environment("echo") as env:
+            await env.call_tool("echo", {"text": "x"})
+    assert said == ["take", "drop", "drop", "drop"]
+    await until_relayed(gateway, {CALL: 3.0})
+
+
+async def test_an_environment_that_is_given_up_while_it_starts_leaves_no_lease(tmp_path: Path) -> None:
+    code = "import time; time.sleep(0.5)\n" + ECHO
+    projects = make_project(tmp_path), make_project(tmp_path, "slow", code=code)
+    async with composed(tmp_path / "home", *projects) as made, listening(made) as gateway:
+        url = gateway.address.url
+        async with Environment("echo", aenv_url=url) as env:
+            await env.call_tool("echo", {"text": "x"})
+            [holding] = made.leases._holdings.values()
+            starting = asyncio.create_task(Environment("slow", aenv_url=url).__aenter__())
+            while len(made.supervisor) < 2:
+                await asyncio.sleep(0.01)
+            starting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await starting
+            await env.call_tool("echo", {"text": "y"})
+            assert list(holding._held) == [env.instance_id]
 
 
 async def test_without_its_socket_an_instance_is_called_through_the_gateway(gateway: Gateway) -> None:
@@ -383,9 +426,9 @@ async def test_a_call_whose_lease_the_gateway_has_ended_is_leased_again_until_it
     ):
         await env.call_tool("echo", {"text": "x"})
         calling = asyncio.create_task(env.call_tool("hang"))
-        [first] = made.leases._holdings
+        [first] = made.leases._holdings.values()
         first.ended.set()  # as when the gateway restarts, or the account is looked at again
-        while not any(env.instance_id in one._held for one in made.leases._holdings - {first}):
+        while not any(env.instance_id in one._held for one in made.leases._holdings.values() if one is not first):
             await asyncio.sleep(0.01)
         assert env.instance_id
         assert made.supervisor[env.instance_id].is_called

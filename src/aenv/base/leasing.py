@@ -8,6 +8,9 @@ request, `POST /leases`, whose two bodies are these lines:
     client   {"what": "drop", "id", "calls"}; nothing is said to that
     client   {"what": "why", "id"}
     gateway  {"what": "why", "id", "reason"}: why the instance has ended; empty when it lives
+
+The head of the reply has a key (`wire.LEASES_HEADER`). A client that sends it with the create of an instance is
+given a lease on it with the reply to that: its first call need not ask for one.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from .leasing import Grant
+
 DIGEST_PATTERN = r"^[0-9a-f]{64}$"
 
 MAX_VARIABLES = 1000
@@ -221,6 +223,8 @@ class EnvInstance(BaseModel):
     mcp_url: str | None = None
     socket: str | None = None
     """Its unix socket, for a client on the gateway's host that runs as the gateway's user."""
+    lease: Grant | None = None
+    """Of a create whose client holds its leases here, and said so."""
     token: str | None = None
     tools: list[dict[str, Any]] | None = None
 

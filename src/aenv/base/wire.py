@@ -18,6 +18,7 @@ MAX_HISTORY_BYTES = 1 << 20
 SELF_CHECK_HEADER = "AEnvCore-Self-Check"  # in replies of rewards: held, known, skipped or failed; and the reason
 SELF_CHECK_ONLY = "only"  # the same header in a request for a reward: the check, and no reward
 SELF_CHECK_REASON_HEADER = "AEnvCore-Self-Check-Reason"  # percent-encoded
+LEASES_HEADER = "AEnvCore-Leases"  # the key of a request that holds leases: in its reply, and in creates beside it
 TOKEN_HEADER = "AEnvCore-Instance-Token"  # in data replies: a fresh instance token, before the one sent expires
 
 DEFAULT_TTL = "30m"

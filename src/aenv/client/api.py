@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from ..base import errors, mcp
+from ..base import errors, mcp, wire
 from ..base.addresses import Origin
 from ..base.errors import AEnvError, NetworkError, TooManyRequests, Unavailable
 from ..base.http1 import Body, Headers, Pool, Response
@@ -97,9 +97,15 @@ class Api:
         *,
         timeout: float | None = None,
         patience: float | None = None,
+        leases: str = "",
     ) -> Instance:
-        """The new instance. Safe to repeat: the same id is the same instance."""
-        return Instance.of(await self.call("PUT", _path(id), body, timeout=timeout, patience=patience))
+        """The new instance. Safe to repeat: the same id is the same instance.
+
+        `leases` is the key of the request that shall hold a lease on it.
+        """
+        headers = [(wire.LEASES_HEADER, leases)] if leases else []
+        made = await self.call("PUT", _path(id), body, timeout=timeout, patience=patience, headers=headers)
+        return Instance.of(made)
 
     async def get_instance(self, id: str) -> Instance:
         return Instance.of(await self.call("GET", _path(id)))
@@ -144,6 +150,7 @@ class Api:
         timeout: float | None = None,
         patience: float | None = None,
         whole: bool = False,
+        headers: Headers = (),
     ) -> Any:
         """The `data` of the reply's envelope, after retries. Raises the error that the server named.
 
@@ -155,7 +162,7 @@ class Api:
         gives_up = time.monotonic() + (math.inf if patience is None else patience)
         while True:
             try:
-                reply = await self._once(method, path, body, timeout or self._timeout)
+                reply = await self._once(method, path, body, timeout or self._timeout, headers)
                 return reply if whole else reply.get("data")
             except (NetworkError, TooManyRequests, Unavailable) as error:
                 if not self._may_repeat(method, error) or attempt >= self._max_retries:
@@ -194,8 +201,11 @@ class Api:
             return self.origin.socket is None  # a unix socket does not come back while we wait
         return method != "POST" or not isinstance(error, NetworkError)
 
-    async def _once(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float) -> Any:
-        headers = [("accept", "application/json"), ("content-type", "application/json"), *self._authorization()]
+    async def _once(
+        self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float, more: Headers
+    ) -> Any:
+        headers = [("accept", "application/json"), ("content-type", "application/json"), *more]
+        headers += self._authorization()
         payload = mcp.dumps(body) if body is not None else b""
         async with in_time(self.origin, method, path, timeout):
             response = await self.pool().request(self.origin, method, path, headers, payload)

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ..base.errors import EnvironmentError
+from ..base.leasing import Grant
 
 Sent = Mapping[str, Any]
 T = TypeVar("T", "Instance", "Service")
@@ -35,6 +37,8 @@ class Instance:
     tools: list[dict[str, Any]] | None = None
     mcp_url: str | None = None
     socket: str | None = None
+    lease: Grant | None = None
+    """Of its create, where that was asked to bring one."""
     token: str | None = field(default=None, repr=False)
     sent: Sent = field(default_factory=dict, repr=False)
 
@@ -74,5 +78,13 @@ def _read(kind: type[T], sent: Any, what: str) -> T:
     env = sent.get("env")  # of which published gateways tell a part, or nothing
     env = env if isinstance(env, dict) else {}
     told = {**sent, "environment": env.get("name"), "version": env.get("version"), "sent": sent}
+    told["lease"] = _grant(sent.get("lease"))
     known = {name: told.get(name) for name in kind.__dataclass_fields__}
     return kind(**{name: value for name, value in known.items() if value is not None})
+
+
+def _grant(sent: object) -> Grant | None:
+    if isinstance(sent, dict):
+        with suppress(TypeError):  # of another version: the first call asks for a lease
+            return Grant(**sent)
+    return None

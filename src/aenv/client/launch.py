@@ -21,6 +21,7 @@ from . import waiting
 from .address import DATA_PORT
 from .api import Api
 from .instance_replies import Instance
+from .lease_holder import HeldLease, LeaseHolder
 from .nearby import NearInstance, is_open_to_us
 from .session import Session
 
@@ -107,11 +108,16 @@ async def create(
 ) -> ReadyInstance:
     """A new instance called `id`, ready to be used."""
     api = _api(control, api_key, limits)
+    holder = LeaseHolder.open_at(control, api_key)
+    leases = holder.key if holder else ""
     try:
         async with _in_time(control, limits, body):
             with waiting.noted(control, api_key, [id]):
-                instance = await api.create_instance(id, body, timeout=limits.until_ready, patience=limits.wait)
-        return _launched(api, control, api_key, instance, limits, owned=True)
+                instance = await api.create_instance(
+                    id, body, timeout=limits.until_ready, patience=limits.wait, leases=leases
+                )
+        lease = holder.given(leases, id, instance.lease) if holder and instance.lease else None
+        return _launched(api, control, api_key, instance, limits, owned=True, lease=lease)
     except (NotFound, MethodNotAllowed) as error:
         if not error.details.get("foreign"):
             await _give_back(api, None)
@@ -120,6 +126,8 @@ async def create(
         await _give_back(api, None)  # no caller is left who could delete it
         raise
     except BaseException:
+        if holder:
+            holder.forgo(id)
         await _give_back(api, id)
         raise
     return await _create_published(api, control, limits, body)
@@ -162,7 +170,14 @@ def _api(control: Origin, api_key: str | None, limits: RetryLimits) -> Api:
 
 
 def _launched(
-    api: Api, control: Origin, api_key: str | None, instance: Instance, limits: RetryLimits, *, owned: bool
+    api: Api,
+    control: Origin,
+    api_key: str | None,
+    instance: Instance,
+    limits: RetryLimits,
+    *,
+    owned: bool,
+    lease: HeldLease | None = None,
 ) -> ReadyInstance:
     async def renew() -> str | None:
         return (await api.get_instance(instance.id)).token
@@ -173,18 +188,22 @@ def _launched(
         origin = replace(origin, source=f"the reply of {control}")
     # The path names the instance; published gateways, which need headers for that, have no such path.
     base = target.removesuffix("/mcp")
-    near = _near(api, control, api_key, instance)
+    near = _near(api, control, api_key, instance, lease)
     session = Session(
         api.pool, origin, base, [], limits.timeout, era_known=True, token=instance.token, renew=renew, near=near
     )
     return ReadyInstance(api, session, instance, _routing_headers(instance, control), owned)
 
 
-def _near(api: Api, control: Origin, api_key: str | None, instance: Instance) -> NearInstance | None:
+def _near(
+    api: Api, control: Origin, api_key: str | None, instance: Instance, lease: HeldLease | None
+) -> NearInstance | None:
     """The instance's own socket, where the gateway tells it and this program may open it."""
     if not instance.socket or not is_open_to_us(instance.socket, control):
+        if lease:
+            lease.let_go()
         return None
-    return NearInstance(instance.id, instance.socket, control, api_key, api.pool)
+    return NearInstance(instance.id, instance.socket, control, api_key, api.pool, lease)
 
 
 async def _create_published(

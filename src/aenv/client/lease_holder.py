@@ -18,6 +18,7 @@ from ..base.addresses import Origin
 from ..base.errors import AEnvError
 from ..base.http1 import PushedBody, Response
 from ..base.leasing import PATH, CallTally, Grant, LeaseLine, LeaseLines
+from ..base.wire import LEASES_HEADER
 from .api import Api
 
 logger = logging.getLogger("aenv.client.lease_holder")
@@ -94,6 +95,8 @@ class LeaseHolder:
         self.loop = asyncio.get_running_loop()
         self.gateway = (origin, api_key)
         self._api = Api(origin, api_key=api_key, max_retries=0)
+        self.key = ""
+        """By which creates name the request; empty while there is none."""
         self._body: PushedBody | None = None
         """Of the request, once its answer has begun."""
         self._task: asyncio.Task[None] | None = None
@@ -110,6 +113,24 @@ class LeaseHolder:
         if holder is None:
             holder = of_loop[origin, api_key] = cls(origin, api_key)
         return holder
+
+    def given(self, key: str, id: str, grant: Grant) -> HeldLease | None:
+        """The lease that came with a create; None where the request with this key has ended meanwhile."""
+        if not key or key != self.key:
+            return None
+        self._stay()
+        return self._held.setdefault(id, HeldLease(self, id, grant))
+
+    def forgo(self, id: str) -> None:
+        """Its create failed, or its answer was lost: should there be a lease, it ends."""
+        if id not in self._held:
+            self._say(LeaseLine("drop", id))
+
+    @classmethod
+    def open_at(cls, origin: Origin, api_key: str | None) -> LeaseHolder | None:
+        """That of the running loop, where its request is held."""
+        holder = _holders.get(asyncio.get_running_loop(), {}).get((origin, api_key))
+        return holder if holder and holder.key else None
 
     async def take(self, id: str, *, patient: bool = True) -> HeldLease | None:
         """A lease on the instance, which runs now; None when the gateway gives none.
@@ -166,6 +187,7 @@ class LeaseHolder:
         for lease in list(self._held.values()):
             self.drop(lease)
         self._retire()
+        self.key = ""
         if self._body:
             self._body.end()
 
@@ -175,6 +197,7 @@ class LeaseHolder:
         try:
             response = await self._api.raw("POST", PATH, _HEADERS, body)
             self._body = body
+            self.key = response.header(LEASES_HEADER.lower().encode()) or ""
             for id in self._taking:
                 self._say(LeaseLine("take", id))
             while piece := await response.piece():
@@ -220,6 +243,7 @@ class LeaseHolder:
     def _lose(self) -> None:
         """The gateway holds nothing for this process any more."""
         self._task = self._body = None
+        self.key = ""
         for lease in self._held.values():
             lease.is_held = False
         self._held.clear()
@@ -253,6 +277,7 @@ class LeaseHolder:
             with open(os.devnull, "rb") as null:
                 os.dup2(null.fileno(), handle)
         self._body = None
+        self.key = ""
         for lease in self._held.values():
             lease.is_held = False
 

@@ -38,14 +38,20 @@ class NearInstance:
     """The socket of one instance, used under a lease of `LeaseHolder.of(control, api_key)`."""
 
     def __init__(
-        self, id: str, socket: str, control: Origin, api_key: str | None, pool: Callable[[], Pool]
+        self,
+        id: str,
+        socket: str,
+        control: Origin,
+        api_key: str | None,
+        pool: Callable[[], Pool],
+        lease: HeldLease | None = None,
     ) -> None:
         self._id = id
         self._origin = Origin("localhost", socket=socket)
         self._control = control
         self._api_key = api_key
         self._pool = pool
-        self._lease: HeldLease | None = None
+        self._lease = lease
         self._not_before = 0.0
 
     async def exchange(

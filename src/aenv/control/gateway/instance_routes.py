@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from typing import Any
 
 from starlette.background import BackgroundTask
@@ -11,10 +12,11 @@ from starlette.responses import Response
 from ...base.errors import InvalidRequest
 from ...base.http1 import Pool
 from ...base.models import CreateInstance, CreateInstances, EnvInstance, Renew
-from ...base.wire import EnvStatus
+from ...base.wire import LEASES_HEADER, EnvStatus
 from ..instances import admission, selection
 from ..instances.creator import Creator
 from ..instances.instance_access import InstanceAccess
+from ..instances.leases import Leases
 from ..instances.records import Record, describe
 from ..serving import envelope
 from ..serving.accounts import Role
@@ -43,6 +45,7 @@ class InstanceRoutes:
         self,
         instances: InstanceAccess,
         creator: Creator,
+        leases: Leases,
         tokens: Tokens,
         pool: Pool,
         *,
@@ -52,6 +55,7 @@ class InstanceRoutes:
         """`pool` is that of the data path."""
         self._instances = instances
         self._creator = creator
+        self._leases = leases
         self._tokens = tokens
         self._pool = pool
         self._data_port = data_port
@@ -141,7 +145,11 @@ class InstanceRoutes:
             connecting = asyncio.create_task(self._pool.open(record.address.origin))
             self._connecting.add(connecting)
             connecting.add_done_callback(self._connecting.discard)
-        return self._delivering(call, [record], envelope.success(self._show(call, record)))
+        shown = self._show(call, record)
+        if (key := call.request.headers.get(LEASES_HEADER)) and shown.get("socket"):
+            grant = await self._leases.offer(key, call.caller, record.id)
+            shown["lease"] = asdict(grant) if grant else None
+        return self._delivering(call, [record], envelope.success(shown))
 
     async def _post_many(self, call: RouteCall) -> Response:
         request, ids = admission.parse_many(await call.body(_MAX_BODY_BYTES))

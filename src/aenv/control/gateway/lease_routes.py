@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from ...base.errors import AEnvError, Forbidden, InvalidRequest
 from ...base.leasing import PATH, LeaseLine, LeaseLines
 from ...base.supervision import Tasks
+from ...base.wire import LEASES_HEADER
 from ..instances.leases import Holding, Leases
 from ..serving.accounts import Role
 from ..serving.routes import Route, RouteCall
@@ -42,7 +43,7 @@ class _Conversation(StreamingResponse):
     """Answers lines as they come. Its end, or that of the connection, ends the leases."""
 
     def __init__(self, holding: Holding) -> None:
-        super().__init__(content=(), media_type=_MEDIA)
+        super().__init__(content=(), media_type=_MEDIA, headers={LEASES_HEADER: holding.key})
         self._holding = holding
         self._lines = LeaseLines()
         self._turns = asyncio.Semaphore(_AT_ONCE)

@@ -218,6 +218,7 @@ class Parts:
             *InstanceRoutes(
                 self.instances,
                 self.creator,
+                self.leases,
                 self.tokens,
                 self.pool,
                 data_port=data_port,

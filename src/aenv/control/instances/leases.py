@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ...base.errors import Conflict, TooManyRequests
+from ...base.errors import AEnvError, Conflict, TooManyRequests
 from ...base.leasing import CallTally, Grant
 from ..serving.accounts import Accounts, Caller
 from ..serving.metrics import Metrics
@@ -41,6 +42,8 @@ class Holding:
     def __init__(self, leases: Leases, caller: Caller, *, is_local_socket: bool) -> None:
         self.caller = caller
         self.is_local_socket = is_local_socket
+        self.key = secrets.token_urlsafe(16)
+        """What creates name it by."""
         self.ended = asyncio.Event()
         """Set when the client has to go through the gateway again."""
         self._leases = leases
@@ -62,8 +65,12 @@ class Holding:
             use.end()
             raise Conflict(f"the lease of instance {id!r} is held, or there are too many")
         self._held[id] = _Lease(use)
-        quiet = self._leases.instances.quiet(use, _QUIET)
-        return Grant(quiet, not use.self_check, self._leases.max_body_bytes)
+        return self._grant(use)
+
+    def held(self, id: str) -> Grant | None:
+        """The lease that a create was given before; None when it is not held."""
+        lease = self._held.get(id)
+        return self._grant(lease.use) if lease else None
 
     def drop(self, id: str, calls: object) -> None:
         """The client lets go, and says what it has called. Nothing happens when it does not hold it.
@@ -84,6 +91,10 @@ class Holding:
         lease = self._held.get(id)
         return await lease.use.why_it_ended(_END_IS_KNOWN) if lease else ""
 
+    def _grant(self, use: Use) -> Grant:
+        quiet = self._leases.instances.quiet(use, _QUIET)
+        return Grant(quiet, not use.self_check, self._leases.max_body_bytes)
+
 
 class Leases:
     """All that are held at this gateway."""
@@ -95,7 +106,8 @@ class Leases:
         self.metrics = metrics
         self.max_body_bytes = max_body_bytes
         self._accounts = accounts
-        self._holdings: set[Holding] = set()
+        self._holdings: dict[str, Holding] = {}
+        """By their keys."""
         self._by_account: Counter[str | None] = Counter()
         self._is_closed = False
 
@@ -104,22 +116,34 @@ class Leases:
         if self._by_account[caller.account] >= _MAX_HOLDERS:
             raise TooManyRequests(f"more than {_MAX_HOLDERS} processes of one account hold leases", 1.0)
         holding = Holding(self, caller, is_local_socket=is_local_socket)
-        self._holdings.add(holding)
+        self._holdings[holding.key] = holding
         self._by_account[caller.account] += 1
         if self._is_closed:
             holding.ended.set()
         return holding
 
+    async def offer(self, key: str, caller: Caller, id: str) -> Grant | None:
+        """A lease on an instance that the caller has created, held by its request with this key.
+
+        None when there can be none: the client asks for one at its first call, and hears why not.
+        """
+        holding = self._holdings.get(key)
+        if holding is None or holding.caller.account != caller.account:
+            return None
+        try:
+            return holding.held(id) or await holding.take(id)
+        except AEnvError:
+            return None
+
     def forget(self, holding: Holding) -> None:
         """Its client has gone."""
-        if holding in self._holdings:
-            self._holdings.remove(holding)
+        if self._holdings.pop(holding.key, None):
             self._by_account[holding.caller.account] -= 1
 
     def close(self) -> None:
         """The gateway stops."""
         self._is_closed = True
-        for holding in self._holdings:
+        for holding in self._holdings.values():
             holding.ended.set()
 
     async def run(self) -> None:
@@ -130,7 +154,7 @@ class Leases:
 
     async def check(self) -> None:
         """End what is held for accounts that may not act any more."""
-        for holding in list(self._holdings):
+        for holding in list(self._holdings.values()):
             if not await self._may_hold(holding):
                 logger.info("the leases of a client ended: its account may not call instances any more")
                 holding.ended.set()
