@@ -20,6 +20,7 @@ from tests.venvs import create
 from .processes import (
     PROJECT,
     Worker,
+    awake_cores,
     cold_start,
     context_switches,
     gateway,
@@ -27,7 +28,7 @@ from .processes import (
     server,
     worker,
 )
-from .report import Row, at_most
+from .report import NO_TARGET, Row, at_most
 
 THEIR_PORT = 8081
 OUR_PORT = 18081
@@ -108,17 +109,21 @@ class Bench:
             )
             url = {"AENV_SYSTEM_URL": f"http://127.0.0.1:{GATEWAY_PORT}"}
             gateway_worker, near_worker = [stack.enter_context(worker(sys.executable, url)) for _ in range(2)]
-            direct, through, near = in_turns(
+            batches = (
                 lambda: direct_worker.measure("tool", 200),
                 lambda: gateway_worker.measure("through", 200),
                 lambda: near_worker.measure("tool", 200),
             )
+            asleep, through_asleep, _ = in_turns(*batches)
+            with awake_cores():
+                direct, through, near = in_turns(*batches)
         bound = 1.5 * direct
         target = f"≤ {bound * 1e3:.2f} ms (direct {direct * 1e3:.2f} ms)"
-        times = near / direct
+        times, times_asleep = near / direct, through_asleep / asleep
         near_target = f"≤ 1.1 × (direct {direct * 1e3:.2f} ms)"
         return [
             Row("tool call P50, through our gateway", "ms", None, through * 1e3, target, through <= bound),
+            Row("the same to direct, where cores sleep between", "×", None, times_asleep, NO_TARGET, True),
             Row("tool call P50, SDK on the same host, to direct", "×", None, times, near_target, times <= 1.1),
         ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from itertools import count
@@ -20,6 +21,7 @@ from benchmarks.control import spread
 from benchmarks.measures import ROUNDS, Bench, in_turns
 from benchmarks.processes import (
     Memory,
+    awake_cores,
     bare_python,
     context_switches,
     cpu_seconds,
@@ -59,6 +61,15 @@ def test_batches_take_turns_and_the_round_that_warms_up_does_not_count() -> None
 
     assert in_turns(left, right) == [96, 4]
     assert turns == ["left", "right"] * (1 + ROUNDS)
+
+
+def test_a_core_is_kept_awake_by_a_process_that_gives_way_and_ends_with_the_measurement() -> None:
+    with awake_cores():
+        found = psutil.Process().children()
+        while any(os.sched_getscheduler(one.pid) != os.SCHED_IDLE for one in found):
+            assert all(one.is_running() for one in found)  # they start
+        assert sorted(core for one in found for core in one.cpu_affinity()) == sorted(os.sched_getaffinity(0))
+    assert not any(one.is_running() for one in found)
 
 
 def test_owners_wait_equally_when_their_means_are_the_same() -> None:
