@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from aenv.base.errors import InvalidRequest
+from aenv.engines import files_below
 from aenv.engines.folder import InstanceFolder
 from aenv.engines.instance_state import InstanceState
 from aenv.engines.native.instance_folders import SPARES, InstanceFolders
@@ -107,6 +108,25 @@ def test_what_another_engine_has_made_ahead_stays(root: Path) -> None:
     with listener:
         assert answers(folder.socket)
     first.close()
+
+
+def test_a_folder_of_which_something_is_left_is_not_taken_for_removed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, listener = InstanceFolders(root).take("one")
+    listener.close()
+    (folder.path / "log").write_text("what it printed")
+
+    def remove(parent: int, name: str) -> None:
+        raise FileNotFoundError(name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files_below, "remove", remove)
+        with pytest.raises(FileNotFoundError):
+            folder.remove()
+    folder.remove()
+    assert names(root) == []
+    folder.remove()  # fine when it is gone
 
 
 def test_a_state_that_was_cut_short_is_the_state_before(root: Path) -> None:

@@ -149,8 +149,12 @@ class InstanceFolder:
             shutil.rmtree(place.parent, ignore_errors=True)
         elif self.remove_at_once():
             return
-        with contextlib.suppress(FileNotFoundError), files_below.folder(self.path.parent, ()) as root:
-            files_below.remove(root, self.id)
+        try:
+            with files_below.folder(self.path.parent, ()) as root:
+                files_below.remove(root, self.id)
+        except FileNotFoundError:
+            if self.exists():  # something in it was missing, and the rest was left
+                raise
 
     def remove_at_once(self) -> bool:
         """Remove the folder, if there is no more in it than its socket and its state; whether that was so."""
