@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 import aenv
 from aenv.cli import commands
-from aenv.cli.main import COMMANDS, GROUPS, cli
+from aenv.cli.main import COMMANDS, GROUPS, cli, run
 
 VAGUE = re.compile(r"\b(nobody|whoever|somebody)\b", re.IGNORECASE)
 Found = tuple[tuple[str, ...], click.Command]
@@ -185,6 +185,20 @@ def test_the_overview_is_grouped_by_what_people_do() -> None:
     titles = re.findall(r"^(\w.*):$", page, re.MULTILINE)
     assert titles == ["Options", *GROUPS, "Examples"]
     assert [title.split()[0] for title in GROUPS][:5] == ["Write", "Run", "Share", "Operate", "Evaluate"]
+
+
+ALONE = [path for path, command in EVERY.items() if isinstance(command, click.Group) and command.no_args_is_help]
+
+
+@pytest.mark.parametrize("path", ALONE)
+def test_a_group_without_a_command_prints_its_help_page_on_stderr_and_is_misuse(
+    path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(path.split()[1:]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    lines = said.err.splitlines()
+    assert lines[0].startswith(f"Usage: {path}") and "Examples:" in lines and len(lines) > 10, said.err
 
 
 def test_a_command_takes_one_line_of_the_overview() -> None:
