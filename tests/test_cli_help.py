@@ -180,6 +180,31 @@ def parse(words: list[str]) -> None:
     group.make_parser(context).parse_args(list(before))
 
 
+def test_a_bad_number_is_refused_in_plain_words_by_every_option() -> None:
+    """click's own words are "'x' is not a valid float range"."""
+    numbers = (click.types.IntParamType, click.types.FloatParamType)
+    options = [(path, option) for path, command in EVERY.items() for option in command.params]
+    found = [(path, option) for path, option in options if isinstance(option.type, numbers)]
+    assert len(found) > 50
+    for path, option in found:
+        if getattr(option, "hidden", False):
+            continue
+        with pytest.raises(click.BadParameter) as refused:
+            option.type.convert("x", option, None)
+        assert "is not a valid" not in refused.value.message, f"{path} {option.name}: {refused.value.message}"
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["serve --rate-limit nan", "serve --rate-limit -1", "eval x --temperature inf", "eval x --price-in -1"],
+)
+def test_amounts_are_finite_and_not_negative(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command, *_, option, value = words.split()
+    assert run(words.split()) == 2
+    expected = f"aenv: invalid value for '{option}': must be a number of 0 or greater, got '{value}'"
+    assert capsys.readouterr().err.splitlines() == [expected, f"try: aenv {command} --help"]
+
+
 def test_the_overview_is_grouped_by_what_people_do() -> None:
     page = CliRunner().invoke(cli, ["--help"], prog_name="aenv", terminal_width=80).output
     titles = re.findall(r"^(\w.*):$", page, re.MULTILINE)
