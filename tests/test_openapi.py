@@ -73,6 +73,18 @@ async def test_each_route_says_who_may_call_it_and_none_is_open_by_mistake(gatew
             assert {} not in operation["security"]
 
 
+async def test_replies_about_uploads_have_a_schema(gateway: Gateway) -> None:
+    found = await document(gateway)
+    for method, path, fields in (
+        ("post", "/bundles", {"exists", "offset"}),
+        ("put", "/bundles/{digest}", {"offset", "complete"}),
+    ):
+        told = found["paths"][path][method]["responses"]["200"]["content"]["application/json"]["schema"]
+        data = told["properties"]["data"]
+        name = data.get("$ref", "").rpartition("/")[2]
+        assert {*found["components"]["schemas"].get(name, data).get("properties", ())} == fields, data
+
+
 async def test_what_only_administrators_may_do_is_refused_to_others(gateway: Gateway) -> None:
     paths = (await document(gateway))["paths"]
     users, viewers = gateway.tokens["alice"], gateway.tokens["viewer"]  # type: ignore[attr-defined]

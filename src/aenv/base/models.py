@@ -187,6 +187,20 @@ class AnnounceBundle(BaseModel):
     size_bytes: int = Field(gt=0)
 
 
+class AnnouncedBundle(BaseModel):
+    """What the hub has of a bundle: all of it, or what comes before `offset`."""
+
+    exists: bool
+    offset: int
+
+
+class ReceivedPart(BaseModel):
+    """Where in the bundle the next part begins, or that this was the last one."""
+
+    offset: int
+    complete: bool
+
+
 class SetImage(BaseModel):
     """The body of `POST /env/{name}/{version}/aci_trigger`."""
 
