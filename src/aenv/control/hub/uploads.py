@@ -41,7 +41,7 @@ class BundleFacts:
     readme: str
     requirements: list[str]
     files: dict[str, str]
-    surface: dict[str, list[dict[str, Any]]]
+    surface: metadata.Offers
     at: float
     users: list[str]
     """Who has sent the whole of it. To know a digest is not enough to use a bundle: that would be to read it."""
@@ -115,7 +115,9 @@ class Uploads:
     async def facts(self, digest: str) -> BundleFacts | None:
         """What is known about a bundle, without a check of the caller."""
         [document] = await self._store.get(_BUNDLES, digest)
-        return BundleFacts(**document.value) if document else None
+        if document is None:
+            return None
+        return BundleFacts(**{**document.value, "surface": metadata.Offers(**document.value["surface"])})
 
     async def unused(self, digest: str | None) -> list[Put]:
         """What to write along when a version stops using a bundle, so that it is collected if no other does."""
@@ -200,7 +202,7 @@ def _examine(path: Path, digest: str, size: int) -> dict[str, Any]:
         "readme": contents.readme,
         "requirements": contents.requirements[:_MAX_REQUIREMENTS],
         "files": {name: sha[:_SHORT] for name, sha in contents.files.items()},
-        "surface": metadata.read(contents.sources),
+        "surface": vars(metadata.read(contents.sources)),
     }
 
 
