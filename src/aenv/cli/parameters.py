@@ -176,7 +176,7 @@ def key_in(variable: str | None, flag: str) -> str:
     """The key in the variable that an option names; empty without one."""
     key = settings.variables().get(variable, "") if variable else ""
     if variable and not key:
-        raise output.Failure(f"variable {variable} is not set, and {flag} names it")
+        raise output.Failure(f"{flag} names the variable {variable}, which is not set")
     return key
 
 

@@ -63,7 +63,9 @@ class BundleRoutes:
     async def _receive(self, call: RouteCall) -> Response:
         digest = call.path["digest"]
         if not re.fullmatch(DIGEST_PATTERN, digest):
-            raise InvalidRequest("field 'digest': a bundle is named by its sha256, in 64 small hexadecimal digits")
+            raise InvalidRequest(
+                "field 'digest': must be the sha256 of the bundle, in 64 lower-case hexadecimal digits"
+            )
         offset = call.number("offset", 0, most=MAX_BUNDLE_BYTES)
         chunks = call.stream(MAX_BUNDLE_BYTES - offset)
         received = await self._uploads.receive(digest, offset, chunks, call.caller)

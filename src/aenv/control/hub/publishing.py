@@ -162,7 +162,9 @@ def _new_ref(body: PushEnvironment) -> Ref:
     with of_field("version"):
         ref = refs.exact(body.name or "", body.version or "")
         if ref.version in _RESERVED:
-            raise InvalidRequest(f"bad version {ref.version!r} of {ref.name!r}; a version is one, as in '1.0.0'")
+            raise InvalidRequest(
+                f"bad version {ref.version!r} of {ref.name!r}; name a single version, as in '1.0.0'"
+            )
         return ref
 
 
