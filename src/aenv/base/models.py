@@ -82,6 +82,8 @@ class EnvDetails(Env):
     access: str = "team"
     digest: str | None = None
     """The sha256 of its bundle."""
+    code_digest: str | None = None
+    """Of a folder on the server's own disk: the sha256 of the bundle that it would be."""
     size_bytes: int | None = None
     pushed_by: str | None = None
     readme: str = ""
