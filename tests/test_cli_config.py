@@ -48,6 +48,19 @@ class TestFile:
         assert json.loads(run("config", "show", "--json").stdout) == config_file.DEFAULTS
         assert not home.exists()
 
+    def test_commands_use_defaults_where_it_says_nothing_and_nothing_where_it_says_null(
+        self, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AENV_HOME", str(home))
+        monkeypatch.chdir(tmp_path)
+        registry = config_file.ImageRegistry("docker.io", "aenv", "", "")
+        assert config_file.in_use() == config_file.CliSettings(None, 30.0, "", registry)
+
+        build = {"build_args": {"socket": "unix:///x"}, "registry": {"host": None, "password": None, "mine": 1}}
+        written(home, {"build_config": build, "hub_config": {"timeout": 0}, "owner": "ada"})
+        nowhere = config_file.ImageRegistry("", "aenv", "", "")
+        assert config_file.in_use() == config_file.CliSettings("ada", 30.0, "unix:///x", nowhere)
+
     def test_only_its_user_can_read_it(self, run: Run, home: Path) -> None:
         run("config", "set", "owner", "ada")
         assert stat.S_IMODE((home / "cli_config.json").stat().st_mode) == 0o600

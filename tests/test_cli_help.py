@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 import aenv
 from aenv.cli import commands
-from aenv.cli.main import COMMANDS, GROUPS, cli
+from aenv.cli.main import COMMANDS, GROUPS, cli, run
 
 VAGUE = re.compile(r"\b(nobody|whoever|somebody)\b", re.IGNORECASE)
 Found = tuple[tuple[str, ...], click.Command]
@@ -180,11 +180,50 @@ def parse(words: list[str]) -> None:
     group.make_parser(context).parse_args(list(before))
 
 
+def test_a_bad_number_is_refused_in_plain_words_by_every_option() -> None:
+    """click's own words are "'x' is not a valid float range"."""
+    numbers = (click.types.IntParamType, click.types.FloatParamType)
+    options = [(path, option) for path, command in EVERY.items() for option in command.params]
+    found = [(path, option) for path, option in options if isinstance(option.type, numbers)]
+    assert len(found) > 50
+    for path, option in found:
+        if getattr(option, "hidden", False):
+            continue
+        with pytest.raises(click.BadParameter) as refused:
+            option.type.convert("x", option, None)
+        assert "is not a valid" not in refused.value.message, f"{path} {option.name}: {refused.value.message}"
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["serve --rate-limit nan", "serve --rate-limit -1", "eval x --temperature inf", "eval x --price-in -1"],
+)
+def test_amounts_are_finite_and_not_negative(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command, *_, option, value = words.split()
+    assert run(words.split()) == 2
+    expected = f"aenv: invalid value for '{option}': must be a number of 0 or greater, got '{value}'"
+    assert capsys.readouterr().err.splitlines() == [expected, f"try: aenv {command} --help"]
+
+
 def test_the_overview_is_grouped_by_what_people_do() -> None:
     page = CliRunner().invoke(cli, ["--help"], prog_name="aenv", terminal_width=80).output
     titles = re.findall(r"^(\w.*):$", page, re.MULTILINE)
     assert titles == ["Options", *GROUPS, "Examples"]
     assert [title.split()[0] for title in GROUPS][:5] == ["Write", "Run", "Share", "Operate", "Evaluate"]
+
+
+ALONE = [path for path, command in EVERY.items() if isinstance(command, click.Group) and command.no_args_is_help]
+
+
+@pytest.mark.parametrize("path", ALONE)
+def test_a_group_without_a_command_prints_its_help_page_on_stderr_and_is_misuse(
+    path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(path.split()[1:]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    lines = said.err.splitlines()
+    assert lines[0].startswith(f"Usage: {path}") and "Examples:" in lines and len(lines) > 10, said.err
 
 
 def test_a_command_takes_one_line_of_the_overview() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aenv.control.hub.signing import Signer
+from aenv.control.hub.signing import SignedUse, Signer
 from tests import s3_server
 from tests.hubs import RunningHub, incoming, pack, published_push, running_hub
 from tests.redis_server import redis_server
@@ -72,7 +72,7 @@ class TestSignedUrls:
 
     async def test_a_url_expires(self, hub, packed):
         await published_push(hub, packed[0])
-        token = await Signer(hub.store).sign({"method": "GET", "digest": packed[1]}, -1)
+        token = await Signer(hub.store).sign(SignedUse("GET", digest=packed[1]), -1)
         answer = await hub.ask("GET", f"/signed/{token}")
         assert (answer.status, "expired" in answer.message) == (403, True)
 

@@ -43,7 +43,7 @@ def schema(properties: dict[str, object], *required: str) -> dict[str, object]:
 def test_decorated_functions_are_found_with_their_parameters():
     found = metadata.read({"src/a.py": CODE})
     search = {"query": {"type": "string"}, "limit": {"type": "integer"}, "deep": {"type": "boolean"}}
-    assert found["tools"] == [
+    assert found.tools == [
         {
             "name": "search",
             "description": "Look it up.\n\nSlowly.",
@@ -52,8 +52,8 @@ def test_decorated_functions_are_found_with_their_parameters():
         {"name": "renamed", "description": "as told", "inputSchema": schema({"any_thing": {}, "kind": {}})},
         {"name": "of_fastmcp", "description": "", "inputSchema": schema({"x": {"type": "integer"}}, "x")},
     ]
-    assert [offer["name"] for offer in found["functions"]] == ["plain"]
-    assert found["rewards"] == [
+    assert [offer["name"] for offer in found.functions] == ["plain"]
+    assert found.rewards == [
         {"name": "score", "description": "", "inputSchema": schema({"answer": {"type": "number"}}, "answer")}
     ]
 
@@ -62,8 +62,8 @@ def test_only_the_files_that_a_runtime_would_load_count():
     code = "@register_tool\ndef {}(): ..."
     names = ["src/a.py", "src/test_b.py", "src/tests/c.py", "setup.py", "src/conftest.py"]
     found = metadata.read({name: code.format(f"t{n}") for n, name in enumerate(names)})
-    assert [tool["name"] for tool in found["tools"]] == ["t0"]
-    assert len(metadata.read({"main.py": code.format("a")})["tools"]) == 1
+    assert [tool["name"] for tool in found.tools] == ["t0"]
+    assert len(metadata.read({"main.py": code.format("a")}).tools) == 1
 
 
 DEEP = "int" + "|int" * 600
@@ -82,11 +82,11 @@ UNREADABLE = {
 @pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
 def test_source_that_cannot_be_parsed_offers_nothing_and_does_no_harm(text):
     good = "@register_tool\ndef a(): ..."
-    assert [tool["name"] for tool in metadata.read({"a.py": f"# @tool\n{text}", "b.py": good})["tools"]] == ["a"]
+    assert [tool["name"] for tool in metadata.read({"a.py": f"# @tool\n{text}", "b.py": good}).tools] == ["a"]
 
 
 def test_what_a_name_of_an_annotation_injects_is_no_parameter() -> None:
     named = "Shell = Annotated[Terminal, Depends(open_terminal)]\nWords = Annotated[str, 1]\n"
     code = "@register_tool\ndef run(shell: Shell, command: Words, again: Shell | None): ...\n"
-    [tool] = metadata.read({"src/z.py": named, "src/b.py": f"from z import Shell, Words\n{code}"})["tools"]
+    [tool] = metadata.read({"src/z.py": named, "src/b.py": f"from z import Shell, Words\n{code}"}).tools
     assert list(tool["inputSchema"]["properties"]) == tool["inputSchema"]["required"] == ["command"]

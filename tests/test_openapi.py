@@ -73,6 +73,26 @@ async def test_each_route_says_who_may_call_it_and_none_is_open_by_mistake(gatew
             assert {} not in operation["security"]
 
 
+def fields_of(document: dict[str, Any], method: str, path: str) -> set[str]:
+    """What the document says that the data of a reply has."""
+    told = document["paths"][path][method]["responses"]["200"]["content"]["application/json"]["schema"]
+    return {*told["properties"]["data"].get("properties", ())}
+
+
+async def test_replies_about_uploads_have_a_schema(gateway: Gateway) -> None:
+    found = await document(gateway)
+    assert fields_of(found, "post", "/bundles") == {"exists", "offset"}
+    assert fields_of(found, "put", "/bundles/{digest}") == {"offset", "complete"}
+
+
+@pytest.mark.parametrize("name", ["echo", "gsm-tools"])
+async def test_the_details_of_an_environment_are_the_fields_of_their_schema(gateway: Gateway, name: str) -> None:
+    fields = fields_of(await document(gateway), "get", "/env/{name}/{version}")
+    alice = gateway.tokens["alice"]  # type: ignore[attr-defined]
+    status, told = await gateway.ask("GET", f"/env/{name}/1.0.0", headers=alice)
+    assert (status, {*told["data"]} - fields) == (200, set())
+
+
 async def test_what_only_administrators_may_do_is_refused_to_others(gateway: Gateway) -> None:
     paths = (await document(gateway))["paths"]
     users, viewers = gateway.tokens["alice"], gateway.tokens["viewer"]  # type: ignore[attr-defined]

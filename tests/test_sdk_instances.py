@@ -135,7 +135,7 @@ class TestMany:
         assert seen.seen == ["POST /env-instances"]
 
     async def test_a_runtime_alone_makes_no_instances(self):
-        with pytest.raises(errors.EnvironmentError, match="take a gateway"):
+        with pytest.raises(errors.EnvironmentError, match="several instances need a gateway"):
             await Environment.create_many(2, "e@1", runtime_url="http://127.0.0.1:1")
 
     async def test_the_blocking_twin_is_a_list_and_a_context(self):

@@ -84,6 +84,8 @@ class EnvDetails(Env):
     access: str = "team"
     digest: str | None = None
     """The sha256 of its bundle."""
+    code_digest: str | None = None
+    """Of a folder on the server's own disk: the sha256 of the bundle that it would be."""
     size_bytes: int | None = None
     pushed_by: str | None = None
     readme: str = ""
@@ -187,6 +189,20 @@ class AnnounceBundle(BaseModel):
 
     digest: str = Field(pattern=DIGEST_PATTERN)
     size_bytes: int = Field(gt=0)
+
+
+class AnnouncedBundle(BaseModel):
+    """What the hub has of a bundle: all of it, or what comes before `offset`."""
+
+    exists: bool
+    offset: int
+
+
+class ReceivedPart(BaseModel):
+    """Where in the bundle the next part begins, or that this was the last one."""
+
+    offset: int
+    complete: bool
 
 
 class SetImage(BaseModel):

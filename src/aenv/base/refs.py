@@ -55,7 +55,7 @@ def exact(name: str, version: str) -> Ref:
     """The reference to one version, which is neither a range nor `latest`."""
     ref = parse(f"{name}@{version}")
     if ref.version is None:
-        raise InvalidRequest(f"bad version {version!r} of {name!r}; a version is one, as in '1.0.0'")
+        raise InvalidRequest(f"bad version {version!r} of {name!r}; name a single version, as in '1.0.0'")
     return ref
 
 

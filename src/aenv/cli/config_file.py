@@ -9,6 +9,7 @@ import functools
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +39,32 @@ DEFAULTS: dict[str, Any] = {
     "system_url": None,
     "owner": None,
 }
+_USUAL_SOCKET = DEFAULTS["build_config"]["build_args"]["socket"]
 _OPEN = {"build_config.build_args", "storage_config.custom"}  # their keys are up to their readers
 _SECRET = re.compile(r"password|api_key|token|secret", re.IGNORECASE)
 _HIDDEN = "****"
+
+
+@dataclass(frozen=True)
+class ImageRegistry:
+    """Where images are pushed, and the login there; without a name of a user there is none."""
+
+    host: str
+    namespace: str
+    username: str
+    password: str
+
+
+@dataclass(frozen=True)
+class CliSettings:
+    """The settings of the file that commands use, typed."""
+
+    owner: str | None
+    hub_timeout: float
+    """In seconds."""
+    docker_socket: str
+    """Empty for the one that Docker chooses itself."""
+    registry: ImageRegistry
 
 
 def own_path() -> Path:
@@ -62,6 +86,20 @@ def folder_path() -> Path:
 def load(*, warn: bool = True) -> dict[str, Any]:
     """Every setting, with the default where the file says nothing. Makes no file."""
     return _merged(DEFAULTS, read(path(), warn=warn))
+
+
+def in_use() -> CliSettings:
+    """The same, as commands use it."""
+    values = load()
+    build = values["build_config"]
+    registry, socket = build["registry"], build["build_args"]["socket"]
+    return CliSettings(
+        values["owner"],
+        float(values["hub_config"]["timeout"] or DEFAULTS["hub_config"]["timeout"]),
+        "" if socket == _USUAL_SOCKET else socket or "",
+        # A string of the file may be null.
+        ImageRegistry(**{each.name: registry[each.name] or "" for each in fields(ImageRegistry)}),
+    )
 
 
 def login() -> Login:

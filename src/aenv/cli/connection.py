@@ -105,7 +105,7 @@ def gateway(system_url: str | None = None, api_key: str | None = None, *, option
 
     given = _from_option(system_url, option)
     found = where.find(settings.client_settings(), given, api_key, runtime_url="", login=config_file.login())
-    return Gateway(found.url, found.api_key, config_file.load()["owner"])
+    return Gateway(found.url, found.api_key, config_file.in_use().owner)
 
 
 def hub_address(system_url: str | None = None, api_key: str | None = None) -> Where:
@@ -118,7 +118,7 @@ def hub_address(system_url: str | None = None, api_key: str | None = None) -> Wh
 
 def hub_timeout() -> float:
     """Seconds to wait for an answer of the hub."""
-    return float(config_file.load()["hub_config"]["timeout"] or 30)
+    return config_file.in_use().hub_timeout
 
 
 def _from_option(address: str | None, option: str) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from . import output
 from .output import Failure
 
 
@@ -42,6 +43,13 @@ class CommandGroup(DocumentedCommand, click.Group):
     """A group of commands; those that are declared with `@group.command` have examples too."""
 
     command_class = DocumentedCommand
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            # Not left to click: its newer versions raise the page as an error, which would be printed as one line.
+            output.talk(ctx.get_help())
+            ctx.exit(2)
+        return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.write_section(ctx, formatter, "Commands", self.list_commands(ctx))

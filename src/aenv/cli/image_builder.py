@@ -9,11 +9,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..base import settings
 from ..base.config import Project
-from . import config_file, output
+from . import output
+from .config_file import ImageRegistry
 
 _PROBE_TIMEOUT = 20.0  # seconds
 
@@ -53,16 +53,16 @@ class Builder:
             chosen += ["--layers"]  # the others keep layers, and use them again, by default
         self._run("build", *tags, *labels, *chosen, "--file", str(dockerfile), str(context))
 
-    def push(self, names: Sequence[str], registry: Mapping[str, str]) -> None:
+    def push(self, names: Sequence[str], registry: ImageRegistry) -> None:
         """Push the images; the login, if the registry takes one, is forgotten afterwards."""
-        if not registry["username"]:
+        if not registry.username:
             for name in names:
                 self._run("push", name)
             return
         with tempfile.TemporaryDirectory(prefix="aenv-login-") as folder:
             logins = {"DOCKER_CONFIG": folder, "REGISTRY_AUTH_FILE": f"{folder}/auth.json"}
-            login = ("login", "--username", registry["username"], "--password-stdin", registry["host"])
-            self._run(*login, typed=registry["password"], **logins)
+            login = ("login", "--username", registry.username, "--password-stdin", registry.host)
+            self._run(*login, typed=registry.password, **logins)
             for name in names:
                 self._run("push", name, **logins)
 
@@ -78,11 +78,9 @@ class Builder:
             raise output.Failure(f"'{shown}' failed with exit code {done.returncode}; see above")
 
 
-def builder(build_config: Mapping[str, Any]) -> Builder | None:
-    """Docker, podman or buildah, the first that answers; `build_config` is that of cli_config.json."""
-    socket = build_config["build_args"].get("socket")
-    usual = config_file.DEFAULTS["build_config"]["build_args"]["socket"]
-    chosen = ("--host", socket) if socket and socket != usual else ()
+def builder(docker_socket: str) -> Builder | None:
+    """Docker, podman or buildah, the first that answers; without a socket, Docker chooses its own."""
+    chosen = ("--host", docker_socket) if docker_socket else ()
     for command in (("docker", *chosen), ("podman",), ("buildah",)):
         path = shutil.which(command[0])
         if path and _answers(path, *command[1:]):

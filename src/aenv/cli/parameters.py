@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,9 +21,9 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class Number(IntParamType):
-    """A whole number of at least `least`, and at most `most`."""
+    """A whole number of at least `least`, and at most `most`; without them, any."""
 
-    def __init__(self, least: int, most: int | None = None, name: str = "N") -> None:
+    def __init__(self, least: int | None = None, most: int | None = None, name: str = "N") -> None:
         self.name = name
         self._least, self._most = least, most
 
@@ -31,14 +32,14 @@ class Number(IntParamType):
             number = int(value)
         except ValueError:
             self.fail(f"must be a whole number, got {value!r}", param, ctx)
-        if number < self._least or (self._most is not None and number > self._most):
-            self.fail(f"must be {self._bounds()}, got {str(value)!r}", param, ctx)
+        if self._least is not None and (number < self._least or (self._most is not None and number > self._most)):
+            self.fail(f"must be {self._bounds(self._least)}, got {str(value)!r}", param, ctx)
         return number
 
-    def _bounds(self) -> str:
+    def _bounds(self, least: int) -> str:
         if self._most is not None:
-            return f"from {self._least} to {self._most}"
-        return f"greater than {self._least - 1}" if self._least > 0 else f"{self._least} or greater"
+            return f"from {least} to {self._most}"
+        return f"greater than {least - 1}" if least > 0 else f"{least} or greater"
 
 
 class Quantity(FloatParamType):
@@ -55,12 +56,16 @@ class Quantity(FloatParamType):
             self.fail(error.message, param, ctx)
 
 
-def _share(text: str) -> float:
-    """A part of the whole, from 0 to 1."""
-    with suppress(ValueError):
-        if 0 <= (number := float(text)) <= 1:
-            return number
-    raise InvalidRequest(f"must be a number from 0 to 1, got {text!r}")
+def _number(least: float, most: float, bounds: str) -> Callable[[str], float]:
+    """Reads a number within bounds; "nan" and "inf" are outside all."""
+
+    def read(text: str) -> float:
+        with suppress(ValueError):
+            if least <= (number := float(text)) <= most and math.isfinite(number):
+                return number
+        raise InvalidRequest(f"must be a number{bounds}, got {str(text)!r}")
+
+    return read
 
 
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -68,7 +73,10 @@ PORT = Number(0, 65535, "PORT")
 DURATION = Quantity("DURATION", quantities.seconds)
 SIZE = Quantity("SIZE", quantities.size_bytes)
 CPUS = Quantity("CPUS", quantities.cpus)
-RATE = Quantity("RATE", _share)
+RATE = Quantity("RATE", _number(0, 1, " from 0 to 1"))
+NUMBER = Quantity("NUMBER", _number(-math.inf, math.inf, ""))
+AMOUNT = Quantity("N", _number(0, math.inf, " of 0 or greater"))
+SEED = Number()
 _LOG_LEVEL = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
 
 LOG_FILE = click.option(
@@ -168,7 +176,7 @@ def key_in(variable: str | None, flag: str) -> str:
     """The key in the variable that an option names; empty without one."""
     key = settings.variables().get(variable, "") if variable else ""
     if variable and not key:
-        raise output.Failure(f"variable {variable} is not set, and {flag} names it")
+        raise output.Failure(f"{flag} names the variable {variable}, which is not set")
     return key
 
 

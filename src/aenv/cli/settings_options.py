@@ -82,7 +82,7 @@ def _folders(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
 _KINDS: dict[str, dict[str, Any]] = {
     "port": {"type": parameters.PORT},
     "count": {"type": parameters.Number(0)},
-    "rate": {"type": click.FloatRange(0), "metavar": "N"},
+    "rate": {"type": parameters.AMOUNT},
     "cpus": {"type": parameters.CPUS},
     "size": {"type": parameters.SIZE},
     "duration": {"type": parameters.DURATION},

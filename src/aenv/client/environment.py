@@ -180,7 +180,9 @@ class Environment:
 
     async def _launch_many(self, count: int) -> list[ReadyInstance]:
         if self.dummy_instance_ip or self._attach:
-            raise EnvironmentError("many instances take a gateway that makes them", self.env_name)
+            raise EnvironmentError(
+                "several instances need a gateway; a runtime, or an instance that exists, is one", self.env_name
+            )
         body = self._create_body()
         return await self._at_gateway(
             lambda control: launch.create_many(control, self.api_key, self._limits, count, body)

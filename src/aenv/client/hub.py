@@ -27,7 +27,7 @@ from ..base.http1 import Response
 from ..base.refs import Ref
 from ..base.replies import unwrap
 from .api import Api, backoff
-from .hub_records import HubAccess, HubChange, HubHistory, HubRuntime, HubUser, HubVersion
+from .hub_records import HubAccess, HubChange, HubHistory, HubRuntime, HubUpload, HubUser, HubVersion
 
 Versions = list[HubVersion]  # the class below has a method `list`
 Audit = list[HubChange]
@@ -114,13 +114,13 @@ class Hub:
         with path.open("rb") as file:
             while True:
                 try:
-                    known = await self._api.call("POST", "/bundles", announcement)
-                    if known["exists"]:
+                    known = HubUpload.of(await self._api.call("POST", "/bundles", announcement))
+                    if known.exists:
                         on_progress(size_bytes)
                         return
-                    if known["offset"] > reached:
-                        reached, tries = known["offset"], 0
-                    await self._send(file, digest, known["offset"], on_progress)
+                    if known.offset > reached:
+                        reached, tries = known.offset, 0
+                    await self._send(file, digest, known.offset, on_progress)
                     return
                 except (NetworkError, Unavailable, Conflict) as error:  # a conflict: others upload the same
                     await _wait_or_raise(tries, error)
@@ -132,10 +132,10 @@ class Hub:
         file.seek(offset)
         while piece := await asyncio.to_thread(file.read, _PIECE_BYTES):
             path = f"/bundles/{quote(digest, safe='')}?offset={offset}"
-            reply = await self._data(await self._api.raw("PUT", path, headers, piece))
-            offset = reply["offset"]
+            received = HubUpload.of(await self._data(await self._api.raw("PUT", path, headers, piece)))
+            offset = received.offset
             on_progress(offset)
-            if reply["complete"]:
+            if received.complete:
                 return
             file.seek(offset)
         raise NetworkError(f"{self._api.origin} has all of the bundle, and does not say that it is complete")

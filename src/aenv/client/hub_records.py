@@ -142,6 +142,17 @@ class HubAccess(HubRecord):
 
 
 @dataclass(frozen=True)
+class HubUpload(HubRecord):
+    """How much of a bundle the hub has: what comes before `offset`, or all of it."""
+
+    offset: int
+    exists: bool = False
+    """Said in reply to an announcement."""
+    complete: bool = False
+    """Said in reply to a part."""
+
+
+@dataclass(frozen=True)
 class HubChange(HubRecord):
     """A line of the audit log."""
 

@@ -61,8 +61,8 @@ class ReadyInstance:
         """Where MCP clients of others reach it. EnvironmentError where that is a unix socket."""
         if self.session.origin.socket:
             raise EnvironmentError(
-                f"instance {self.instance.id!r} is on your own platform, which listens on a unix socket; for an"
-                " MCP client of others run 'aenv serve', and set AENV_SYSTEM_URL to its address"
+                f"instance {self.instance.id!r} is on your own platform, which listens on a unix socket; for"
+                " another MCP client run 'aenv serve', and set AENV_SYSTEM_URL to its address"
             )
         return f"{self.session.origin}{self.session.base}/mcp"
 

@@ -53,7 +53,7 @@ class Command:
             except UnicodeEncodeError:
                 raise InvalidRequest(f"cannot run {self.arguments[0]!r}: an argument has no UTF-8 form") from None
             if "\0" in argument:
-                raise InvalidRequest(f"cannot run {self.arguments[0]!r}: an argument has a null character")
+                raise InvalidRequest(f"cannot run {self.arguments[0]!r}: an argument has a NUL character")
 
 
 class Commands:

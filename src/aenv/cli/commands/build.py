@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +14,7 @@ from ..help_pages import documented
 
 if TYPE_CHECKING:
     from ...base.config import Project
+    from ..config_file import CliSettings
     from ..image_builder import ImageOptions
     from ..project_bundle import PackedProject
 
@@ -66,9 +67,9 @@ def command(
     from ..image_builder import ImageOptions, labels, names
 
     found = local_project.load(work_dir)
-    settings = config_file.load()["build_config"]
-    registry = settings["registry"]["host"] if registry is None else registry
-    namespace = settings["registry"]["namespace"] if namespace is None else namespace
+    settings = config_file.in_use()
+    registry = settings.registry.host if registry is None else registry
+    namespace = settings.registry.namespace if namespace is None else namespace
     name = image_name or found.build.image_name or found.name
     wanted = names(registry, namespace, name, tags or (found.build.image_tag or found.version,))
     if image is not False:
@@ -87,7 +88,7 @@ def _image(
     names: list[str],
     dockerfile: Path,
     options: ImageOptions,
-    settings: dict[str, Any],
+    settings: CliSettings,
     push: bool,
     *,
     required: bool,
@@ -96,7 +97,7 @@ def _image(
     from .. import wheel
     from ..image_builder import builder
 
-    program = builder(settings) if dockerfile.is_file() else None
+    program = builder(settings.docker_socket) if dockerfile.is_file() else None
     if program is None:
         why = (
             "neither Docker nor podman nor buildah answers"
@@ -118,7 +119,7 @@ def _image(
     with wheel.beside(context) if takes_wheel else nullcontext():
         program.build(names, context, dockerfile, options)
     if push:
-        program.push(names, settings["registry"])
+        program.push(names, settings.registry)
     for name in names:
         output.data(f"image         {name}{' (pushed)' if push else ''}")
     return True

@@ -36,7 +36,7 @@ from ..parameters import FILE
 @click.option(
     "--repeat", type=parameters.Number(1), help="Number of attempts at each task; prints pass@k as well."
 )
-@click.option("--seed", type=int, default=0, help="Seed of the random agent.")
+@click.option("--seed", type=parameters.SEED, default=0, help="Seed of the random agent.")
 @click.option(
     "--max-steps",
     type=parameters.Number(1),
@@ -58,9 +58,9 @@ from ..parameters import FILE
     help="Parameter to add to captured chat completions that do not set it, as in logprobs=true; repeatable.",
 )
 @click.option("--max-tokens", type=parameters.Number(1), help="Maximum number of tokens in a reply.")
-@click.option("--temperature", type=float, metavar="T", help="Sampling temperature of the model.")
-@click.option("--price-in", type=float, metavar="PRICE", help="Price of a million input tokens.")
-@click.option("--price-out", type=float, metavar="PRICE", help="Price of a million output tokens.")
+@click.option("--temperature", type=parameters.AMOUNT, metavar="T", help="Sampling temperature of the model.")
+@click.option("--price-in", type=parameters.AMOUNT, metavar="PRICE", help="Price of a million input tokens.")
+@click.option("--price-out", type=parameters.AMOUNT, metavar="PRICE", help="Price of a million output tokens.")
 @click.option(
     "--out", type=FILE, metavar="FILE", help="File for the results.  [default: a new one in $AENV_HOME/evals]"
 )

@@ -98,7 +98,9 @@ def command(
     'envs' of the home folder.
     """
     if socket and workers:
-        raise click.UsageError("--workers serve the data port, and with --socket there is none")
+        raise click.UsageError(
+            "--workers is for the data port, and --socket replaces the ports; leave out one of them"
+        )
     for path in paths:
         local_project.load(path)  # a broken config.json is found before anything is opened
     from ...control.gateway import gateway_app

@@ -30,7 +30,7 @@ from ..parameters import FILE
 )
 @click.option("--model", metavar="NAME", help="Model that writes tasks, and that the llm agent uses.")
 @click.option("--count", type=parameters.Number(1, 100_000), default=10, help="Number of tasks to keep.")
-@click.option("--seed", type=int, default=0, help="Seed of all random choices.")
+@click.option("--seed", type=parameters.SEED, default=0, help="Seed of all random choices.")
 @click.option("--out", type=FILE, metavar="FILE", required=True, help="New file for the task set.")
 @click.option("--set-version", default="1.0.0", metavar="VERSION", help="Version of the task set.")
 @click.option(
@@ -62,7 +62,7 @@ from ..parameters import FILE
 )
 @parameters.MODEL_URL
 @parameters.MODEL_KEY
-@click.option("--temperature", type=float, metavar="T", help="Sampling temperature of the model.")
+@click.option("--temperature", type=parameters.AMOUNT, metavar="T", help="Sampling temperature of the model.")
 @task_selection.options
 @task_selection.without_self_check
 @formats(plain="text", json_help="Print each task that is kept as a line of JSON.")

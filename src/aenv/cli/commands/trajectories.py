@@ -9,7 +9,7 @@ import click
 
 from .. import output
 from ..help_pages import CommandGroup
-from ..parameters import FILE, PICTURE
+from ..parameters import FILE, NUMBER, PICTURE
 
 if TYPE_CHECKING:
     from ...rollouts.trajectory import Trajectory
@@ -88,8 +88,7 @@ def stats(file: Path, out: Path | None) -> None:
 @_TASK
 @click.option(
     "--min-reward",
-    type=float,
-    metavar="NUMBER",
+    type=NUMBER,
     help="Lowest reward of a conversation (sft), or lowest difference of the rewards in a pair (preferences).  "
     "[default: 1.0, 0.0]",
 )

@@ -192,7 +192,7 @@ def _check_is_simple(body: bytes) -> None:
         count += 1
         if count > _MAX_TOKENS:
             raise InvalidRequest(
-                "field 'command': a body of more than 1 MiB may have a long 'stdin', and not so many arguments"
+                "field 'command': has too many arguments; in a body of more than 1 MiB only 'stdin' may be long"
             )
         at = found.end()
         if found[0] == '"':

@@ -23,13 +23,14 @@ from ...base.refs import Ref
 from ...base.wire import timestamp
 from ..serving.accounts import Caller, Role
 from ..stores.base import Delete, Document, Put, Stale, Store, walk
-from . import audit, metadata
+from . import audit, metadata, version_details
 from .access import EnvironmentAccess, lists_of
 from .environment_records import KIND, RELEASED, EnvironmentRecord
 from .reserved import Reserved
 from .uploads import Uploads
+from .version_details import VersionDetails
 
-DETAILS, POLICIES = "details", "policies"
+POLICIES = "policies"
 _NEAR_AMONG = 1000
 _MAX_NEAR = 10
 _READMES = ("README.md", "README.rst", "README.txt", "README")
@@ -89,15 +90,16 @@ class Environments:
     def is_folder(self, ref: Ref) -> bool:
         return ref.version in self._folders.get(ref.name, {})
 
-    async def details(self, environment: EnvironmentRecord) -> dict[str, Any]:
-        """Everything that is known about a version."""
+    async def about(self, environment: EnvironmentRecord) -> VersionDetails:
+        """What lists do not show of a version."""
         if environment.policy is None:
-            ours = [known.get(environment.name, {}) for known in self._projects]
-            about = _read_folder(next(one[environment.version] for one in ours if environment.version in one))
-        else:
-            [document] = await self._store.get(DETAILS, str(environment.ref))
-            about = document.value if document else {}
-        policy = environment.policy
+            return _read_folder(self._project(environment))
+        [document] = await self._store.get(version_details.KIND, str(environment.ref))
+        return VersionDetails.of(document)
+
+    async def details(self, environment: EnvironmentRecord) -> dict[str, Any]:
+        """Everything that is known about a version: the published `EnvDetails`."""
+        about, policy = await self.about(environment), environment.policy
         return {
             **environment.described(),
             "owner": policy.owner if policy else None,
@@ -105,8 +107,13 @@ class Environments:
             "digest": environment.digest,
             "size_bytes": environment.size_bytes,
             "pushed_by": environment.pushed_by,
-            **about,
+            **about.value(),
+            **({} if policy else {"code_digest": _digest(self._project(environment))}),
         }
+
+    def _project(self, folder: EnvironmentRecord) -> Project:
+        ours = [known.get(folder.name, {}) for known in self._projects]
+        return next(one[folder.version] for one in ours if folder.version in one)
 
     async def history(self, name: str, caller: Caller) -> dict[str, Any]:
         """An environment as a whole: its policy, and its versions, newest first."""
@@ -122,9 +129,9 @@ class Environments:
         shown = policy.value() if policy else {"owner": None, "access": "team"}
         if policy is None or not policy.is_written_by(caller):
             shown |= {"readers": [], "writers": []}
-        found = await self._store.get(DETAILS, *(str(one.ref) for one in known))
-        about = [document.value if document else {} for document in found]
-        since = [{name: one.get(name) for name in ("previous", "changes")} for one in about]
+        found = await self._store.get(version_details.KIND, *(str(one.ref) for one in known))
+        about = [VersionDetails.of(document) for document in found]
+        since = [{"previous": one.previous, "changes": one.changes} for one in about]
         lines = [{**one.history_line(), **changes} for one, changes in zip(known, since, strict=True)]
         return {"name": name, **shown, "versions": lines}
 
@@ -185,7 +192,7 @@ class Environments:
             with suppress(Stale):
                 await self._store.write(
                     Delete(KIND, document.key, document.revision),
-                    Delete(DETAILS, document.key),
+                    Delete(version_details.KIND, document.key),
                     audit.entry(caller, "delete", ref.name, ref.version, environment.digest),
                     *await self._uploads.unused(environment.digest),
                 )
@@ -358,10 +365,7 @@ def _digest(project: Project) -> str:
         return packing.pack(project.path, Path(folder) / "bundle").digest
 
 
-def _read_folder(project: Project) -> dict[str, Any]:
+def _read_folder(project: Project) -> VersionDetails:
     readme = next((path for name in _READMES if (path := project.path / name).is_file()), None)
-    return {
-        "readme": readme.read_text("utf-8", "replace") if readme else "",
-        "code_digest": _digest(project),
-        **metadata.read_folder(project.path),
-    }
+    text = readme.read_text("utf-8", "replace") if readme else ""
+    return VersionDetails(**vars(metadata.read_folder(project.path)), readme=text)

@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,12 +34,22 @@ _MAX_TEXT = 4000
 Found = TypeVar("Found")
 
 
-def read(sources: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
-    """The decorated functions of some Python files (path to text): {"tools", "functions", "rewards"}.
+@dataclass(frozen=True)
+class Offers:
+    """What an environment offers, each with name, description and inputSchema, as MCP lists tools."""
+
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    functions: list[dict[str, Any]] = field(default_factory=list)
+    rewards: list[dict[str, Any]] = field(default_factory=list)
+
+
+def read(sources: Mapping[str, str]) -> Offers:
+    """The decorated functions of some Python files (path to text).
 
     A file that is no Python is left out: whether it runs is for the runtime to say.
     """
-    found: dict[str, list[dict[str, Any]]] = {"tools": [], "functions": [], "rewards": []}
+    found = Offers()
+    by_kind: dict[str, list[dict[str, Any]]] = vars(found)
     in_source_folder = any(path.startswith("src/") for path in sources)
     kept = [
         text
@@ -56,12 +67,12 @@ def read(sources: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
         if not _DECORATED.search(text):
             continue
         for kind, offer in _of_tree(text, lambda tree: _offers(tree, injected)):
-            if len(found[kind]) < _MAX_OFFERS:
-                found[kind].append(offer)
+            if len(by_kind[kind]) < _MAX_OFFERS:
+                by_kind[kind].append(offer)
     return found
 
 
-def read_folder(folder: Path) -> dict[str, list[dict[str, Any]]]:
+def read_folder(folder: Path) -> Offers:
     """The same for a project on this machine."""
     root = folder / "src" if (folder / "src").is_dir() else folder
     files = [path for path in sorted(root.rglob("*.py"))[:500] if path.is_file()]

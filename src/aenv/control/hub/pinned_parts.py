@@ -45,7 +45,7 @@ async def offered_tools(
     """All tools of the whole, as instances will call them."""
     described = {
         NamedPart(part.used.name, bool(part.used.prefix)): {
-            tool["name"]: tool for tool in (await environments.details(part.taken)).get("tools", [])
+            tool["name"]: tool for tool in (await environments.about(part.taken)).tools
         }
         for part in parts
     }

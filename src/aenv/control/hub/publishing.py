@@ -19,16 +19,16 @@ from ...base.wire import timestamp
 from ..serving.accounts import Caller
 from ..serving.masking import unmasked
 from ..stores.base import Delete, Put, Stale, Store
-from . import audit, changes
+from . import audit, changes, version_details
 from .access import EnvironmentAccess
 from .environment_records import KIND, READY, RELEASED, EnvironmentRecord, read_status
-from .environments import DETAILS, POLICIES, Environments
+from .environments import POLICIES, Environments
 from .pinned_parts import PinnedPart, offered_tools, pinned
 from .uploads import BundleFacts, Uploads
+from .version_details import VersionDetails
 
 _FROM_CONFIG = ("description", "tags", "artifacts", "buildConfig", "testConfig", "deployConfig", "dependencies")
 _RESERVED = ("access", "audit")  # what routes say in place of a version
-_SURFACE = ("tools", "functions", "rewards")
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Publishing:
             with suppress(Stale):
                 await self._store.write(
                     new.put(0),
-                    await self._details(new, {}, body, sent),
+                    await self._details(new, VersionDetails(), body, sent),
                     # Written even if unchanged: a concurrent change of the policy must see this version, too.
                     Put(POLICIES, ref.name, policy.value(), known.revision if known else 0),
                     audit.entry(caller, "push", ref.name, ref.version, new.digest),
@@ -87,12 +87,12 @@ class Publishing:
                 if differing := new.differs_from(old):
                     raise _immutable(old, new, differing)
                 return
-            [about] = await self._store.get(DETAILS, str(ref))
+            [about] = await self._store.get(version_details.KIND, str(ref))
             replaced = await self._uploads.unused(old.digest) if new.digest != old.digest else []
             with suppress(Stale):
                 await self._store.write(
                     new.put(document.revision),
-                    await self._details(new, about.value if about else {}, body, sent),
+                    await self._details(new, VersionDetails.of(about), body, sent),
                     audit.entry(caller, "update", ref.name, ref.version, new.digest),
                     *sent.forget,
                     *replaced,
@@ -124,39 +124,33 @@ class Publishing:
         return _SentVersion(facts, declared, forget, await pinned(config, self._environments, caller))
 
     async def _details(
-        self, new: EnvironmentRecord, before: dict[str, Any], body: PushEnvironment, sent: _SentVersion
+        self, new: EnvironmentRecord, before: VersionDetails, body: PushEnvironment, sent: _SentVersion
     ) -> Put:
         """Everything about a version that lists do not show."""
-        surface = body.metadata.model_dump() if body.metadata else {}
         facts = sent.facts
-        found: dict[str, Any] = facts.surface if facts else before
-        about: dict[str, Any] = {
-            name: surface[name] if surface.get(name) is not None else found.get(name, []) for name in _SURFACE
-        }
-        about["readme"] = facts.readme if facts else body.readme or before.get("readme", "")
-        about["dependencies"] = _dependencies(body, sent, before)
+        told = {kind: offers for kind, offers in body.metadata or () if offers is not None}
+        about = VersionDetails(
+            **{**vars(facts.surface if facts else before.offers), **told},
+            readme=facts.readme if facts else body.readme or before.readme,
+            dependencies=_dependencies(body, sent, before.dependencies),
+            previous=before.previous,
+            changes=before.changes,
+        )
         if sent.parts:
-            about["tools"] = await offered_tools(about["tools"], sent.parts, self._environments)
+            about = replace(about, tools=await offered_tools(about.tools, sent.parts, self._environments))
         if facts:
-            about |= await self._compared(new, facts, about["tools"])
-        else:
-            about |= {name: before.get(name) for name in ("previous", "changes")}
-        return Put(DETAILS, str(new.ref), about)
+            about = await self._compared(about, new, facts)
+        return about.put(new.ref)
 
-    async def _compared(
-        self, new: EnvironmentRecord, facts: BundleFacts, tools: list[dict[str, Any]]
-    ) -> dict[str, Any]:
-        """The version before this one, and what has changed since."""
+    async def _compared(self, about: VersionDetails, new: EnvironmentRecord, facts: BundleFacts) -> VersionDetails:
+        """With the version before this one, and what has changed since."""
         previous = await self._environments.before(new.ref)
         old = await self._uploads.facts(previous.digest) if previous and previous.digest else None
         if previous is None or old is None:
-            return {"previous": previous.version if previous else None, "changes": None}
-        [about] = await self._store.get(DETAILS, str(previous.ref))
-        old_tools = about.value["tools"] if about else []
-        return {
-            "previous": previous.version,
-            "changes": changes.compare(facts.files, old.files, tools, old_tools),
-        }
+            return replace(about, previous=previous.version if previous else None, changes=None)
+        old_tools = (await self._environments.about(previous)).tools
+        found = changes.compare(facts.files, old.files, about.tools, old_tools)
+        return replace(about, previous=previous.version, changes=found)
 
 
 def _new_ref(body: PushEnvironment) -> Ref:
@@ -168,7 +162,9 @@ def _new_ref(body: PushEnvironment) -> Ref:
     with of_field("version"):
         ref = refs.exact(body.name or "", body.version or "")
         if ref.version in _RESERVED:
-            raise InvalidRequest(f"bad version {ref.version!r} of {ref.name!r}; a version is one, as in '1.0.0'")
+            raise InvalidRequest(
+                f"bad version {ref.version!r} of {ref.name!r}; name a single version, as in '1.0.0'"
+            )
         return ref
 
 
@@ -212,8 +208,8 @@ def _merged(
     )
 
 
-def _dependencies(body: PushEnvironment, sent: _SentVersion, before: dict[str, Any]) -> dict[str, list[str]]:
-    known: dict[str, list[str]] = {"requirements": [], "environments": [], **before.get("dependencies", {})}
+def _dependencies(body: PushEnvironment, sent: _SentVersion, before: dict[str, list[str]]) -> dict[str, list[str]]:
+    known: dict[str, list[str]] = {"requirements": [], "environments": [], **before}
     for said in (sent.declared.dependencies, body.dependencies):
         known |= said.model_dump(exclude_none=True) if said else {}
     if sent.facts:

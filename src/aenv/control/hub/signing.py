@@ -10,12 +10,26 @@ import json
 import secrets
 import time
 from contextlib import suppress
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from ...base.errors import Forbidden
 from ..stores.base import Put, Stale, Store
 
 _KIND, _KEY = "secrets", "hub-signing"
+
+
+@dataclass(frozen=True)
+class SignedUse:
+    """What a signed URL is for. A hub of another version may read it, so a new field needs a default."""
+
+    method: Literal["GET", "PUT"]
+    digest: str = ""
+    """Of the bundle that can be downloaded."""
+    ref: str = ""
+    """The version for which a bundle can be uploaded."""
+    user: str = ""
+    """Who uploads it."""
 
 
 class Signer:
@@ -25,12 +39,12 @@ class Signer:
         self._store = store
         self._secret: bytes | None = None
 
-    async def sign(self, what: dict[str, Any], seconds: float) -> str:
-        """A token that stands for `what`, which is readable, for so long."""
-        body = _encode(json.dumps({**what, "until": time.time() + seconds}, separators=(",", ":")).encode())
+    async def sign(self, use: SignedUse, seconds: float) -> str:
+        """A token that stands for `use`, which is readable, for so long."""
+        body = _encode(json.dumps({**asdict(use), "until": time.time() + seconds}, separators=(",", ":")).encode())
         return f"{body}.{_encode(await self._mac(body))}"
 
-    async def check(self, token: str) -> dict[str, Any]:
+    async def check(self, token: str) -> SignedUse:
         """What a token stands for. Forbidden when it is over, or was not made here."""
         body, _, mac = token.partition(".")
         try:
@@ -42,7 +56,7 @@ class Signer:
         what: dict[str, Any] = json.loads(_decode(body))
         if what.pop("until") < time.time():
             raise Forbidden("this signed URL has expired; ask for another")
-        return what
+        return SignedUse(**what)
 
     async def _mac(self, body: str) -> bytes:
         if self._secret is None:

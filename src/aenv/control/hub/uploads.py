@@ -17,6 +17,7 @@ from typing import Any
 from ...artifacts import bundles
 from ...base.errors import InvalidRequest, NotFound, TooLarge
 from ...base.limits import spell_bytes
+from ...base.models import AnnouncedBundle, ReceivedPart
 from ...base.refs import Ref
 from ..serving.accounts import Caller
 from ..stores.base import Delete, Document, Put, Stale, Store, walk
@@ -40,7 +41,7 @@ class BundleFacts:
     readme: str
     requirements: list[str]
     files: dict[str, str]
-    surface: dict[str, list[dict[str, Any]]]
+    surface: metadata.Offers
     at: float
     users: list[str]
     """Who has sent the whole of it. To know a digest is not enough to use a bundle: that would be to read it."""
@@ -54,24 +55,24 @@ class Uploads:
         self._blobs = blobs
         self._incoming = Incoming(folder)
 
-    async def announce(self, digest: str, size_bytes: int, caller: Caller) -> dict[str, Any]:
+    async def announce(self, digest: str, size_bytes: int, caller: Caller) -> AnnouncedBundle:
         """Whether the caller need not send a bundle, and otherwise from which byte on."""
         if size_bytes > MAX_BUNDLE_BYTES:
             raise InvalidRequest(f"field 'size_bytes': a bundle may have {spell_bytes(MAX_BUNDLE_BYTES)}")
         if await self._has(digest, caller):
-            return {"exists": True, "offset": size_bytes}
+            return AnnouncedBundle(exists=True, offset=size_bytes)
         announcement = {"size_bytes": size_bytes}
         await self._store.write(_waiting(_upload_name(digest, caller), announcement), durable=False)
         offset = self._incoming.offset(_upload_name(digest, caller))
         if offset >= size_bytes:
             # All bytes came, but the hub that received them was killed before it finished.
-            complete = await self.receive(digest, offset, _nothing(), caller)
-            return {"exists": complete["complete"], "offset": complete["offset"]}
-        return {"exists": False, "offset": offset}
+            last = await self.receive(digest, offset, _nothing(), caller)
+            return AnnouncedBundle(exists=last.complete, offset=last.offset)
+        return AnnouncedBundle(exists=False, offset=offset)
 
     async def receive(
         self, digest: str, offset: int, chunks: AsyncIterator[bytes], caller: Caller
-    ) -> dict[str, Any]:
+    ) -> ReceivedPart:
         """Add a part. When it was the last one, the bundle is here, verified, and what it holds is known."""
         [announced] = await self._store.get(_UPLOADS, _upload_name(digest, caller))
         if announced is None:
@@ -80,12 +81,12 @@ class Uploads:
         size, actual = await self._incoming.append(name, offset, chunks)
         if actual != digest:
             if size < announced.value["size_bytes"]:
-                return {"offset": size, "complete": False}
+                return ReceivedPart(offset=size, complete=False)
             self._incoming.drop(name)
             raise InvalidRequest(f"the bundle is sha256 {actual}, and not {digest}; send it again")
         await self._finish(name, digest, size, caller.user)
         await self._store.write(Delete(_UPLOADS, announced.key), durable=False)
-        return {"offset": size, "complete": True}
+        return ReceivedPart(offset=size, complete=True)
 
     async def receive_for(self, ref: Ref, user: str, chunks: AsyncIterator[bytes]) -> str:
         """Take a whole archive for a version that is pushed later, as published clients do; its digest."""
@@ -114,7 +115,9 @@ class Uploads:
     async def facts(self, digest: str) -> BundleFacts | None:
         """What is known about a bundle, without a check of the caller."""
         [document] = await self._store.get(_BUNDLES, digest)
-        return BundleFacts(**document.value) if document else None
+        if document is None:
+            return None
+        return BundleFacts(**{**document.value, "surface": metadata.Offers(**document.value["surface"])})
 
     async def unused(self, digest: str | None) -> list[Put]:
         """What to write along when a version stops using a bundle, so that it is collected if no other does."""
@@ -199,7 +202,7 @@ def _examine(path: Path, digest: str, size: int) -> dict[str, Any]:
         "readme": contents.readme,
         "requirements": contents.requirements[:_MAX_REQUIREMENTS],
         "files": {name: sha[:_SHORT] for name, sha in contents.files.items()},
-        "surface": metadata.read(contents.sources),
+        "surface": vars(metadata.read(contents.sources)),
     }
 
 

@@ -103,7 +103,7 @@ def parse_ttl(body: bytes) -> float:
     """The seconds that a request to renew asks for: `{"ttl": "1h"}`."""
     value = routes.parse(Renew, body).ttl
     if not value:
-        raise InvalidRequest("field 'ttl': write how long it shall live from now, as in '1h'")
+        raise InvalidRequest("field 'ttl': give the time to live from now, as in '1h'")
     return check_ttl(value)
 
 
@@ -207,7 +207,7 @@ def check_strings(request: CreateInstance) -> None:
 
 def _check_string(field: str, text: str) -> None:
     if "\0" in text:
-        raise InvalidRequest(f"field {field!r}: must not contain a zero character")
+        raise InvalidRequest(f"field {field!r}: must not contain a NUL character")
     if len(text.encode()) >= _MAX_STRING_BYTES:
         raise InvalidRequest(f"field {field!r}: is longer than {_MAX_STRING_BYTES >> 10} KiB")
 

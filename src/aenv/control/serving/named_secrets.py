@@ -48,7 +48,7 @@ class Secrets:
                 "'-' and '.', beginning with a letter or '_'"
             )
         if not value or "\0" in value:
-            raise InvalidRequest("field 'value': must be a text that is not empty and has no zero character")
+            raise InvalidRequest("field 'value': must be a text that is not empty and has no NUL character")
         try:
             size = len(value.encode())
         except UnicodeEncodeError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from ...base.addresses import Origin
+from ...base.command_order import CommandOrder
 from ...base.errors import NotFound, StartFailed, TooManyRequests
 from ...base.supervision import to_the_end
 from ..base import CommandOutput
@@ -75,15 +75,13 @@ class ContainerCommands:
             raise TooManyRequests(f"{MOST} commands run in instance {id!r} already; wait until one has ended")
         self._running[id] += 1
         try:
-            order: dict[str, object] = {"command": list(words), "timeout": timeout, "stdin_bytes": len(stdin)}
-            if variables_file:
-                order["variables_file"] = variables_file
+            order = CommandOrder(tuple(words), timeout, len(stdin), variables_file)
             try:
                 program = await start(PROGRAM)
             except NotFound:
                 raise NotFound(f"instance {id!r} not found") from None
             try:
-                await program.write(json.dumps(order).encode() + b"\n" + stdin)
+                await program.write(order.line() + stdin)
                 async with contextlib.aclosing(_outputs(program)) as outputs:
                     async for output in outputs:
                         yield output

@@ -11,7 +11,7 @@ from ...base.errors import StartFailed, from_code
 from ...base.supervision import to_the_end
 from ..base import FileEntry
 from .container_commands import Program, StartProgram
-from .workspace_program import CONTENT, DONE, FAILED, PIECE_BYTES
+from .workspace_program import CONTENT, DONE, FAILED, PIECE_BYTES, FileOrder
 
 _PROGRAM = ("python3", "-P", "-m", "aenv.engines.containers.workspace_program")
 
@@ -24,7 +24,7 @@ class ContainerFiles:
         self._start = start
 
     async def put(self, path: str, content: AsyncIterable[bytes]) -> int:
-        async with self._ordered("put", path) as program:
+        async with self._ordered(FileOrder("put", self._id, path)) as program:
             # An error is said before all was sent: what follows then goes nowhere.
             async for piece in content:
                 for at in range(0, len(piece), PIECE_BYTES):
@@ -34,25 +34,25 @@ class ContainerFiles:
             return int(await _result(program))
 
     async def read(self, path: str) -> AsyncIterator[bytes]:
-        async with self._ordered("read", path) as program, contextlib.aclosing(_frames(program)) as frames:
+        order = FileOrder("read", self._id, path)
+        async with self._ordered(order) as program, contextlib.aclosing(_frames(program)) as frames:
             async for kind, content in frames:
                 if kind == CONTENT:
                     yield content
 
     async def entries(self, path: str, *, after: str, limit: int) -> list[FileEntry]:
-        async with self._ordered("list", path, after=after, limit=limit) as program:
+        async with self._ordered(FileOrder("list", self._id, path, after, limit)) as program:
             return [FileEntry(**entry) for entry in await _result(program)]
 
     async def remove(self, path: str) -> None:
-        async with self._ordered("remove", path) as program:
+        async with self._ordered(FileOrder("remove", self._id, path)) as program:
             await _result(program)
 
     @contextlib.asynccontextmanager
-    async def _ordered(self, do: str, path: str, **more: Any) -> AsyncIterator[Program]:
+    async def _ordered(self, order: FileOrder) -> AsyncIterator[Program]:
         program = await self._start(_PROGRAM)
         try:
-            order = {"do": do, "id": self._id, "path": path, **more}
-            await program.write(json.dumps(order).encode() + b"\n")
+            await program.write(order.line())
             yield program
         finally:
             await to_the_end(program.leave())

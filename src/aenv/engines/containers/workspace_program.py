@@ -2,7 +2,8 @@
 
     python3 -P -m aenv.engines.containers.workspace_program
 
-Standard input brings the order, one line of JSON, and for `put` the content in frames, of which the last is empty.
+Standard input brings a `FileOrder` as one line of JSON, and for `put` the content in frames, of which the last is
+empty.
 Standard output carries frames: the kind in one byte, the length in four, the content. It is started by an engine
 that cannot reach the workspace from outside (`container_files.py`).
 """
@@ -14,9 +15,9 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, Literal
 
 from ...base.errors import AEnvError
 from ..workspace import Workspace
@@ -27,14 +28,30 @@ CONTENT, DONE, FAILED = 1, 2, 3
 PIECE_BYTES = 48 << 10
 
 
+@dataclass(frozen=True)
+class FileOrder:
+    """What to do with which file. The program may be of another version, so a new field needs a default."""
+
+    do: Literal["put", "read", "list", "remove"]
+    id: str
+    """The instance's."""
+    path: str
+    after: str = ""
+    limit: int = 0
+    """Of a list: the name before the first entry, and the most entries."""
+
+    def line(self) -> bytes:
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+
 def frame(kind: int, content: bytes) -> bytes:
     return bytes([kind]) + len(content).to_bytes(4) + content
 
 
-async def do(order: dict[str, Any], given: BinaryIO) -> object:
+async def do(order: FileOrder, given: BinaryIO) -> object:
     """The result, which has a JSON form. What is read is written to standard output meanwhile."""
-    workspace, path = _workspace(order["id"]), str(order.get("path", ""))
-    match order["do"]:
+    workspace, path = _workspace(order.id), order.path
+    match order.do:
         case "put":
             return await workspace.put(path, _content(given))
         case "read":
@@ -42,7 +59,7 @@ async def do(order: dict[str, Any], given: BinaryIO) -> object:
                 for at in range(0, len(piece), PIECE_BYTES):
                     _say(CONTENT, piece[at : at + PIECE_BYTES])
         case "list":
-            found = await workspace.entries(path, after=order["after"], limit=order["limit"])
+            found = await workspace.entries(path, after=order.after, limit=order.limit)
             return [asdict(entry) for entry in found]
         case "remove":
             await workspace.remove(path)
@@ -78,7 +95,7 @@ def _say(kind: int, content: bytes) -> None:
 def main() -> None:
     given = sys.stdin.buffer
     try:
-        order = json.loads(given.readline())
+        order = FileOrder(**json.loads(given.readline()))
         result = asyncio.run(do(order, given))
     except AEnvError as error:
         _say(FAILED, json.dumps({"code": error.code, "message": error.message}).encode())

@@ -2,10 +2,9 @@
 
     python3 -P -m aenv.inside.runtime.command_program
 
-Standard input brings the order, one line of JSON (`command`, `timeout`, `stdin_bytes`; `variables_file`, where the
-variables are not those of the container), then the command's own input, and stays open: its end, or a byte more,
-means that the caller has left, and ends the command. Standard output carries frames: the number of a stream (1
-or 2; 0 for the exit code), the length in four bytes, the content.
+Standard input brings the order (`base/command_order.py`), then the command's own input, and stays open: its end,
+or a byte more, means that the caller has left, and ends the command. Standard output carries frames: the number of
+a stream (1 or 2; 0 for the exit code), the length in four bytes, the content.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import time
 from typing import NoReturn
 
 from ...base import settings
+from ...base.command_order import CommandOrder
 
 _GRACE = 3.0  # seconds between asking a command to end and ending it
 _PIECE_BYTES = 64 << 10
@@ -120,15 +120,15 @@ def say(stream: int, data: bytes) -> None:
 
 
 def main() -> NoReturn:
-    order = json.loads(_line())
-    given = _spooled(order["stdin_bytes"])
+    order = CommandOrder.parse(_line())
+    given = _spooled(order.stdin_bytes)
     os.set_blocking(1, False)
-    ours = {**settings.variables(), **_variables(order.get("variables_file"))}
+    ours = {**settings.variables(), **_variables(order.variables_file)}
     folder = ours.get("AENV_WORKSPACE", "/")
     variables = {name: value for name, value in ours.items() if name not in _OWN}
     try:
         child = subprocess.Popen(
-            order["command"],
+            order.command,
             cwd=folder,
             env=variables,
             stdin=given,
@@ -140,10 +140,10 @@ def main() -> NoReturn:
     except OSError as error:
         code = 127 if isinstance(error, FileNotFoundError) else 126
         reason = "not found" if code == 127 else (error.strerror or str(error)).lower()
-        say(2, f"{order['command'][0]}: {reason}\n".encode(errors="replace"))
+        say(2, f"{order.command[0]}: {reason}\n".encode(errors="replace"))
         say(0, str(code).encode())
         os._exit(0)
-    running = RunningOrder(child, order["timeout"])
+    running = RunningOrder(child, order.timeout)
     try:
         say(0, str(running.run()).encode())
     except BrokenPipeError:
@@ -153,7 +153,7 @@ def main() -> NoReturn:
     os._exit(0)
 
 
-def _variables(file: str | None) -> dict[str, str]:
+def _variables(file: str) -> dict[str, str]:
     """Those of an instance that was told them after its container had started."""
     if not file:
         return {}
