@@ -50,11 +50,18 @@ async def _openai(agent: Any, message: str, conversation: ChatSession) -> Any:
 async def _camel(agent: Any, message: str, conversation: ChatSession) -> Any:
     if conversation.state is None:
         conversation.state = agent.clone(with_memory=False)  # each conversation has a memory of its own
-    response = await conversation.state.astep(message)
-    messages = response.msgs
-    if not messages:
-        raise RuntimeError(f"the agent gave no answer: {response.info.get('termination_reasons')}")
-    return messages[0].content
+    memory = conversation.state.memory
+    before = [found.memory_record for found in memory.retrieve()]
+    try:
+        response = await conversation.state.astep(message)
+        if not response.msgs:
+            raise RuntimeError(f"the agent gave no answer: {response.info.get('termination_reasons')}")
+        return response.msgs[0].content
+    except BaseException:
+        # CAMEL remembers a message that it has not answered, too.
+        memory.clear()
+        memory.write_records(before)
+        raise
 
 
 async def _langgraph(graph: Any, message: str, conversation: ChatSession) -> Any:
