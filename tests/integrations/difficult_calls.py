@@ -53,3 +53,14 @@ SCRIPT: list[Turn] = [*(call for call, _ in GOOD), Call("fail"), BAD, Call("pict
 FAIL, WRONG_ARGUMENTS, PICTURE, DRAWING = range(len(GOOD), len(GOOD) + 4)  # their turns
 DOCUMENTED = {"nested": "Take models in models.", "unicode": "Grüße in 日本語 und 🙂."}
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"  # how the image begins
+
+# Calls of the project `foreign`: one of each of its tools.
+FOREIGN = [
+    Call("get-weather", {"my-place": "Rome", "$filter": "rain"}),
+    Call("import", {"class": "x"}),
+    Call("nothing"),
+    Call("anything", {"value": {"a": [1, None]}}),
+    Call("nested_anything", {"value": {"inner": 1}}),
+    Call("move", {"start": {"x": 1}, "end": {"x": 2}}),
+    Call("plant", {"tree": {"kids": [{"kids": [{"kids": []}]}]}}),
+]
