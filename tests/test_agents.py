@@ -130,6 +130,8 @@ def test_what_is_no_agent_is_refused_with_what_would_be_one() -> None:
         with pytest.raises(RegistrationError, match="parameter 'message'"):
             register_agent(lambda: "x")
         assert callable(register_agent(name="ask", description="Ask it.")(lambda message: message))
+        with pytest.raises(RegistrationError, match=f"tool 'ask' is registered already, by {__file__}:"):
+            register_agent(name="ask")(lambda message: message)
 
 
 @pytest.mark.slow  # a gateway with isolated instances

@@ -28,6 +28,10 @@ GOOD: list[tuple[Call, dict[str, Any]]] = [
     (Call("enums", {"colour": "red"}), {"colour": "red", "level": "low"}),
     (Call("objects", {"points": POINTS, "extra": EXTRA}), {"points": POINTS, "extra": EXTRA}),
     (Call("objects", {"points": [], "extra": {}}), {"points": [], "extra": {}}),
+    (
+        Call("variants", {"pet": {"kind": "cat"}, "pair": [1, "a"]}),
+        {"pet": {"kind": "cat", "lives": 9}, "pair": [1, "a"]},
+    ),
     (Call("nothing"), {}),
     (Call("unicode", {"größe": "大きい 🙂 \u2028 ok"}), {"größe": "大きい 🙂 \u2028 ok"}),
 ]
@@ -45,6 +49,9 @@ WRONG = [
     Call("enums", {"colour": "red", "level": "middle"}),
     Call("objects", {"points": [{"x": 1.0}], "extra": {}}),
     Call("objects", {"points": {"x": 1.0, "y": 2.0}, "extra": {}}),
+    Call("variants", {"pet": {"kind": "fish"}, "pair": [1, "a"]}),
+    Call("variants", {"pet": {"kind": "dog"}, "pair": [1, "a"]}),
+    Call("variants", {"pet": {"kind": "cat"}, "pair": [1, None]}),
     Call("unicode"),
 ]
 
