@@ -6,6 +6,7 @@ No framework is imported here: the code that made the object has imported it.
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -88,12 +89,15 @@ async def _pydantic_ai(agent: Any, message: str, conversation: ChatSession) -> A
 
 
 async def _smolagents(agent: Any, message: str, conversation: ChatSession) -> Any:
-    # The agent has one memory: each conversation puts its own steps there, one at a time.
+    # The agent has one memory, and one interpreter of code: one message at a time. A copy with the steps of the
+    # conversation is asked: a thread that was given up goes on, and must not write into another one.
     async with _turns.setdefault(id(agent), asyncio.Lock()):
         before = conversation.state or []
-        agent.memory.steps = list(before)
-        answer = await conversation.in_thread(lambda: agent.run(message, reset=not before))
-        conversation.state = list(agent.memory.steps)
+        asked = copy.copy(agent)
+        asked.memory = copy.copy(agent.memory)
+        asked.memory.steps = list(before)
+        answer = await conversation.in_thread(lambda: asked.run(message, reset=not before))
+        conversation.state = list(asked.memory.steps)
     return answer
 
 
