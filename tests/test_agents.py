@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from aenv import Environment
+from aenv import Context, Environment
 from aenv.base.errors import RegistrationError
 from aenv.client.result import Progress, ToolResult
 from aenv.inside.author.conversations import register_agent
@@ -123,6 +125,42 @@ class TestStreams:
             assert again.text == "So is what you said Hi is what you said"
 
 
+async def test_a_blocking_agent_that_was_given_up_writes_into_no_other_conversation() -> None:
+    begun, released, ended = threading.Event(), threading.Event(), threading.Event()
+
+    class MultiStepAgent:
+        """Keeps its steps as agents of smolagents do."""
+
+        def __init__(self) -> None:
+            self.memory = SimpleNamespace(steps=[])
+
+        def run(self, message: str, reset: bool) -> str:
+            if reset:
+                self.memory.steps = []
+            if message == "hang":
+                begun.set()
+                released.wait()
+            elif not released.is_set():
+                released.set()
+                ended.wait()
+            self.memory.steps.append(message)
+            if message == "hang":
+                ended.set()
+            return " ".join(self.memory.steps)
+
+    MultiStepAgent.__module__ = "smolagents.agents"
+    with collecting(Registry()) as registry:
+        register_agent(MultiStepAgent())
+    chat = registry.tools["chat"].function
+    hanging = asyncio.create_task(chat(message="hang", session="a", aenv_context=Context()))
+    await asyncio.to_thread(begun.wait)
+    hanging.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await hanging
+    answers = [await chat(message=word, session="b", aenv_context=Context()) for word in ("one", "two")]
+    assert answers == ["one", "one two"]
+
+
 def test_what_is_no_agent_is_refused_with_what_would_be_one() -> None:
     with collecting(Registry()):
         with pytest.raises(RegistrationError, match="type int is not an agent"):
@@ -130,6 +168,8 @@ def test_what_is_no_agent_is_refused_with_what_would_be_one() -> None:
         with pytest.raises(RegistrationError, match="parameter 'message'"):
             register_agent(lambda: "x")
         assert callable(register_agent(name="ask", description="Ask it.")(lambda message: message))
+        with pytest.raises(RegistrationError, match=f"tool 'ask' is registered already, by {__file__}:"):
+            register_agent(name="ask")(lambda message: message)
 
 
 @pytest.mark.slow  # a gateway with isolated instances

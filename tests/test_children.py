@@ -146,7 +146,8 @@ async def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         make_project(tmp_path, "other"),
         boss(tmp_path, grants={}),
         boss(tmp_path, "few", {"calls": 2}),
-        boss(tmp_path, "brief", {"seconds": 3}),
+        make_project(tmp_path, "stuck", code="import time\ntime.sleep(3600)\n"),
+        boss(tmp_path, "brief", {"environments": ["echo@^1", "stuck"], "seconds": 3}),
         boss(tmp_path, "one", {"instances": 1}),
         boss(tmp_path, "flat", {"environments": ["flat", "echo"], "depth": 2}),
         boss(tmp_path, "plain"),
@@ -230,6 +231,12 @@ class TestGrant:
             assert told["error"] == "GrantExceeded" and "'seconds: 3' of 'brief@1.0.0'" in told["message"]
             late = await call(env, "ask", environment="echo@1.0.0", tool="echo", arguments={"text": "x"})
             assert late["error"] == "GrantExceeded" and "'seconds: 3'" in late["message"]
+            await until_gone(gateway, *[one["id"] for one in await living(gateway) if one["parent"]])
+
+    async def test_a_child_that_never_starts_is_cut_off_when_the_time_is_over(self, gateway: Gateway) -> None:
+        async with using(gateway, "brief") as env:
+            told = await call(env, "ask", environment="stuck@1.0.0", tool="echo", arguments={"text": "x"})
+            assert told["error"] == "GrantExceeded" and "'seconds: 3' of 'brief@1.0.0'" in told["message"]
             await until_gone(gateway, *[one["id"] for one in await living(gateway) if one["parent"]])
 
     async def test_without_a_grant_there_is_no_relay_and_the_error_says_so(self, gateway: Gateway) -> None:

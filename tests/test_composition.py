@@ -111,7 +111,13 @@ async def judge(context: Context) -> float:
     return total + count + await context.parts["calc"].call_reward()
 """
 CURIOUS = """
-from aenv import Environment, register_tool
+from aenv import Context, Environment, register_tool
+
+
+@register_tool
+async def shout_with(part: str, context: Context) -> str:
+    "Use a part by its name."
+    return await context.parts[part].call_tool("shout", {"text": "hello"})
 
 
 @register_tool
@@ -254,6 +260,12 @@ class TestWhole:
             assert "the part 'words' (words@1.0.0) did not answer" in gone.text
             assert (await env.call_tool("calc_add", {"a": 1, "b": 1})).text == "2"
 
+    async def test_who_calls_a_tool_that_is_not_there_is_told_those_of_all_parts(self, gateway: Gateway) -> None:
+        async with whole(gateway) as env:
+            told = await env.call_tool("add", {"a": 1, "b": 1})
+            assert told.is_error
+            assert "own, calc_add, calc_version, shout" in told.text
+
     async def test_a_part_that_never_answers_is_stopped_when_its_caller_waits_no_longer(
         self, gateway: Gateway
     ) -> None:
@@ -278,6 +290,13 @@ class TestWhole:
                 told = (await env.call_tool("use", {"environment": name})).text
                 assert told.startswith("GrantExceeded: 'curious@1.0.0' may use its parts alone"), told
             assert len(await children(gateway, env)) == 1
+
+    async def test_code_that_names_a_part_wrongly_is_told_the_names(self, gateway: Gateway) -> None:
+        async with whole(gateway, "curious") as env:
+            assert (await env.call_tool("shout_with", {"part": "words"})).text == "HELLO"
+            told = await env.call_tool("shout_with", {"part": "word"})
+            assert told.is_error
+            assert "no part 'word'; this environment has words" in told.text
 
     async def test_a_service_cannot_be_composed(self, gateway: Gateway) -> None:
         status, reply = await gateway.ask("POST", "/env-service", {"envName": "whole", "replicas": 1})

@@ -9,7 +9,7 @@ import pytest
 
 from aenv import Environment, NotJudged, SyncEnvironment
 from aenv.base import errors
-from aenv.client import session
+from aenv.client import formats, session
 from aenv.client.breaker import HALF_OPEN_AFTER, Breaker
 from aenv.client.formats import legal_names
 from aenv.client.names import ToolNames
@@ -168,6 +168,15 @@ async def test_tools_come_in_the_formats_of_model_providers(runtime):
     described = {"name": "search_code", "description": "Search for code patterns in files."}
     assert openai == {"type": "function", "function": {**described, "parameters": schema}}
     assert anthropic == {**described, "input_schema": schema}
+
+
+def test_providers_are_told_properties_as_objects_however_a_tool_describes_them():
+    schemas = [{"type": "object"}, {"type": "object", "properties": {"value": True, "x": {"type": "string"}}}]
+    told = formats.openai([{"name": "any", "inputSchema": schema} for schema in schemas])
+    assert [tool["function"]["parameters"] for tool in told] == [
+        {"type": "object", "properties": {}},
+        {"type": "object", "properties": {"value": {}, "x": {"type": "string"}}},
+    ]
 
 
 def test_the_names_of_tools_are_worked_out_once_however_many_calls_there_are():

@@ -21,6 +21,7 @@ from aenv.base.errors import InvalidRequest
 from aenv.base.outcomes import Outcome
 from aenv.rollouts import RolloutResult, Runner, Timeouts, roster
 from aenv.rollouts.ready.mini_swe_agent import shell_tool
+from aenv.rollouts.ready.python_package import pip_install
 from tests import standins
 from tests.agent_models import Said, chat, whole_messages, whole_responses
 from tests.command_line import aenv, environ
@@ -138,7 +139,7 @@ class TestFaults:
         [
             ("claude-code", "npm install -g @anthropic-ai/claude-code"),
             ("codex", "npm install -g @openai/codex"),
-            ("openhands", f"{sys.executable} -m pip install openhands-sdk"),
+            ("openhands", pip_install("openhands-sdk", since=(3, 12))),
             ("smolagents", f"{sys.executable} -m pip install 'smolagents[mcp,openai]'"),
         ],
     )
@@ -205,6 +206,11 @@ class TestFaults:
         async with Runner(1, url=served, retries=0) as runner:
             (found,) = await runner.run("trouble", "claude-code", ["two"], model="m")
         assert (found.outcome, "capture=" in found.reason) == (Outcome.AGENT_ERROR, True)
+
+    def test_a_package_that_wants_a_newer_python_is_not_to_be_installed_with_this_one(self) -> None:
+        assert pip_install("openhands-sdk", since=(3, 11)) == f"{sys.executable} -m pip install openhands-sdk"
+        fix = pip_install("openhands-sdk", since=(4, 1))
+        assert fix == "it needs Python 4.1 or newer: install aenv and openhands-sdk with one"
 
     def test_a_ready_agent_needs_a_model(self) -> None:
         with pytest.raises(InvalidRequest, match="'codex' needs the name of its model"):

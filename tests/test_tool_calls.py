@@ -101,6 +101,24 @@ class TestSchemas:
             "properties": {"next": {"type": "object"}},
         }
 
+    def test_references_are_found_wherever_they_lead_in_the_schema(self) -> None:
+        point = {"type": "object", "properties": {"x": {"type": "number"}}}
+        assert resolved(
+            {
+                "properties": {
+                    "start": point,
+                    "end": {"$ref": "#/properties/start"},
+                    "old": {"$ref": "#/definitions/a~1b%20c"},
+                    "whole": {"$ref": "#"},
+                },
+                "definitions": {"a/b c": {"type": "string"}},
+            }
+        ) == {"properties": {"start": point, "end": point, "old": {"type": "string"}, "whole": {"type": "object"}}}
+
+    def test_properties_may_be_anything_and_have_any_name(self) -> None:
+        named = {"$ref": True, "properties": {"type": "array", "uniqueItems": True}}
+        assert resolved({"properties": named}) == {"properties": {**named, "$ref": {}}}
+
     def test_a_reference_to_elsewhere_stays(self) -> None:
         assert resolved({"items": {"$ref": "#/other"}}) == {"items": {"$ref": "#/other"}}
 

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from aenv import Environment
+from aenv import Environment, ToolError, wrap_agent
 from tests.gateways import make_project, running_gateway
 from tests.running import DidNotStart, running_runtime
 from tests.venvs import judge
@@ -227,6 +227,11 @@ async def printing_port(python: Path, program: str) -> AsyncIterator[int]:
 
 def wrapping(folder: Path, call: str, **deploy: Any) -> Path:
     return make_project(folder, "wrapped", code=f"from aenv import wrap_agent\nwrap_agent({call})\n", **deploy)
+
+
+def test_a_protocol_that_is_not_spoken_is_refused() -> None:
+    with pytest.raises(ToolError, match="bad protocol 'acp' of the agent at 'http://x'; use 'a2a' or 'mcp'"):
+        wrap_agent("http://x", protocol="acp")  # type: ignore[arg-type]
 
 
 @contextlib.asynccontextmanager

@@ -28,6 +28,10 @@ GOOD: list[tuple[Call, dict[str, Any]]] = [
     (Call("enums", {"colour": "red"}), {"colour": "red", "level": "low"}),
     (Call("objects", {"points": POINTS, "extra": EXTRA}), {"points": POINTS, "extra": EXTRA}),
     (Call("objects", {"points": [], "extra": {}}), {"points": [], "extra": {}}),
+    (
+        Call("variants", {"pet": {"kind": "cat"}, "pair": [1, "a"]}),
+        {"pet": {"kind": "cat", "lives": 9}, "pair": [1, "a"]},
+    ),
     (Call("nothing"), {}),
     (Call("unicode", {"größe": "大きい 🙂 \u2028 ok"}), {"größe": "大きい 🙂 \u2028 ok"}),
 ]
@@ -45,6 +49,9 @@ WRONG = [
     Call("enums", {"colour": "red", "level": "middle"}),
     Call("objects", {"points": [{"x": 1.0}], "extra": {}}),
     Call("objects", {"points": {"x": 1.0, "y": 2.0}, "extra": {}}),
+    Call("variants", {"pet": {"kind": "fish"}, "pair": [1, "a"]}),
+    Call("variants", {"pet": {"kind": "dog"}, "pair": [1, "a"]}),
+    Call("variants", {"pet": {"kind": "cat"}, "pair": [1, None]}),
     Call("unicode"),
 ]
 
@@ -53,3 +60,14 @@ SCRIPT: list[Turn] = [*(call for call, _ in GOOD), Call("fail"), BAD, Call("pict
 FAIL, WRONG_ARGUMENTS, PICTURE, DRAWING = range(len(GOOD), len(GOOD) + 4)  # their turns
 DOCUMENTED = {"nested": "Take models in models.", "unicode": "Grüße in 日本語 und 🙂."}
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"  # how the image begins
+
+# Calls of the project `foreign`: one of each of its tools.
+FOREIGN = [
+    Call("get-weather", {"my-place": "Rome", "$filter": "rain"}),
+    Call("import", {"class": "x"}),
+    Call("nothing"),
+    Call("anything", {"value": {"a": [1, None]}}),
+    Call("nested_anything", {"value": {"inner": 1}}),
+    Call("move", {"start": {"x": 1}, "end": {"x": 2}}),
+    Call("plant", {"tree": {"kids": [{"kids": [{"kids": []}]}]}}),
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ class Framework:
     """Whether it tells a model what is wrong that has said something else than arguments."""
     cancel: str = "cancel"
     """The mode of its program that stops an agent while a tool runs."""
+    names: dict[str, str] = field(default_factory=dict)
+    """What it calls tools whose names it does not take."""
 
 
 NATIVE = [
@@ -54,6 +56,7 @@ NATIVE = [
         ends=Call("final_answer", {"answer": "All done."}),
         blocks=True,
         cancel="interrupt",
+        names={"get-weather": "get_weather", "import": "import_"},
     ),
     Framework("pydantic_ai", changes_schemas=True, blocks=True),
     Framework("google_adk", goes_on=False),
@@ -91,8 +94,13 @@ each_native = pytest.mark.parametrize("name", BY_NAME)
 
 
 @pytest.fixture
-async def gateway(tmp_path: Path):
-    async with running_gateway(tmp_path / "home", PROJECTS / "difficult") as running:
+def project() -> str:
+    return "difficult"
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path, project: str):
+    async with running_gateway(tmp_path / "home", PROJECTS / project) as running:
         yield running
 
 
@@ -141,6 +149,19 @@ async def _assert_schemas(gateway: Gateway, model: AgentModel, *, exactly: bool)
 def _accepts(told: dict[str, dict[str, Any]], call: Call) -> bool:
     schema = told[call.name].get("parameters", {"type": "object"})
     return jsonschema.Draft202012Validator(schema).is_valid(call.arguments)
+
+
+@each_native
+@pytest.mark.parametrize("project", ["foreign"])
+async def test_tools_that_servers_of_others_describe_are_known_and_called(run: Run, name: str) -> None:
+    framework = BY_NAME[name]
+    made = [Call(framework.names.get(call.name, call.name), call.arguments) for call in calls.FOREIGN]
+    said, model = await played(run, name, "tools", *made, framework.ends)
+    assert said["final"] == "All done."
+    assert {call.name for call in made} == {*model.functions} - {"final_answer"}
+    for turn, call in enumerate(made):
+        assert model.heard(turn, "127.0.0.1:9/mcp cannot be reached"), call
+        assert _accepts(model.functions, call), model.functions[call.name]
 
 
 @pytest.mark.parametrize("name", [framework.name for framework in NATIVE if framework.goes_on])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +79,10 @@ class Hearing(list[Reply]):
         self._calls = calls
 
     def pop(self, index: Any = 0) -> Reply:
-        asked = json.dumps(self._script.asked[-1]["messages"])
+        messages = self._script.asked[-1]["messages"]
+        asked = json.dumps(messages)
+        if "fail" in json.dumps([one for one in messages if one["role"] == "user"][-1]):
+            return (400, '{"error": {"message": "no"}}')
         heard = " ".join(mark for mark in MARKS if mark in asked)
         answer = called("final_answer", json.dumps({"answer": heard})) if self._calls else {"content": heard}
         whole = {"role": "assistant", "content": None, **answer}
@@ -91,23 +96,44 @@ class Hearing(list[Reply]):
 async def test_an_agent_of_the_framework_chats_and_keeps_its_conversations_apart(
     name: str, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
-    python = frameworks.python_of(name, pytestconfig)
-    (tmp_path / "src").mkdir()
-    (tmp_path / "config.json").write_text('{"name": "agent", "version": "1.0.0"}')
-    (tmp_path / "src" / "agent_environment.py").write_text(BEGIN + AGENTS[name])
+    async with chatting(name, tmp_path, pytestconfig) as env:
+        for tool in await tools_of(env):
+            assert await said(env, tool, "remember the first") == "first"
+            assert await said(env, tool, "remember the second") == "first second"
+            assert await said(env, tool, "remember the third", session="other") == "third"
+
+
+@pytest.mark.parametrize("name", AGENTS)
+async def test_a_message_without_an_answer_is_not_part_of_the_conversation(
+    name: str, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    async with chatting(name, tmp_path, pytestconfig) as env:
+        for tool in await tools_of(env):
+            assert await said(env, tool, "remember the first") == "first"
+            assert (await env.call_tool(tool, {"message": "remember the second, and fail"})).is_error
+            assert await said(env, tool, "remember the third") == "first third"
+
+
+@asynccontextmanager
+async def chatting(name: str, folder: Path, config: pytest.Config) -> AsyncIterator[Environment]:
+    """An environment with the agents of the framework, and a model that says which marks it has heard."""
+    python = frameworks.python_of(name, config)
+    (folder / "src").mkdir()
+    (folder / "config.json").write_text('{"name": "agent", "version": "1.0.0"}')
+    (folder / "src" / "agent_environment.py").write_text(BEGIN + AGENTS[name])
     async with model() as script:
         script.replies = Hearing(script, calls=name == "smolagents")
         path = os.pathsep.join([str(frameworks.ROOT / "src"), str(frameworks.ROOT)])
         variables = {"OPENAI_BASE_URL": script.url, "OPENAI_API_KEY": "sk-script", "PYTHONPATH": path}
         async with (
-            running_runtime(tmp_path, variables=variables, python=str(python)) as runtime,
+            running_runtime(folder, variables=variables, python=str(python)) as runtime,
             Environment("agent@1.0.0", runtime_url=runtime.url) as env,
         ):
-            tools = [tool["name"].rpartition("/")[2] for tool in await env.list_tools()]
-            for tool in tools:
-                assert await said(env, tool, "remember the first") == "first"
-                assert await said(env, tool, "remember the second") == "first second"
-                assert await said(env, tool, "remember the third", session="other") == "third"
+            yield env
+
+
+async def tools_of(env: Environment) -> list[str]:
+    return [tool["name"].rpartition("/")[2] for tool in await env.list_tools()]
 
 
 async def said(env: Environment, tool: str, message: str, **options: str) -> str:

@@ -67,9 +67,18 @@ def openai_agents(tools: Iterable[dict[str, Any]], call_tool: CallTool) -> list[
 
 def _described(tools: Iterable[dict[str, Any]]) -> list[tuple[str, str, dict[str, Any]]]:
     """Each tool with its legal name and its description."""
-    listed = list(tools)
+    listed = [{**tool, "inputSchema": _parameters(tool["inputSchema"])} for tool in tools]
     legal = legal_names(tool["name"] for tool in listed)
     return [(name, tool.get("description") or "", tool) for name, tool in zip(legal, listed, strict=True)]
+
+
+def _parameters(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of the arguments with its properties as objects.
+
+    MCP also allows one that names none, and `true` for one of any type; providers and frameworks refuse these.
+    """
+    named = {name: {} if said is True else said for name, said in schema.get("properties", {}).items()}
+    return {**schema, "properties": named}
 
 
 def _invoker(name: str, call_tool: CallTool) -> Callable[[Any, str], Awaitable[Any]]:

@@ -22,21 +22,29 @@ def _tool(tool: InstanceTool) -> Tool:
     async def execute(**kwargs: Any) -> Any:
         return _result(await tool.call(kwargs))
 
-    schema = _with_enums(resolved(tool.schema))
+    schema = _known(resolved(tool.schema))
     # Inspect refuses a parameter that is not described.
     described = {name: {"description": name, **said} for name, said in schema.get("properties", {}).items()}
     parameters = ToolParams.model_validate({**schema, "properties": described})
     return ToolDef(execute, tool.name, tool.description or tool.name, parameters).as_tool()
 
 
-def _with_enums(value: Any) -> Any:
-    """Inspect's schemas know no `const`; an enum of one value says the same."""
-    if isinstance(value, list):
-        return [_with_enums(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    known = {key: _with_enums(item) for key, item in value.items() if key != "const"}
-    return {**known, "enum": [value["const"]]} if "const" in value else known
+def _known(schema: Any) -> Any:
+    """The schema in the words that Inspect knows; it leaves out all others, with what they say of the type."""
+    if isinstance(schema, list):
+        return [_known(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    known = {key: _known(said) for key, said in schema.items() if key not in ("const", "oneOf", "prefixItems")}
+    if isinstance(named := schema.get("properties"), dict):
+        known["properties"] = {name: _known(one) for name, one in named.items()}
+    if "const" in schema:
+        known["enum"] = [schema["const"]]
+    if "oneOf" in schema:
+        known.setdefault("anyOf", _known(schema["oneOf"]))
+    if "prefixItems" in schema:
+        known.setdefault("items", {"anyOf": _known(schema["prefixItems"])})
+    return known
 
 
 def _result(answer: ToolAnswer) -> Any:

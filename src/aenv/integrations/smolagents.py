@@ -13,6 +13,8 @@ smolagents has no async. With an Environment, run the agent in a thread: `await 
 from __future__ import annotations
 
 import io
+import keyword
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +32,7 @@ class SmolTool(Tool):
 
     def __init__(self, tool: InstanceTool) -> None:
         schema = resolved(tool.schema)
-        self.name = tool.name
+        self.name = _identifier(tool.name)
         self.description = tool.description
         required = set(schema.get("required", ()))
         self.inputs = {
@@ -43,6 +45,12 @@ class SmolTool(Tool):
     def forward(self, **arguments: Any) -> Any:
         """What the tool says; RuntimeError where it fails, which smolagents tells the model."""
         return _output(self._tool.call_blocking(arguments))
+
+
+def _identifier(name: str) -> str:
+    """The name as a name of Python. smolagents refuses all others, since its agents write calls as code."""
+    written = re.sub(r"\W", "_", name)
+    return f"{written}_" if keyword.iskeyword(written) else re.sub(r"^(?=\d)", "_", written)
 
 
 def _input(described: Mapping[str, Any], *, is_required: bool) -> dict[str, Any]:

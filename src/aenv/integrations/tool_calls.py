@@ -16,11 +16,13 @@ import json
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
+from urllib.parse import unquote
 
 from aenv import Environment, SyncEnvironment, ToolResult
 
 T = TypeVar("T")
 _TYPES = ("string", "boolean", "integer", "number", "array", "object", "null")
+_DEFINITIONS = ("$defs", "definitions")
 MOST_WRITTEN = 20_000
 """Parts of a schema after which no more references are written out."""
 
@@ -124,9 +126,10 @@ def resolved(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema with each `$ref` replaced by what it names, for frameworks that know no references.
 
     Inside of itself a type that contains itself is any object, and so is what comes after MOST_WRITTEN parts.
+    A property that may be anything is an empty schema and not `true`, which some of them do not know either.
     """
-    written = _WrittenOut(schema.get("$defs", {}))
-    return dict(written.of({key: value for key, value in schema.items() if key != "$defs"}, ()))
+    written = _WrittenOut(schema)
+    return dict(written.of({key: value for key, value in schema.items() if key not in _DEFINITIONS}, ("#",)))
 
 
 def types_of(described: Mapping[str, Any]) -> list[str]:
@@ -144,8 +147,8 @@ def types_of(described: Mapping[str, Any]) -> list[str]:
 class _WrittenOut:
     """Schemas without references. Its size is bounded: types that name each other twice double with each level."""
 
-    def __init__(self, defs: Mapping[str, Any]) -> None:
-        self._defs = defs
+    def __init__(self, whole: Mapping[str, Any]) -> None:
+        self._whole = whole
         self._left = MOST_WRITTEN
 
     def of(self, value: Any, inside: tuple[str, ...]) -> Any:
@@ -154,14 +157,29 @@ class _WrittenOut:
             return [self.of(item, inside) for item in value]
         if not isinstance(value, dict):
             return value
-        name = str(value.get("$ref", "")).removeprefix("#/$defs/")
-        if name in inside or (name in self._defs and self._left < 0):
+        ref = str(value.get("$ref", ""))
+        named = self._named(ref)
+        if named is None:
+            return {key: self._entry(key, item, inside) for key, item in value.items()}
+        if ref in inside or self._left < 0:
             return {"type": "object"}
-        named = self.of(self._defs[name], (*inside, name)) if name in self._defs else {}
-        own = {
-            key: self.of(item, inside) for key, item in value.items() if key != "$ref" or name not in self._defs
-        }
-        return {**named, **own}
+        own = {key: self._entry(key, item, inside) for key, item in value.items() if key != "$ref"}
+        return {**self.of(named, (*inside, ref)), **own}
+
+    def _entry(self, key: str, item: Any, inside: tuple[str, ...]) -> Any:
+        if key != "properties" or not isinstance(item, dict):
+            return self.of(item, inside)
+        # A name is not a word of the schema, whatever it is.
+        return {name: self.of({} if one is True else one, inside) for name, one in item.items()}
+
+    def _named(self, ref: str) -> dict[str, Any] | None:
+        """What a reference within the schema names, as in "#/$defs/Point"; None for all others."""
+        first, *steps = ref.split("/")
+        found: Any = self._whole if first == "#" else None
+        for step in steps:
+            name = unquote(step).replace("~1", "/").replace("~0", "~")
+            found = found.get(name) if isinstance(found, Mapping) else None
+        return dict(found) if isinstance(found, Mapping) else None
 
 
 class ToolsOf(Generic[T]):

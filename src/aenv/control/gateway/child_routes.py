@@ -121,7 +121,16 @@ class ChildRoutes:
             self._kinship.check_room(parent)  # others may have come first meanwhile
         until = self._kinship.until(parent) + GRACE
         checked = admission.check_id(id)
-        return await self._creator.create(request, caller, id=checked, parent=parent.record.id, until=until)
+        try:
+            # What loads for ever would end by the limit of a start, which may be long after.
+            async with asyncio.timeout(self._kinship.left(parent)) as limit:
+                return await self._creator.create(
+                    request, caller, id=checked, parent=parent.record.id, until=until
+                )
+        except TimeoutError:
+            if limit.expired():
+                raise self._kinship.over(parent) from None
+            raise
 
     async def _forward(self, parent: Supervised, id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """A call of a child, through the same data path as every other, until the grant's time is over."""

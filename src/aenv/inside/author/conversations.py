@@ -125,6 +125,8 @@ def _tool(name: str, speaker: Speaker) -> Callable[..., Any]:
     chat.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
     chat.__annotations__ = {**speaker.hints, "message": str, "session": str, _CONTEXT: Context}
     chat.__name__, chat.__doc__ = name, _ARGUMENTS
+    if isinstance(speaker, FunctionSpeaker):
+        chat.__wrapped__ = speaker.function  # type: ignore[attr-defined]  # an error names the author's line
     return chat
 
 
@@ -150,7 +152,7 @@ class FunctionSpeaker:
                 f"an object of type {type(function).__name__} is not an agent: register a function, or an agent "
                 "of the OpenAI Agents SDK, CAMEL, LangGraph, LangChain, pydantic-ai or smolagents"
             )
-        self._function: Callable[..., Any] = function
+        self.function: Callable[..., Any] = function
         self._call = function if inspect.isroutine(function) else type(function).__call__
         signature = Signature(function)
         self.description: str | None = signature.description
@@ -178,11 +180,11 @@ class FunctionSpeaker:
         }
         own: dict[str, Any] = {self._message: message, **{name: about[name] for name in self._takes}, **given}
         if inspect.iscoroutinefunction(self._call):
-            answer = await self._function(**own)
+            answer = await self.function(**own)
         elif inspect.isasyncgenfunction(self._call) or inspect.isgeneratorfunction(self._call):
-            answer = self._function(**own)
+            answer = self.function(**own)
         else:
-            answer = await conversation.in_thread(lambda: self._function(**own))
+            answer = await conversation.in_thread(lambda: self.function(**own))
             if inspect.isawaitable(answer):
                 answer = await answer
         if isinstance(answer, AsyncIterator):

@@ -6,6 +6,7 @@ No framework is imported here: the code that made the object has imported it.
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -50,11 +51,18 @@ async def _openai(agent: Any, message: str, conversation: ChatSession) -> Any:
 async def _camel(agent: Any, message: str, conversation: ChatSession) -> Any:
     if conversation.state is None:
         conversation.state = agent.clone(with_memory=False)  # each conversation has a memory of its own
-    response = await conversation.state.astep(message)
-    messages = response.msgs
-    if not messages:
-        raise RuntimeError(f"the agent gave no answer: {response.info.get('termination_reasons')}")
-    return messages[0].content
+    memory = conversation.state.memory
+    before = [found.memory_record for found in memory.retrieve()]
+    try:
+        response = await conversation.state.astep(message)
+        if not response.msgs:
+            raise RuntimeError(f"the agent gave no answer: {response.info.get('termination_reasons')}")
+        return response.msgs[0].content
+    except BaseException:
+        # CAMEL remembers a message that it has not answered, too.
+        memory.clear()
+        memory.write_records(before)
+        raise
 
 
 async def _langgraph(graph: Any, message: str, conversation: ChatSession) -> Any:
@@ -81,12 +89,15 @@ async def _pydantic_ai(agent: Any, message: str, conversation: ChatSession) -> A
 
 
 async def _smolagents(agent: Any, message: str, conversation: ChatSession) -> Any:
-    # The agent has one memory: each conversation puts its own steps there, one at a time.
+    # The agent has one memory, and one interpreter of code: one message at a time. A copy with the steps of the
+    # conversation is asked: a thread that was given up goes on, and must not write into another one.
     async with _turns.setdefault(id(agent), asyncio.Lock()):
         before = conversation.state or []
-        agent.memory.steps = list(before)
-        answer = await conversation.in_thread(lambda: agent.run(message, reset=not before))
-        conversation.state = list(agent.memory.steps)
+        asked = copy.copy(agent)
+        asked.memory = copy.copy(agent.memory)
+        asked.memory.steps = list(before)
+        answer = await conversation.in_thread(lambda: asked.run(message, reset=not before))
+        conversation.state = list(asked.memory.steps)
     return answer
 
 

@@ -6,6 +6,7 @@ imported and nothing can be handed to them; `collecting` puts another in its pla
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -152,5 +153,5 @@ def collecting(registry: Registry) -> Iterator[Registry]:
 
 
 def _place(function: Callable[..., Any]) -> str:
-    code = getattr(function, "__code__", None)
+    code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)

@@ -72,6 +72,8 @@ class JoinedParts(Mapping[str, Part]):
         return result
 
     def __getitem__(self, name: str) -> Part:
+        if name not in self._parts:
+            raise KeyError(f"no part {name!r}; this environment has {', '.join(self._parts)}")
         return self._parts[name]
 
     def __iter__(self) -> Any:

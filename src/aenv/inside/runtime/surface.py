@@ -62,7 +62,7 @@ class RegistrySurface:
     async def _output(self, name: str, arguments: Mapping[str, Any], report: Report | None) -> ToolOutput:
         tool = self._registry.tools.get(name)
         if tool is None:
-            known = ", ".join(t.name for t in self._registry.tools.values() if not t.hidden)
+            known = ", ".join(offered["name"] for offered in await self.tools())
             return failure(f"Unknown tool: {name}; this environment has {known or 'no tools'}")
         try:
             value = await self._calls.run(tool, arguments, report=report, timeout=tool.timeout)

@@ -41,6 +41,8 @@ def wrap_agent(
     """
     if urlsplit(url).scheme not in ("http", "https"):
         raise ToolError(f"{url!r} is not the URL of an agent; it begins with 'http://' or 'https://'")
+    if protocol not in (None, "a2a", "mcp"):
+        raise ToolError(f"bad protocol {protocol!r} of the agent at {url!r}; use 'a2a' or 'mcp'")
     if (protocol or ("mcp" if urlsplit(url).path.rstrip("/").endswith("/mcp") else "a2a")) == "a2a":
         register_speaker(A2aAgent(JsonServer(url, headers or {}, timeout)), name, timeout=timeout)
         return

@@ -10,7 +10,7 @@ class OpenHands:
     """The package `openhands-sdk`."""
 
     name = "openhands"
-    install = python_package.pip_install("openhands-sdk")
+    install = python_package.pip_install("openhands-sdk", since=(3, 12))
 
     def call(self, job: AgentJob) -> ProgramCall:
         return python_package.driven(self, "openhands.sdk", "openhands_driver.py", job)

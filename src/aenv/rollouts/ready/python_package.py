@@ -63,6 +63,9 @@ def told_message(program: ReadyProgram, printed: str) -> str:
     return str(found.get("message") or "")
 
 
-def pip_install(*requirements: str) -> str:
-    """The command that gives packages to this Python."""
+def pip_install(*requirements: str, since: tuple[int, int] = (3, 11)) -> str:
+    """The command that gives packages to this Python. Of one older than they want, pip would find no version."""
+    if sys.version_info < since:
+        wanted = ".".join(map(str, since))
+        return f"it needs Python {wanted} or newer: install aenv and {' '.join(requirements)} with one"
     return shlex.join([sys.executable, "-m", "pip", "install", *requirements])

@@ -58,6 +58,20 @@ class Point(BaseModel):
     label: str | None = None
 
 
+class Cat(BaseModel):
+    """A pet."""
+
+    kind: Literal["cat"]
+    lives: int = 9
+
+
+class Dog(BaseModel):
+    """Another pet."""
+
+    kind: Literal["dog"]
+    bark: str
+
+
 def _kept(log: Calls, tool: str, **arguments: Any) -> str:
     log.received.append({"tool": tool, "arguments": arguments})
     return f"{tool} ok"
@@ -102,6 +116,12 @@ def enums(colour: Colour, log: Log, level: Literal["low", "high"] = "low") -> st
 def objects(points: list[Point], extra: dict[str, Any], log: Log) -> str:
     """Take an array of objects, and an object of any keys."""
     return _kept(log, "objects", points=[point.model_dump() for point in points], extra=extra)
+
+
+@register_tool
+def variants(pet: Annotated[Cat | Dog, Field(discriminator="kind")], pair: tuple[int, str], log: Log) -> str:
+    """Take one of several models, told apart by a field, and a pair."""
+    return _kept(log, "variants", pet=pet.model_dump(), pair=list(pair))
 
 
 @register_tool
