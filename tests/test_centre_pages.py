@@ -168,7 +168,7 @@ async def test_an_instance_is_started_called_renewed_and_ended_from_the_page(
     await page.get_by_label("Tool").select_option("picture")
     await page.get_by_role("button", name="Call", exact=True).click()
     await expect(page.locator(".called img")).to_have_count(1)
-    await page.get_by_label("Tool").select_option("reward")
+    await page.get_by_label("Tool").select_option("reward of the task")
     await page.get_by_role("button", name="Call", exact=True).click()
     await expect(page.locator(".called").first).to_contain_text("0.5")
     await page.get_by_label("New time to live").select_option("2h")
