@@ -355,7 +355,11 @@ async def test_a_lost_connection_is_told_and_recovers(tmp_path: Path, browser: B
             await tab.page.goto(f"{first.address.url}/#/instances")
             await tab.see("No instance is running")
         await tab.see("Connection lost")
+        await tab.page.get_by_role("link", name="Environments", exact=True).click()
+        await tab.see("the server does not answer")
         async with running_gateway(tmp_path / "home", project, port=port) as again:
+            await tab.see("the echo environment")  # a page that was opened meanwhile recovers as well
+            await go(tab, again, "instances")
             await expect(tab.page.get_by_text("Connection lost")).to_have_count(0)
             await again.create()
             await expect(tab.page.locator(".table-body .table-row")).to_have_count(1)
