@@ -168,7 +168,7 @@ async def test_an_instance_is_started_called_renewed_and_ended_from_the_page(
     await page.get_by_label("Tool").select_option("picture")
     await page.get_by_role("button", name="Call", exact=True).click()
     await expect(page.locator(".called img")).to_have_count(1)
-    await page.get_by_label("Tool").select_option("reward")
+    await page.get_by_label("Tool").select_option("reward of the task")
     await page.get_by_role("button", name="Call", exact=True).click()
     await expect(page.locator(".called").first).to_contain_text("0.5")
     await page.get_by_label("New time to live").select_option("2h")
@@ -355,7 +355,11 @@ async def test_a_lost_connection_is_told_and_recovers(tmp_path: Path, browser: B
             await tab.page.goto(f"{first.address.url}/#/instances")
             await tab.see("No instance is running")
         await tab.see("Connection lost")
+        await tab.page.get_by_role("link", name="Environments", exact=True).click()
+        await tab.see("the server does not answer")
         async with running_gateway(tmp_path / "home", project, port=port) as again:
+            await tab.see("the echo environment")  # a page that was opened meanwhile recovers as well
+            await go(tab, again, "instances")
             await expect(tab.page.get_by_text("Connection lost")).to_have_count(0)
             await again.create()
             await expect(tab.page.locator(".table-body .table-row")).to_have_count(1)

@@ -102,6 +102,7 @@ class TestAgents:
             ("my_agent:number", "not a function"),
             ("my_agent:x", "not there"),
             ("nowhere:x", "No module"),
+            ("./my_agent.py:play", "is not the name of a module; write it as my_agent:play"),
         ):
             with pytest.raises(InvalidRequest, match=why):
                 roster.agent(name, {})

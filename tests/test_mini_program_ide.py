@@ -201,6 +201,18 @@ async def test_an_app_appears_and_changes_by_chat_and_by_hand_and_undo_brings_it
     assert await instances(gateway) == []
 
 
+async def test_a_browser_that_draws_late_shows_what_came_meanwhile(gateway: Gateway, tmp_path: Path) -> None:
+    async with ide(gateway, tmp_path) as url, chromium() as browser, window(browser) as tab:
+        # Nothing else comes after the first event of a project in which nothing happens.
+        await tab.page.add_init_script(
+            """const soon = setTimeout;
+            window.setTimeout = (run, after = 0, ...rest) => soon(run, after + 500, ...rest);
+            window.requestAnimationFrame = (run) => soon(() => run(performance.now()), 500);"""
+        )
+        await tab.page.goto(url)
+        await tab.page.get_by_role("button", name="New file").wait_for()
+
+
 async def test_a_text_that_was_typed_meanwhile_is_not_lost(gateway: Gateway, tmp_path: Path) -> None:
     async with ide(gateway, tmp_path) as url, Pool() as pool, chromium() as browser, window(browser) as tab:
         tab.expected.append("status of 400")  # the refusal, which the browser tells too

@@ -370,6 +370,6 @@ def test_on_a_narrow_screen_names_give_way_and_numbers_are_whole(width: int) -> 
     console = Console(width=width, height=10, file=io.StringIO(), record=True)
     console.print(screen)
     _, headers, line, *_ = console.export_text().splitlines()
-    assert line.startswith("mini-termin") and "…" in line
+    assert line.startswith("mini-t…aaaaaa ")  # what instances of one environment differ in is there
     assert line.split()[-7:] == ["0.2", "%", "123.5", "MB", "12", "20m", "40m"]
     assert "Running" in line and "TTL left" in headers and "Memory" in headers

@@ -176,6 +176,10 @@ export const live = new LiveInstances();
 /** The live list; the component is drawn again when it changes. */
 export function useLive(): LiveInstances {
   const [, draw] = useState(0);
-  useEffect(() => live.watch(() => draw((count) => count + 1)), []);
+  useEffect(() => {
+    const tell = () => draw((count) => count + 1);
+    tell(); // what came between the first drawing and now, to which this component did not listen
+    return live.watch(tell);
+  }, []);
   return live;
 }

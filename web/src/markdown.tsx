@@ -31,6 +31,8 @@ function block(token: Token, key: number): ComponentChildren {
       return table(token as Tokens.Table, key);
     case "hr":
       return <hr key={key} />;
+    case "checkbox":
+      return tick(token as Tokens.Checkbox);
     case "text":
       return <span key={key}>{inlines((token as Tokens.Text).tokens ?? [token])}</span>;
     default:
@@ -44,9 +46,11 @@ function heading(token: Tokens.Heading, key: number): JSX.Element {
   return <Tag key={key}>{inlines(token.tokens)}</Tag>;
 }
 
+const tick = (token: Tokens.Checkbox): string => (token.checked ? "☑ " : "☐ ");
+
 function list(token: Tokens.List, key: number): JSX.Element {
   const items = token.items.map((item, at) => <li key={at}>{blocks(item.tokens)}</li>);
-  return token.ordered ? <ol key={key}>{items}</ol> : <ul key={key}>{items}</ul>;
+  return token.ordered ? <ol key={key} start={Number(token.start)}>{items}</ol> : <ul key={key}>{items}</ul>;
 }
 
 function table(token: Tokens.Table, key: number): JSX.Element {
@@ -88,6 +92,8 @@ function inline(token: Token, key: number): ComponentChildren {
       return <del key={key}>{inlines((token as Tokens.Del).tokens)}</del>;
     case "codespan":
       return <code key={key}>{(token as Tokens.Codespan).text}</code>;
+    case "checkbox":
+      return tick(token as Tokens.Checkbox);
     case "br":
       return <br key={key} />;
     case "link":

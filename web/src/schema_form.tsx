@@ -2,24 +2,11 @@
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
+import { beyondNull, sample, type Schema } from "./schema_words";
 import { Problem } from "./ui";
 
-export interface PropertySchema {
-  type?: string | string[];
-  description?: string;
-  default?: unknown;
-  enum?: unknown[];
-  title?: string;
-  anyOf?: PropertySchema[];
-}
-
-export interface ObjectSchema {
-  properties?: Record<string, PropertySchema>;
-  required?: string[];
-}
-
 interface FormProps {
-  schema: ObjectSchema;
+  schema: Schema;
   action: string;
   busy: boolean;
   run: (values: Record<string, unknown>) => void;
@@ -28,7 +15,7 @@ interface FormProps {
 type Kind = "text" | "number" | "integer" | "boolean" | "choice" | "json";
 
 export function SchemaForm({ schema, action, busy, run }: FormProps): JSX.Element {
-  const fields = Object.entries(schema.properties ?? {});
+  const fields = fieldsOf(schema);
   const [texts, set] = useState<Record<string, string>>({});
   const [asJson, write] = useState<string | null>(fields.length || !schema.properties ? null : "{}");
   const [error, fail] = useState("");
@@ -49,6 +36,7 @@ export function SchemaForm({ schema, action, busy, run }: FormProps): JSX.Elemen
             key={name}
             name={name}
             part={part}
+            example={JSON.stringify(sample(name, part, schema))}
             needed={schema.required?.includes(name) ?? false}
             text={texts[name]}
             type={(text) => set({ ...texts, [name]: text })}
@@ -73,7 +61,7 @@ export function SchemaForm({ schema, action, busy, run }: FormProps): JSX.Elemen
   );
 }
 
-function started(schema: ObjectSchema, texts: Record<string, string>): string {
+function started(schema: Schema, texts: Record<string, string>): string {
   try {
     return JSON.stringify(read(schema, texts), null, 2);
   } catch {
@@ -83,13 +71,15 @@ function started(schema: ObjectSchema, texts: Record<string, string>): string {
 
 interface FieldProps {
   name: string;
-  part: PropertySchema;
+  part: Schema;
+  /** What may be typed where JSON is. */
+  example: string;
   needed: boolean;
   text: string | undefined;
   type: (text: string) => void;
 }
 
-function Field({ name, part, needed, text, type }: FieldProps): JSX.Element {
+function Field({ name, part, example, needed, text, type }: FieldProps): JSX.Element {
   const kind = kindOf(part);
   const shown = text ?? (part.default === undefined || part.default === null ? "" : spelled(part.default, kind));
   const id = `field-${name}`;
@@ -114,7 +104,7 @@ function Field({ name, part, needed, text, type }: FieldProps): JSX.Element {
       ) : kind === "number" || kind === "integer" ? (
         <input {...common} type="number" step={kind === "integer" ? 1 : "any"} value={shown} onInput={(event) => type(event.currentTarget.value)} />
       ) : (
-        <textarea {...common} rows={kind === "json" ? 3 : 1} spellcheck={false} value={shown} placeholder={kind === "json" ? "JSON" : ""} onInput={(event) => type(event.currentTarget.value)} />
+        <textarea {...common} rows={kind === "json" ? 3 : 1} spellcheck={false} value={shown} placeholder={kind === "json" ? `JSON, as ${example}` : ""} onInput={(event) => type(event.currentTarget.value)} />
       )}
       {about && (
         <p class="quiet" id={about}>
@@ -125,7 +115,11 @@ function Field({ name, part, needed, text, type }: FieldProps): JSX.Element {
   );
 }
 
-function kindOf(part: PropertySchema): Kind {
+/** The parameters, each as the form asks for it. */
+const fieldsOf = (schema: Schema): [string, Schema][] =>
+  Object.entries(schema.properties ?? {}).map(([name, part]) => [name, beyondNull(part, schema)]);
+
+function kindOf(part: Schema): Kind {
   if (part.enum) return "choice";
   const types = part.anyOf ? part.anyOf.flatMap((one) => one.type ?? "object") : [part.type ?? "object"].flat();
   const [only, ...others] = types.filter((one) => one !== "null");
@@ -138,9 +132,9 @@ const spelled = (value: unknown, kind: Kind): string =>
   kind === "text" ? String(value) : kind === "json" || kind === "choice" ? JSON.stringify(value) : String(value);
 
 /** The values that were typed. What was left empty is left out, unless it is needed. */
-function read(schema: ObjectSchema, texts: Record<string, string>): Record<string, unknown> {
+function read(schema: Schema, texts: Record<string, string>): Record<string, unknown> {
   const values: Record<string, unknown> = {};
-  for (const [name, part] of Object.entries(schema.properties ?? {})) {
+  for (const [name, part] of fieldsOf(schema)) {
     const text = texts[name];
     const kind = kindOf(part);
     if (text === undefined || (text === "" && kind !== "text")) continue;

@@ -10,6 +10,8 @@ export interface Used {
   /** What a call of the tool needs. */
   values: Record<string, unknown>;
   hasReward: boolean;
+  /** Whether `aenv eval` has something to play. */
+  hasTasks: boolean;
 }
 
 export interface Snippet {
@@ -58,9 +60,8 @@ with SyncEnvironment("${ref}", aenv_url="${url}") as env:
       id: "cli",
       title: "Command line",
       text: `${connect}
-aenv instance create ${ref}
-aenv eval ${ref} --agent random --limit 10
-aenv view
+aenv instance create ${ref} --keep-alive
+${used.hasTasks ? `aenv eval ${ref} --agent random --limit 10\n` : ""}aenv view
 `,
     },
     {

@@ -108,20 +108,29 @@ export function Tabs({ tabs, at, go }: { tabs: Tab[]; at: string; go: (id: strin
   );
 }
 
-/** What a request gives: asked again when `parts` change. */
+const ASK_AGAIN = 2000;
+
+/** What a request gives: asked again when `parts` change, and until the server answers. */
 export function useAsked<T>(ask: (signal: AbortSignal) => Promise<T>, parts: unknown[]) {
   const [state, set] = useState<{ value?: T; error?: unknown }>({});
   const [round, again] = useState(0);
   useEffect(() => {
     const stop = new AbortController();
+    let timer = 0;
     ask(stop.signal).then(
       (value) => stop.signal.aborted || set({ value }),
-      (error: unknown) => stop.signal.aborted || set((before) => ({ value: before.value, error })),
+      (error: unknown) => {
+        if (stop.signal.aborted) return;
+        set((before) => ({ value: before.value, error }));
+        if (isAway(error)) timer = window.setTimeout(() => again((count) => count + 1), ASK_AGAIN);
+      },
     );
-    return () => stop.abort();
+    return () => (clearTimeout(timer), stop.abort());
   }, [...parts, round]);
   return { ...state, reload: () => again((count) => count + 1) };
 }
+
+const isAway = (error: unknown): boolean => error instanceof ApiError && error.status === 0;
 
 /** Whether the server has no such thing, rather than being out of order. */
 export const isMissing = (error: unknown): boolean => error instanceof ApiError && error.status === 404;

@@ -32,6 +32,9 @@ export function shortId(id: string): string {
   return cut > 0 && id.length - cut > 12 ? `${id.slice(0, cut)}-${id.slice(cut + 1, cut + 7)}…` : id;
 }
 
+/** A number with as many digits as say something. */
+export const short = (number: number): string => String(Number(number.toFixed(4)));
+
 export const percent = (part: number): string => `${(100 * part).toFixed(part > 0 && part < 0.1 ? 1 : 0)} %`;
 
 /** The value below which this part of the numbers lies; they need not be sorted. */

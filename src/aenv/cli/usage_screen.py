@@ -75,23 +75,33 @@ class UsageScreen:
         yield Text(
             self.problem or said, style="red" if self.problem else "bold", no_wrap=True, overflow="ellipsis"
         )
-        yield self._table(found[:room])
+        yield self._table(found[:room], options.max_width)
         yield Text(_HELP, style="dim", no_wrap=True, overflow="ellipsis")
 
-    def _table(self, rows: Sequence[Row]) -> Table:
+    def _table(self, rows: Sequence[Row], width: int) -> Table:
         table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
+        found = [usage.cells(row) for row in rows]
+        columns = zip(usage.HEADERS, *found, strict=True)
+        is_narrow = sum(max(map(len, column)) + 2 for column in columns) > width
         is_down = (self.order in usage.BY_NAME) is self.is_reversed
         for header in usage.HEADERS:
             mark = (" ▼" if is_down else " ▲") if header == _COLUMNS[self.order] else ""
             right = "right" if header in _RIGHT else "left"
-            # On a narrow screen names give way: rich narrows what may wrap, and their texts do not.
-            is_whole = header not in _NAMES
+            # On a narrow screen names give way: rich narrows what may wrap, and their texts do not. Ids are cut.
+            is_whole = header not in _NAMES or (is_narrow and header == "ID")
             table.add_column(header + mark, no_wrap=is_whole, overflow="ellipsis", justify=right)  # type: ignore[arg-type]
-        for row in rows:
+        for row, (id, *others) in zip(rows, found, strict=True):
             # As text: a name may contain what rich takes for markup.
-            cells = [Text(output.plain(cell), no_wrap=True, overflow="ellipsis") for cell in usage.cells(row)]
-            table.add_row(*cells, style="dim" if row.data.frozen else "")
+            cells = [output.plain(cell) for cell in (_cut(id) if is_narrow else id, *others)]
+            texts = [Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells]
+            table.add_row(*texts, style="dim" if row.data.frozen else "")
         return table
+
+
+def _cut(id: str) -> str:
+    """An id in which instances of one environment still differ; the environment stands beside it."""
+    name, _, random = id.rpartition("-")
+    return f"{name[:6]}…{random[:6]}"
 
 
 async def watch(ask: Callable[[], Awaitable[Usage]], order: str, delay: float) -> int:

@@ -198,6 +198,10 @@ def _player(given: Any) -> Agent:
 def function(name: str) -> Function:
     """The agent that `module:function` names; modules of the current folder are found."""
     module_name, _, attribute = name.partition(":")
+    if not all(part.isidentifier() for part in module_name.split(".")) or module_name.endswith(".py"):
+        raise InvalidRequest(
+            f"agent {name!r}: {module_name!r} is not the name of a module; write it as my_agent:play"
+        )
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

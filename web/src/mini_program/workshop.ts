@@ -113,6 +113,10 @@ export const workshop = new Workshop();
 /** The workshop; the component is drawn again when it changes. */
 export function useWorkshop(): Workshop {
   const [, draw] = useState(0);
-  useEffect(() => workshop.watch(() => draw((count) => count + 1)), []);
+  useEffect(() => {
+    const tell = () => draw((count) => count + 1);
+    tell(); // what came between the first drawing and now, to which nothing listened
+    return workshop.watch(tell);
+  }, []);
   return workshop;
 }

@@ -6,20 +6,12 @@ import { ask, path } from "../api";
 import { JsonTree } from "../json_tree";
 import { Markdown } from "../markdown";
 import { link, setQuery, type Place } from "../router";
-import { sampleArguments, typeWords, type Schema } from "../schema_words";
+import { offered, sampleArguments, typeWords, type Offer, type Schema } from "../schema_words";
 import type { Caller } from "../session";
 import { snippets } from "../snippets";
 import { Badge, Code, Empty, Facts, Problem, Tabs, useAsked, useTitle } from "../ui";
 import { bytes, day } from "../words";
 import type { Environment } from "./environments";
-
-interface Offer {
-  name: string;
-  description?: string;
-  inputSchema?: unknown;
-  input_schema?: unknown;
-  parameters?: unknown;
-}
 
 interface Changes {
   files: Record<string, string[]>;
@@ -78,7 +70,7 @@ export function EnvironmentPage({ place, caller }: { place: Place; caller: Calle
     { id: "tools", title: `Tools ${value.tools.length}`, show: () => <Offers kind="tools" of={value.tools} /> },
     { id: "functions", title: `Functions ${value.functions.length}`, show: () => <Offers kind="functions" of={value.functions} /> },
     { id: "rewards", title: `Rewards ${value.rewards.length}`, show: () => <Offers kind="rewards" of={value.rewards} /> },
-    { id: "use", title: "Use it", show: () => <Use of={ref} tool={value.tools[0]} hasReward={value.rewards.length > 0} /> },
+    { id: "use", title: "Use it", show: () => <Use of={value} /> },
     { id: "versions", title: "Versions", show: () => <Versions name={name} of={versions} at={value.version} /> },
     { id: "config", title: "Configuration", show: () => <Configuration of={value.deploy_config ?? {}} /> },
   ];
@@ -178,7 +170,7 @@ function Offers({ kind, of }: { kind: string; of: Offer[] }): JSX.Element {
   return (
     <ul class="offers">
       {of.map((offer) => {
-        const schema = schemaOf(offer);
+        const schema = offered(offer);
         return (
           <li key={offer.name}>
             <h2>
@@ -192,9 +184,6 @@ function Offers({ kind, of }: { kind: string; of: Offer[] }): JSX.Element {
     </ul>
   );
 }
-
-const schemaOf = (offer: Offer): Schema | undefined =>
-  (offer.inputSchema ?? offer.input_schema ?? offer.parameters) as Schema | undefined;
 
 function Parameters({ of, schema }: { of: string; schema: Schema }): JSX.Element {
   const rows = Object.entries(schema.properties ?? {});
@@ -217,7 +206,7 @@ function Parameters({ of, schema }: { of: string; schema: Schema }): JSX.Element
                   <td>
                     <code>{name}</code>
                   </td>
-                  <td>{typeWords(part)}</td>
+                  <td>{typeWords(part, schema)}</td>
                   <td>{schema.required?.includes(name) ? "required" : part.default === undefined ? "–" : <code>{JSON.stringify(part.default)}</code>}</td>
                   <td>{part.description}</td>
                 </tr>
@@ -231,8 +220,15 @@ function Parameters({ of, schema }: { of: string; schema: Schema }): JSX.Element
   );
 }
 
-function Use({ of, tool, hasReward }: { of: string; tool: Offer | undefined; hasReward: boolean }): JSX.Element {
-  const used = { ref: of, tool: tool?.name ?? "TOOL", values: sampleArguments(tool && schemaOf(tool)), hasReward };
+function Use({ of }: { of: Details }): JSX.Element {
+  const [tool] = of.tools;
+  const used = {
+    ref: `${of.name}@${of.version}`,
+    tool: tool?.name ?? "TOOL",
+    values: sampleArguments(tool && offered(tool)),
+    hasReward: of.rewards.length > 0,
+    hasTasks: of.functions.some((one) => one.name === "list_tasks"),
+  };
   const all = snippets(used, location.origin);
   return (
     <>

@@ -7,8 +7,9 @@ import { JsonTree } from "../json_tree";
 import { useLive } from "../live";
 import { link, setQuery, type Place } from "../router";
 import type { Caller } from "../session";
-import { Badge, Confirm, Empty, Facts, Problem, Sparkline, Status, Tabs, useAsked, useTitle } from "../ui";
+import { Badge, Confirm, Facts, Problem, Sparkline, Status, Tabs, useAsked, useTitle } from "../ui";
 import { bytes, day, duration, percent, shortId } from "../words";
+import { Calls } from "./instance_calls";
 import { Commands } from "./instance_commands";
 import { Files } from "./instance_files";
 import { Logs } from "./instance_logs";
@@ -50,12 +51,12 @@ export function InstancePage({ place, caller }: { place: Place; caller: Caller }
   const acts = caller.role === "user" || caller.role === "admin";
   const track = live.tracks.get(id);
   const all = [
-    { id: "try", title: "Try it", needs: acts && isRunning, show: () => <TryIt id={id} tools={value.tools ?? []} /> },
+    { id: "try", title: "Try it", needs: acts && isRunning, show: () => <TryIt id={id} environment={value.env} tools={value.tools ?? []} /> },
     { id: "commands", title: "Commands", needs: acts && isRunning, show: () => <Commands id={id} /> },
     { id: "terminal", title: "Terminal", needs: acts && isRunning, show: () => <TerminalTab id={id} /> },
     { id: "files", title: "Files", needs: isRunning, show: () => <Files id={id} /> },
     { id: "logs", title: "Logs", needs: isRunning, show: () => <Logs id={id} /> },
-    { id: "history", title: "Calls", needs: isRunning, show: () => <History id={id} /> },
+    { id: "history", title: "Calls", needs: isRunning, show: () => <Calls id={id} /> },
     { id: "events", title: "Events", needs: true, show: () => <Events id={id} version={`${status} ${value.expires_at}`} /> },
     { id: "facts", title: "Details", needs: true, show: () => <JsonTree value={shown(value)} open={2} /> },
   ];
@@ -190,24 +191,5 @@ function Events({ id, version }: { id: string; version: string }): JSX.Element {
         </li>
       ))}
     </ol>
-  );
-}
-
-function History({ id }: { id: string }): JSX.Element {
-  const { value, error, reload } = useAsked(
-    (signal) => ask<Record<string, unknown>[]>("GET", path("env-instance", id, "history"), { signal }),
-    [id],
-  );
-  if (error !== undefined) return <Problem error={error} />;
-  if (value && !value.length) return <Empty title="Nothing was called yet" />;
-  return (
-    <>
-      <button type="button" onClick={reload}>
-        Look again
-      </button>
-      {(value ?? []).toReversed().map((call, at) => (
-        <JsonTree key={at} name={String(call["name"] ?? call["tool"] ?? at)} value={call} open={1} />
-      ))}
-    </>
   );
 }

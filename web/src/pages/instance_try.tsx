@@ -5,15 +5,17 @@ import { useState } from "preact/hooks";
 import { ask, path } from "../api";
 import { Content, type Part } from "../content";
 import { JsonTree } from "../json_tree";
-import { SchemaForm, type ObjectSchema } from "../schema_form";
-import { Badge, Empty, Problem } from "../ui";
+import { SchemaForm } from "../schema_form";
+import { offered, type Offer, type Schema } from "../schema_words";
+import { Badge, Empty, Problem, useAsked } from "../ui";
 import { milliseconds } from "../words";
+import type { Instance } from "./instance";
 import { LivePicture } from "./instance_picture";
 
 export interface Tool {
   name: string;
   description?: string;
-  inputSchema?: ObjectSchema;
+  inputSchema?: Schema;
 }
 
 interface Answer {
@@ -31,20 +33,40 @@ interface Call {
   error?: unknown;
 }
 
-const REWARD = "reward";
+/** With spaces, so that no tool has this name. */
+const REWARD = "reward of the task";
 
-export function TryIt({ id, tools }: { id: string; tools: Tool[] }): JSX.Element {
+interface Reward {
+  title: string;
+  name?: string;
+  schema?: Schema;
+}
+
+/** The environment's rewards, of which the first judges the task. */
+function useRewards(environment: Instance["env"]): Reward[] {
+  const { value } = useAsked<{ rewards?: Offer[] }>(
+    (signal) => ask("GET", path("env", environment!.name, environment!.version), { signal }),
+    [environment?.name, environment?.version],
+  );
+  const [first, ...others] = value?.rewards ?? [];
+  const named = others.map((one) => ({ title: `reward ${one.name}`, name: one.name, schema: offered(one) }));
+  return [{ title: REWARD, schema: first && offered(first) }, ...named];
+}
+
+export function TryIt({ id, environment, tools }: { id: string; environment: Instance["env"]; tools: Tool[] }): JSX.Element {
+  const rewards = useRewards(environment);
   const [name, choose] = useState(tools[0]?.name ?? REWARD);
   const [busy, wait] = useState(false);
   const [calls, note] = useState<Call[]>([]);
   const tool = tools.find((one) => one.name === name);
+  const reward = rewards.find((one) => one.title === name);
   const run = async (values: Record<string, unknown>) => {
     wait(true);
     const began = performance.now();
     const call: Call = { name, values, seconds: 0 };
     try {
       if (tool) call.answer = await ask<Answer>("POST", path("instances", id, "tools", name), { body: values });
-      else call.value = await ask("POST", path("instances", id, "task", "reward"), { body: values });
+      else call.value = await ask("POST", path("instances", id, "task", "reward") + (reward?.name ? `?name=${encodeURIComponent(reward.name)}` : ""), { body: values });
     } catch (error) {
       call.error = error;
     }
@@ -62,11 +84,13 @@ export function TryIt({ id, tools }: { id: string; tools: Tool[] }): JSX.Element
             {tools.map((one) => (
               <option key={one.name}>{one.name}</option>
             ))}
-            <option value={REWARD}>reward of the task</option>
+            {rewards.map((one) => (
+              <option key={one.title}>{one.title}</option>
+            ))}
           </select>
         </label>
         {tool?.description && <p class="pre quiet">{tool.description}</p>}
-        <SchemaForm key={name} schema={tool?.inputSchema ?? {}} action="Call" busy={busy} run={run} />
+        <SchemaForm key={`${name} ${!!reward?.schema}`} schema={tool?.inputSchema ?? reward?.schema ?? {}} action="Call" busy={busy} run={run} />
       </div>
       <div aria-live="polite">
         {calls.length === 0 && <Empty title="Nothing was called yet" />}

@@ -7,7 +7,7 @@ import { Content, Text, type Part } from "../content";
 import { JsonTree } from "../json_tree";
 import { link } from "../router";
 import { Badge, Facts, Problem, useAsked } from "../ui";
-import { milliseconds } from "../words";
+import { milliseconds, short } from "../words";
 import { classOf, kind, type RolloutRow, type Run } from "./run";
 import type { RunSummary } from "./runs";
 
@@ -119,7 +119,7 @@ export function Trajectories(props: TrajectoriesProps): JSX.Element {
                   </h2>
                   <Facts
                     of={[
-                      ["Reward", row?.reward ?? null],
+                      ["Reward", typeof row?.reward === "number" ? short(row.reward) : null],
                       ["Time", milliseconds(row?.seconds)],
                       ["Steps", value.steps.length],
                       ["Environment", value.environment],
@@ -209,7 +209,7 @@ function StepCard({ step, number, all }: { step: StepView; number: number; all: 
         <span class="quiet">{number}</span> <strong>{call ? call.name : message?.role}</strong>{" "}
         {call && <span class="quiet">{call.kind}</span>}{" "}
         {call && (call.error || call.is_error) && <Badge kind="bad">error</Badge>}{" "}
-        {step.reward !== null && <Badge kind="good">reward {step.reward}</Badge>}{" "}
+        {step.reward !== null && <Badge kind="good">reward {short(step.reward)}</Badge>}{" "}
         {step.seconds > 0 && <span class="quiet">{milliseconds(step.seconds)}</span>}
       </header>
       {message && <Said message={message} all={all} />}
