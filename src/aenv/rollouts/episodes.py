@@ -373,8 +373,11 @@ async def _ended(playing: asyncio.Task[None]) -> None:
     if playing.done():
         return
     playing.cancel()
-    await asyncio.wait({playing}, timeout=_GRACE)
-    if not playing.done():
-        logger.warning("an agent goes on %g s after it was cancelled, and is left to itself", _GRACE)
-    elif not playing.cancelled():
-        playing.exception()  # seen: the outcome is that it did not end by itself
+    try:
+        await asyncio.wait({playing}, timeout=_GRACE)
+    finally:  # also where the time of the whole episode ends first
+        if not playing.done():
+            logger.warning("an agent goes on after it was cancelled, and is left to itself")
+            held_loop.abandon(playing)
+        elif not playing.cancelled():
+            playing.exception()  # seen: the outcome is that it did not end by itself

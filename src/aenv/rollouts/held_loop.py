@@ -78,6 +78,13 @@ def watch(task: asyncio.Task[Any]) -> None:
         lost.watch(task)
 
 
+def abandon(task: asyncio.Task[Any]) -> None:
+    """Let neither the end of the loop nor that of the interpreter wait for a task that may never end."""
+    asyncio._unregister_task(task)  # `asyncio.run` waits for all that it knows
+    # A task that is freed closes its coroutine, which may go on at that, too.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
+
+
 @asynccontextmanager
 async def limited(
     limit: float | None, playing: Callable[[], asyncio.Task[Any] | None]
