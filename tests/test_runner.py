@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from aenv import Environment
 from aenv.base import settings
 from aenv.base.errors import InvalidRequest
 from aenv.rollouts import Outcome, Runner, Timeouts, journal, rollout
-from tests.command_line import environ
+from tests.command_line import environ, serving
 from tests.evaluations import lines
 from tests.gateways import make_project
 from tests.rollout_worlds import gateway, one, run, solve
@@ -182,6 +183,27 @@ class TestStages:
         assert (done.returncode, done.stdout) == (0, "two timeout\nsix reward\n"), done.stderr
         told = [] if agent == "blocks" else ["an agent goes on after it was cancelled, and is left to itself"]
         assert done.stderr.splitlines() == told
+
+    @pytest.mark.slow  # what does not end is waited for
+    def test_what_an_agent_left_running_does_not_hold_up_the_end_of_the_command(
+        self, served: str, tmp_path: Path
+    ) -> None:
+        (tmp_path / "leaving.py").write_text(LEAVING)
+        command = (
+            "eval",
+            "trouble",
+            "--agent",
+            "leaving:agent",
+            "--tasks",
+            "two",
+            "--out",
+            tmp_path / "out",
+            "--json",
+        )
+        with serving(*command, cwd=tmp_path, env={**environ(), "AENV_SYSTEM_URL": served}) as running:
+            line = running.until("result")[-1]
+            assert running.process.wait(timeout=60) == 0
+        assert json.loads(line)["reward"] == 1.0
 
     async def test_what_an_agent_left_running_calls_nothing_any_more(self, served: str) -> None:
         async def agent(env: Any, task: dict[str, Any]) -> None:
@@ -396,4 +418,24 @@ async def main():
 
 
 asyncio.run(main())
+"""
+
+
+LEAVING = """
+import asyncio
+
+kept = []
+
+
+async def goes_on():
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except BaseException:
+            pass
+
+
+async def agent(env, task):
+    kept.append(asyncio.create_task(goes_on()))
+    await env.call_tool("submit", {"answer": 2})
 """

@@ -30,7 +30,6 @@ from .trajectory import Message, SampledTokens, TrajectoryHead
 logger = logging.getLogger("aenv.rollouts.episodes")
 
 MAX_CALLS = 1_000
-_GRACE = 5.0  # seconds that a cancelled agent has to end
 
 
 @dataclass(frozen=True)
@@ -374,7 +373,7 @@ async def _ended(playing: asyncio.Task[None]) -> None:
         return
     playing.cancel()
     try:
-        await asyncio.wait({playing}, timeout=_GRACE)
+        await asyncio.wait({playing}, timeout=held_loop.GRACE)
     finally:  # also where the time of the whole episode ends first
         if not playing.done():
             logger.warning("an agent goes on after it was cancelled, and is left to itself")
