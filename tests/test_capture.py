@@ -471,5 +471,8 @@ class TestCommand:
                 assert await asyncio.to_thread(server.process.wait) == 0
         found = journal.read(out).trajectories
         assert {name: len(one.exchanges) for name, one in found.items()} == {"capture": 1, "task-7": 2}
-        assert transcripts.transcript(found["task-7"]).splitlines()[-1] == "no result"
+        shown = transcripts.transcript(found["task-7"]).splitlines()
+        assert shown[-1] == "no result"
+        # What was asked, once; and every reply.
+        assert [line for line in shown if line in (USER["content"], "b", "c")] == [USER["content"], "b", "c"]
         assert key not in out.read_text()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +18,7 @@ from aenv import Environment
 from aenv.base import settings
 from aenv.base.errors import InvalidRequest
 from aenv.rollouts import Outcome, Runner, Timeouts, journal, rollout
+from tests.command_line import environ, serving
 from tests.evaluations import lines
 from tests.gateways import make_project
 from tests.rollout_worlds import gateway, one, run, solve
@@ -165,6 +169,41 @@ class TestStages:
         found = await one(served, agent, timeouts=Timeouts(agent=0.3))
         assert found.outcome == Outcome.TIMEOUT
         assert await asyncio.to_thread(ended.wait, 30)
+
+    @pytest.mark.slow  # agents that do not end are waited for
+    @pytest.mark.parametrize("agent", ["calls", "sleeps", "blocks"])
+    async def test_an_agent_that_goes_on_after_every_error_holds_up_neither_the_run_nor_the_end_of_the_process(
+        self, served: str, tmp_path: Path, agent: str
+    ) -> None:
+        script = tmp_path / "script.py"
+        script.write_text(STUBBORN.format(url=served, agent=agent))
+        done = await asyncio.to_thread(
+            subprocess.run, [sys.executable, script], capture_output=True, text=True, env=environ(), timeout=60
+        )
+        assert (done.returncode, done.stdout) == (0, "two timeout\nsix reward\n"), done.stderr
+        told = [] if agent == "blocks" else ["an agent goes on after it was cancelled, and is left to itself"]
+        assert done.stderr.splitlines() == told
+
+    @pytest.mark.slow  # what does not end is waited for
+    def test_what_an_agent_left_running_does_not_hold_up_the_end_of_the_command(
+        self, served: str, tmp_path: Path
+    ) -> None:
+        (tmp_path / "leaving.py").write_text(LEAVING)
+        command = (
+            "eval",
+            "trouble",
+            "--agent",
+            "leaving:agent",
+            "--tasks",
+            "two",
+            "--out",
+            tmp_path / "out",
+            "--json",
+        )
+        with serving(*command, cwd=tmp_path, env={**environ(), "AENV_SYSTEM_URL": served}) as running:
+            line = running.until("result")[-1]
+            assert running.process.wait(timeout=60) == 0
+        assert json.loads(line)["reward"] == 1.0
 
     async def test_what_an_agent_left_running_calls_nothing_any_more(self, served: str) -> None:
         async def agent(env: Any, task: dict[str, Any]) -> None:
@@ -329,3 +368,74 @@ class TestTasks:
         with pytest.raises(InvalidRequest) as raised:
             await run(served, solve, tasks=str(file))
         assert why in raised.value.message
+
+
+STUBBORN = """
+import asyncio, threading, time
+from aenv.rollouts import Runner, Timeouts
+from aenv.rollouts.task_instances import REFUSALS
+
+errors = 0
+
+
+async def calls(env, task):
+    while True:
+        try:
+            await (env.call_tool("submit", {{"answer": 6}}) if task["id"] == "six" else env.call_tool("hang"))
+            return
+        except:
+            pass
+
+
+async def sleeps(env, task):
+    while task["id"] == "two":
+        try:
+            await asyncio.sleep(60)
+        except BaseException:
+            pass
+    await env.call_tool("submit", {{"answer": 6}})
+
+
+def blocks(env, task):
+    global errors
+    while True:
+        try:
+            env.call_tool("submit", {{"answer": 6}}) if task["id"] == "six" else env.call_tool("hang")
+            return
+        except BaseException:
+            errors += 1
+
+
+async def main():
+    async with Runner(1, url={url!r}, timeouts=Timeouts(agent=1)) as runner:
+        for one in await runner.run("trouble", {agent}):
+            print(one.task, one.outcome)
+    while {agent} is blocks and errors <= REFUSALS:  # the thread stands still then
+        await asyncio.sleep(0.01)
+    before = time.process_time()
+    await asyncio.sleep(0.2)
+    assert time.process_time() - before < 0.1  # nothing computes
+
+
+asyncio.run(main())
+"""
+
+
+LEAVING = """
+import asyncio
+
+kept = []
+
+
+async def goes_on():
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except BaseException:
+            pass
+
+
+async def agent(env, task):
+    kept.append(asyncio.create_task(goes_on()))
+    await env.call_tool("submit", {"answer": 2})
+"""

@@ -155,6 +155,14 @@ class TestFaults:
             found = await one(served, Llm(Chat(server.url), Model("m")))
         assert found.outcome == Outcome.AGENT_ERROR
 
+    @pytest.mark.parametrize(("status", "fix"), [(401, "the key of its server"), (404, "no such model or path")])
+    async def test_a_model_that_may_not_be_asked_so_is_not_the_agents_fault(
+        self, served: str, status: int, fix: str
+    ) -> None:
+        async with model((status, '{"error": "no"}')) as server:
+            found = await one(served, Llm(Chat(server.url), Model("m")))
+        assert (found.outcome, fix in found.reason) == (Outcome.NOT_READY, True), found.reason
+
     async def test_a_disk_that_is_full(self, served: str, tmp_path: Path) -> None:
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

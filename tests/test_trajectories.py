@@ -176,6 +176,13 @@ class TestFormats:
             "mask": [0, 0, 1, 0, 1],
             "reward": 1.0,
             "same": True,
+            "of others": [
+                ["hi"],
+                ["a", "b"],
+                "line 1: field 'messages' must be a list of messages, each with a 'role'",
+                "cannot be read as parquet",
+                "a column of the table has values of another type",
+            ],
         }
 
     @pytest.mark.parametrize("format", [one for one in FORMATS if one not in ("journal", "parquet")])
@@ -203,6 +210,12 @@ class TestFormats:
             ('{"messages": 5}', "line 1: field 'messages'"),
             ('{"messages": [], "reward": "much"}', "line 1: field 'reward'"),
             ('{"messages": []}\n{"messages": [1]}', "line 2: field 'messages'"),
+            (
+                '{"messages": [], "parts": {"sum": "half"}}',
+                "line 1: field 'parts' must be an object whose values are num",
+            ),
+            ('{"messages": [], "variables": 3}', "line 1: field 'variables'"),
+            ('{"messages": [], "tools": [{"function": {"name": 3}}]}', "line 1: field 'tools'"),
             ('{"schema_version": "ATIF-v2.0"}', "line 1: field 'schema_version'"),
             ('{"schema_version": "ATIF-v1.8", "steps": 1}', "line 1: fields 'steps'"),
             ('{"type": "run", "schema": "aenv-trajectory/2"}\n', "line 1 .*'aenv-trajectory/2'"),
@@ -367,18 +380,50 @@ async def test_what_is_secret_by_its_name_is_not_in_the_journal(served: str, tmp
 PARQUET = """
 import json, sys
 from pathlib import Path
+import datasets, pyarrow.parquet
+from aenv.base.errors import InvalidRequest
 from aenv.rollouts.exports import exchange
-import datasets
+
+WHYS = (
+    "line 1: field 'messages' must be a list of messages, each with a 'role'",
+    "cannot be read as parquet",
+    "a column of the table has values of another type",
+)
 
 trajectories = exchange.load(Path("run.jsonl"))
 exchange.save(Path("x.parquet"), trajectories, "parquet")
 table = datasets.load_dataset("parquet", data_files="x.parquet", split="train", cache_dir="cache")
 again = exchange.load(Path("x.parquet"))
+
+
+def loaded(columns):
+    pyarrow.parquet.write_table(pyarrow.table(columns), "of_others.parquet")
+    return [one.messages[-1]["content"] for one in exchange.load(Path("of_others.parquet"))]
+
+
+def refused(act):
+    try:
+        act()
+    except InvalidRequest as error:
+        return next(why for why in WHYS if why in error.message)
+
+
+Path("torn.parquet").write_bytes(Path("x.parquet").read_bytes()[:200])
+odd = {"messages": [{"role": "tool", "tool_call_id": 3, "content": "x"}]}
+Path("odd").write_text(json.dumps(odd))
+of_others = [
+    loaded({"messages": [[{"role": "user", "content": "hi"}]], "tools": [[{"function": {"name": "look"}}]]}),
+    loaded({"chosen": [[{"role": "assistant", "content": "a"}]], "rejected": ["b"]}),
+    refused(lambda: loaded({"x": [1]})),
+    refused(lambda: exchange.load(Path("torn.parquet"))),
+    refused(lambda: exchange.save(Path("y.parquet"), exchange.load(Path("odd")), "parquet")),
+]
 print(json.dumps({
     "rows": len(table),
     "roles": [one["role"] for one in table[0]["messages"]],
     "mask": table[0]["loss_mask"],
     "reward": table[0]["reward"],
     "same": [one.messages for one in again] == [one.messages for one in trajectories],
+    "of others": of_others,
 }))
 """

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ..client.sync import SyncEnvironment
 from .capture.endpoint import ModelAccess
-from .task_instances import WatchedEnvironment
+from .task_instances import REFUSALS, WatchedEnvironment
 
 T = TypeVar("T")
 
@@ -25,6 +25,7 @@ class BlockingEnvironment(SyncEnvironment):
         self._lock = threading.Lock()
         self._pending: set[concurrent.futures.Future[Any]] = set()
         self._is_closed = False
+        self._refused = 0
 
     @property
     def model(self) -> ModelAccess:
@@ -35,6 +36,9 @@ class BlockingEnvironment(SyncEnvironment):
         with self._lock:
             if self._is_closed:
                 work.close()
+                self._refused += 1
+                # One that goes on after every error would compute for ever: it stands still with the lock.
+                threading.Event().wait(None if self._refused > REFUSALS else 0)
                 raise concurrent.futures.CancelledError("the rollout is over")
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
             self._pending.add(future)

@@ -30,7 +30,6 @@ from .trajectory import Message, SampledTokens, TrajectoryHead
 logger = logging.getLogger("aenv.rollouts.episodes")
 
 MAX_CALLS = 1_000
-_GRACE = 5.0  # seconds that a cancelled agent has to end
 
 
 @dataclass(frozen=True)
@@ -373,8 +372,11 @@ async def _ended(playing: asyncio.Task[None]) -> None:
     if playing.done():
         return
     playing.cancel()
-    await asyncio.wait({playing}, timeout=_GRACE)
-    if not playing.done():
-        logger.warning("an agent goes on %g s after it was cancelled, and is left to itself", _GRACE)
-    elif not playing.cancelled():
-        playing.exception()  # seen: the outcome is that it did not end by itself
+    try:
+        await asyncio.wait({playing}, timeout=held_loop.GRACE)
+    finally:  # also where the time of the whole episode ends first
+        if not playing.done():
+            logger.warning("an agent goes on after it was cancelled, and is left to itself")
+            held_loop.abandon(playing)
+        elif not playing.cancelled():
+            playing.exception()  # seen: the outcome is that it did not end by itself

@@ -66,14 +66,32 @@ def outcome_of(error: BaseException, blamed: Outcome) -> Outcome:
     if _is_out_of_memory(error):
         return Outcome.ENV_ERROR  # the limit is the environment's own, and another instance has the same
     if isinstance(error, ModelFailed):
-        # A server that is away or busy says nothing about the agent; an answer that cannot be used does.
-        return Outcome.INFRA_ERROR if error.is_passing else Outcome.AGENT_ERROR
+        # Of these only an answer that cannot be used says something about the agent.
+        if error.is_passing:
+            return Outcome.INFRA_ERROR
+        return Outcome.NOT_READY if fix_of(error) else Outcome.AGENT_ERROR
     if isinstance(error, NotRecorded) or is_infrastructure(error):
         return Outcome.INFRA_ERROR
     return blamed
 
 
+def fix_of(error: ModelFailed) -> str:
+    """What to do about the URL, the key or the name of a model, which are of the run; empty for other failures."""
+    status = error.status_code or 0
+    return _FIXES.get(status) or ("name the URL that it redirects to" if 300 <= status < 400 else "")
+
+
+_FIXES = {
+    401: "give the runner the key of its server, as capture_key=… or --api-key-env",
+    402: "pay for its account",
+    403: "its key may not ask this model; name another key or model",
+    404: "it has no such model or path; check the URL, which ends with /v1, and the name of the model",
+}
+
+
 def reason_of(error: BaseException) -> str:
+    if isinstance(error, ModelFailed) and (fix := fix_of(error)):
+        return f"{error.reason}; {fix}"
     return error.message if isinstance(error, AEnvError) else f"{type(error).__name__}: {error}"
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 _LOOK_EVERY = 0.5  # seconds
+GRACE = 5.0  # seconds that what is cancelled has to end
 
 
 class LoopHeld(BaseException):
@@ -76,6 +77,23 @@ def watch(task: asyncio.Task[Any]) -> None:
     """Let the time for which this task holds the loop count against no other."""
     if lost := _lost.get():
         lost.watch(task)
+
+
+def abandon(task: asyncio.Task[Any]) -> None:
+    """Let neither the end of the loop nor that of the interpreter wait for a task that may never end."""
+    asyncio._unregister_task(task)  # `asyncio.run` waits for all that it knows
+    # A task that is freed closes its coroutine, which may go on at that, too.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
+
+
+async def end_others() -> None:
+    """End all other tasks of this loop: what agents have left running. It does not wait long for any."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        for task in (await asyncio.wait(others, timeout=GRACE))[1]:
+            abandon(task)
 
 
 @asynccontextmanager

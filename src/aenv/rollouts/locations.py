@@ -14,7 +14,7 @@ from ..client.address import control_origin
 from ..client.api import Api
 from ..client.embedded import platform
 from ..client.hub import Hub
-from . import live
+from . import held_loop, live
 from .task_instances import InstanceSource
 
 T = TypeVar("T")
@@ -43,6 +43,8 @@ def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
             if stopped:
                 return None
             raise
+        finally:
+            await held_loop.end_others()
 
     answer = asyncio.run(watched())
     if stopped:

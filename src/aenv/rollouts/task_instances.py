@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ..base.addresses import Origin
 from ..base.errors import AEnvError, InvalidRequest
@@ -32,6 +32,7 @@ _RELEASES = 32  # instances that are given back at a time
 _UNRECORDED = ("exec", "exec_stream", "upload", "presign_url")
 """Methods that change an instance, or may, and leave no call in the record."""
 _OVER = "the rollout is over"
+REFUSALS = 10_000  # calls after the end of a rollout that raise; code that makes more of them does not end by that
 _QUEUE = "10m"  # how long a create waits when the gateway is full
 
 
@@ -82,6 +83,8 @@ class WatchedEnvironment(Environment):
     """How the agent asks its model, where that is captured."""
     is_over: bool = False
     """Whether the agent has ended: what it left running may not change what is judged now."""
+    refused: int = 0
+    """Calls that came after that."""
 
     @classmethod
     def over(cls, env: Environment) -> WatchedEnvironment:
@@ -134,7 +137,7 @@ class WatchedEnvironment(Environment):
 
     async def _remote(self, what: str) -> Remote:
         if self.is_over:
-            raise asyncio.CancelledError(_OVER)
+            await self._refused()
         if self.recorder and what in _UNRECORDED:
             self.recorder.unrecorded(what)
         return await super()._remote(what)
@@ -144,7 +147,7 @@ class WatchedEnvironment(Environment):
     ) -> Any:
         if self.is_over:
             call.close()
-            raise asyncio.CancelledError(_OVER)  # what it left running ends by this, whatever errors it catches
+            await self._refused()
         recorder = self.recorder
         if recorder is None:
             return await call
@@ -174,6 +177,13 @@ class WatchedEnvironment(Environment):
         if self.flooded:
             self.flooded.set()
         await asyncio.get_running_loop().create_future()
+
+    async def _refused(self) -> NoReturn:
+        """End what an agent left running. What goes on after every error must wait, or it would hold the loop."""
+        self.refused += 1
+        if self.refused > REFUSALS:
+            await asyncio.get_running_loop().create_future()
+        raise asyncio.CancelledError(_OVER)
 
     async def end_others(self, ids: Sequence[str]) -> None:
         """End instances by their ids, those that are still there: of a process that was killed, say."""

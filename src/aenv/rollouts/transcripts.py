@@ -30,10 +30,15 @@ def _lines(trajectory: Trajectory, most: int) -> Iterator[str]:
         yield ", ".join(part for part in (run.environment, run.agent, run.model) if part)
     began = head.at or (trajectory.steps[0].at if trajectory.steps else 0.0)
     told: list[Step | ModelExchange] = [*trajectory.steps, *trajectory.exchanges]
+    known: set[str] = set()
     for one in sorted(told, key=lambda one: one.at):
         yield ""
         when = f"+{max(one.at - began, 0.0):.1f} s" if one.at else ""
-        yield from _step(one, when, most) if isinstance(one, Step) else _exchange(one, when, most)
+        if isinstance(one, Step):
+            yield from _step(one, when, most)
+        else:
+            # Steps tell what the model was asked; what was captured alone has none.
+            yield from _exchange(one, when, most, [] if trajectory.steps else _asked(one, known))
     yield ""
     if result is None:
         # What was captured alone, or comes from a file of others, was in no instance of ours.
@@ -45,9 +50,25 @@ def _lines(trajectory: Trajectory, most: int) -> Iterator[str]:
         yield f"reward {result.reward:g}{parts}"
 
 
-def _exchange(exchange: ModelExchange, when: str, most: int) -> Iterator[str]:
+def _asked(exchange: ModelExchange, known: set[str]) -> list[Message]:
+    """What the agent told the model beside what earlier exchanges show; `known` grows by it."""
+    new = []
+    for place, message in enumerate(exchange.prompt):
+        key = f"{place} {json.dumps(message, sort_keys=True, default=str)}"
+        if key not in known and message.get("role") != "assistant":
+            new.append(message)
+        known.add(key)
+    return new
+
+
+def _exchange(exchange: ModelExchange, when: str, most: int, asked: Sequence[Message]) -> Iterator[str]:
     usage = f", {exchange.usage[0]} + {exchange.usage[1]} tokens" if exchange.usage else ""
     yield f"[model {exchange.number}] {exchange.api}  {when}, {exchange.seconds * 1e3:.0f} ms{usage}"
+    for message in asked:
+        yield f"{message.get('role')}:"
+        yield from _message(message, most)
+    if asked:
+        yield "assistant:"
     if exchange.error:
         yield _cut(f"error: {exchange.error}", most)
     yield from _message(exchange.said or {}, most)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ...base.errors import NotJudged
 from ...base.outcomes import Outcome
 from ...client.chat import ModelFailed
+from .. import faults
 from ..journal import Journal, NotRecorded, encoded
 from ..results import TokenCount
 from ..trajectory import Trajectory
@@ -85,16 +86,8 @@ def _not_the_agents(exchange: ModelExchange) -> ModelFailed | NotJudged | None:
 
     URL and key are of the run, so it is not the agent's fault when they are wrong.
     """
-    status, failed = exchange.status, ModelFailed(exchange.error, status_code=exchange.status)
+    failed = ModelFailed(exchange.error, status_code=exchange.status)
     if failed.is_passing:
         return failed
-    fix = _FIXES.get(status or 0) or ("name the URL that it redirects to" if 300 <= (status or 0) < 400 else "")
-    return NotJudged(Outcome.NOT_READY, f"the model's server answered {status}; {fix}") if fix else None
-
-
-_FIXES = {
-    401: "give the runner the key of its server, as capture_key=… or --api-key-env",
-    402: "pay for its account",
-    403: "its key may not ask this model; name another key or model",
-    404: "it has no such model or path; check the URL, which ends with /v1, and the name of the model",
-}
+    fix = faults.fix_of(failed)
+    return NotJudged(Outcome.NOT_READY, f"the model's server answered {exchange.status}; {fix}") if fix else None

@@ -124,6 +124,10 @@ def _trajectory(row: Mapping[str, Any], fallback: str) -> Trajectory:
     if reward is not None and (not isinstance(reward, int | float) or isinstance(reward, bool)):
         raise InvalidRequest(f"field 'reward' must be a number, and is {reward!r}")
     rollout, task = str(row.get("rollout") or fallback), str(row.get("task") or fallback)
+    for name, kind, values in (("parts", (int, float), "numbers"), ("variables", str, "texts")):
+        told = row.get(name) or {}
+        if not isinstance(told, dict) or not all(isinstance(value, kind) for value in told.values()):
+            raise InvalidRequest(f"field {name!r} must be an object whose values are {values}")
     outcome = row.get("outcome") or (Outcome.REWARD if reward is not None else Outcome.INVALID)
     if outcome not in tuple(Outcome):
         raise InvalidRequest(f"field 'outcome' must be one of {', '.join(Outcome)}, and is {outcome!r}")
@@ -153,6 +157,8 @@ def mcp_tools(tools: Any) -> list[dict[str, Any]]:
     """Tools of OpenAI's chat completions, as MCP describes them. InvalidRequest where they are none."""
     try:
         named = [tool["function"] for tool in tools]
+        if not all(isinstance(one["name"], str) for one in named):
+            raise TypeError
         return [
             {
                 "name": one["name"],

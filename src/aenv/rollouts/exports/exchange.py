@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -24,7 +24,7 @@ def load(path: Path) -> list[Trajectory]:
     with path.open("rb") as file:
         begin = file.read(4)
     if begin == b"PAR1":
-        return list(_rows(path, parquet.read(path)))
+        return list(_rows(path, parquet.read(path), parquet.full))
     text = path.read_bytes()
     first = _first(text)
     if isinstance(first, dict) and "schema_version" in first:
@@ -113,9 +113,9 @@ def _captured(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
         yield line
 
 
-def _rows(path: Path, rows: Iterable[Any]) -> Iterator[Trajectory]:
+def _rows(path: Path, rows: Iterable[Any], full: Callable[[Any], Any] = lambda row: row) -> Iterator[Trajectory]:
     for number, row in enumerate(rows, 1):
-        yield from _named(path, number, lambda row=row, number=number: chats.read(row, number))
+        yield from _named(path, number, lambda row=row, number=number: chats.read(full(row), number))
 
 
 def _named(path: Path, number: int, act: Any) -> Any:

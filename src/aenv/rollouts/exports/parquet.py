@@ -32,14 +32,22 @@ def write(path: Path, rows: Iterable[ChatRow]) -> int:
         ]
     )
     table = [_flat(row) for row in rows]
-    parquet.write_table(arrow.Table.from_pylist(table, schema=schema), path)
+    try:
+        made = arrow.Table.from_pylist(table, schema=schema)
+    except arrow.ArrowException as error:
+        raise InvalidRequest(f"a column of the table has values of another type: {error}") from error
+    parquet.write_table(made, path)
     return len(table)
 
 
 def read(path: Path) -> list[ChatRow]:
-    """The rows, as `chats.read` takes them."""
-    _, parquet = _pyarrow()
-    return [_full(row) for row in parquet.read_table(path).to_pylist()]
+    """The rows; `full` makes of each what `chats.read` takes. InvalidRequest for a file that cannot be read."""
+    arrow, parquet = _pyarrow()
+    try:
+        rows: list[ChatRow] = parquet.read_table(path).to_pylist()
+    except (arrow.ArrowException, OSError) as error:
+        raise InvalidRequest(f"{str(path)!r} cannot be read as parquet: {error}") from error
+    return rows
 
 
 def _flat(row: ChatRow) -> ChatRow:
@@ -60,16 +68,22 @@ def _message(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "content": as_text, "tool_calls": calls or None}
 
 
-def _full(row: ChatRow) -> ChatRow:
-    full = {name: value for name, value in row.items() if value is not None}
+def full(row: ChatRow) -> ChatRow:
+    """A row without what a table adds: columns that are empty here, and JSON within texts."""
+    found = {name: value for name, value in row.items() if value is not None}
     for name in ("tools", "parts", "variables", "tokens"):
-        if name in full:
-            full[name] = json.loads(full[name])
-    full["messages"] = [
-        {name: value for name, value in one.items() if value is not None or name == "content"}
-        for one in row["messages"]
-    ]
-    return full
+        if isinstance(found.get(name), str):
+            found[name] = json.loads(found[name])
+    for name in ("messages", "prompt", "chosen", "rejected"):
+        if isinstance(found.get(name), list):
+            found[name] = [_without_empty(one) for one in found[name]]
+    return found
+
+
+def _without_empty(message: Any) -> Any:
+    if not isinstance(message, dict):
+        return message
+    return {name: value for name, value in message.items() if value is not None or name == "content"}
 
 
 def _pyarrow() -> tuple[Any, Any]:
