@@ -7,7 +7,7 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from ..client.sync import SyncEnvironment
 from .capture.endpoint import ModelAccess
@@ -34,19 +34,25 @@ class BlockingEnvironment(SyncEnvironment):
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         with self._lock:
-            if self._is_closed:
-                work.close()
-                self._refused += 1
-                # One that goes on after every error would compute for ever: it stands still with the lock.
-                threading.Event().wait(None if self._refused > REFUSALS else 0)
-                raise concurrent.futures.CancelledError("the rollout is over")
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-            self._pending.add(future)
+            future = None if self._is_closed else asyncio.run_coroutine_threadsafe(work, self._loop)
+            if future:
+                self._pending.add(future)
+        if future is None:
+            work.close()
+            self._refuse()
         try:
             return future.result()
         finally:
             with self._lock:
                 self._pending.discard(future)
+
+    def _refuse(self) -> NoReturn:
+        """The rollout is over. Code that goes on after every error would compute for ever: its thread stands still."""
+        with self._lock:
+            self._refused += 1
+        if self._refused > REFUSALS:
+            threading.Event().wait()
+        raise concurrent.futures.CancelledError("the rollout is over")
 
     def close(self) -> None:
         """End the calls that are under way."""
