@@ -47,7 +47,7 @@ class BlockingEnvironment(SyncEnvironment):
                 self._pending.discard(future)
 
     def _refuse(self) -> NoReturn:
-        """The rollout is over. Code that goes on after every error would compute for ever: its thread stands still."""
+        """The rollout is over. The thread of code that goes on after every error stands still in the end."""
         with self._lock:
             self._refused += 1
         if self._refused > REFUSALS:
