@@ -105,6 +105,8 @@ class InstanceSpec:
     """Modules that are the same for all instances of the environment, to be loaded once."""
     tenant: str = ""
     """Whose it is, where there are accounts: instances of different tenants share no process and no user id."""
+    owner: str = ""
+    """Whose it is, for an engine that shows owners to operators; without accounts its creator may name one."""
     isolation: str = ""
     """How it must be kept apart, where the environment asks for more than is usual: "gvisor"."""
     labels: Mapping[str, str] = field(default_factory=dict)

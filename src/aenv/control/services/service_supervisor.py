@@ -356,6 +356,7 @@ class ServiceSupervisor:
             # A service has many callers, and its routes are open to all of them: none may read another's calls.
             keep_history=False,
             tenant=record.owner or "",
+            owner=record.owner or "",
             secrets=given,
             service=record.id,
             storage=folder,

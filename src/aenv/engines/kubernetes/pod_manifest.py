@@ -114,10 +114,9 @@ def _fill_metadata(pod: dict[str, Any], plan: ContainerPlan, spec: InstanceSpec,
     for field in ("namespace", "generateName", "uid", "resourceVersion"):
         metadata.pop(field, None)
     metadata["name"] = names.name
-    given = {_key(name): safe_value(value) for name, value in plan.labels.items()}
     metadata["labels"] = {
         **(metadata.get("labels") or {}),
-        **given,
+        **pod_labels(plan.labels),
         OWNER: names.owner,
         STATE: STARTING,
         NETWORK: spec.network.kind,
@@ -207,6 +206,11 @@ def container_of(inside: dict[str, Any], name: str) -> dict[str, Any]:
 def dict_of(container: Any) -> dict[str, Any]:
     assert isinstance(container, dict)
     return container
+
+
+def pod_labels(given: Mapping[str, str]) -> dict[str, str]:
+    """The labels as Kubernetes takes them."""
+    return {_key(name): safe_value(value) for name, value in given.items()}
 
 
 def _key(name: str) -> str:
