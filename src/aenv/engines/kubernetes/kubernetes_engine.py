@@ -435,8 +435,10 @@ class KubernetesEngine(PodAccess, KeepsPodServices):
 
     async def _remove(self, name: str, grace: int = _GRACE) -> None:
         """Return when the cluster has no such Pod any more."""
+        # With a grace the node must agree, which some take 40 s for, although there is nothing to end.
+        is_empty = name in self._watch.pods and pod_state.cannot_run(self._watch.pods[name])
         try:
-            await self._cluster.delete(Pods, name, grace=max(grace, 1))
+            await self._cluster.delete(Pods, name, grace=0 if is_empty else max(grace, 1))
         except NotFound:
             self._watch.forget(name)
             return
