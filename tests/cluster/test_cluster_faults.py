@@ -132,6 +132,15 @@ async def test_an_image_that_cannot_be_pulled_ends_the_create_at_once(
     assert pods(cluster, owner) == []
 
 
+async def test_an_instance_that_no_node_takes_says_so_when_its_time_is_over(
+    cluster: LocalCluster, engine: KubernetesEngine, projects: Projects, owner: str
+) -> None:
+    spec = projects.spec(limits=ResourceLimits(gpus=1), start_timeout=15.0)
+    with pytest.raises(StartFailed, match=r"was not ready within 15 s: no node takes it: .*nvidia.com/gpu"):
+        await engine.create(spec)
+    assert pods(cluster, owner) == []
+
+
 async def test_an_instance_that_takes_more_memory_than_its_limit_ends_with_that_reason(
     cluster: LocalCluster, engine: KubernetesEngine, projects: Projects, owner: str
 ) -> None:
