@@ -425,8 +425,8 @@ class KeepsServices(Protocol):
         """Another gateway has ended it: what has its name from now on is another service."""
         ...
 
-    def check_storage(self, storage: Path) -> None:
-        """InvalidRequest when there can be no storage of that name."""
+    def check_service(self, id: str, storage: Path | None) -> None:
+        """InvalidRequest when there can be no service, or no storage, of that name."""
         ...
 
 

@@ -169,8 +169,9 @@ class ServiceSupervisor:
             **_amounts(limits),
         )
         requests.check(record)
-        if record.storage and isinstance(self._means.engine, KeepsServices):
-            self._means.engine.check_storage(storage.folder(self._home, owner, record.storage))
+        if isinstance(self._means.engine, KeepsServices):
+            folder = storage.folder(self._home, owner, record.storage) if record.storage else None
+            self._means.engine.check_service(record.id, folder)
         if record.storage and request.storage_size:
             record = await self._sized(record, quantities.size_bytes(request.storage_size))
         if record.storage and record.mount_path and not self._means.engine.isolation:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.addresses import Origin
-from ...base.errors import AEnvError, Conflict, NotFound, Unsupported
+from ...base.errors import AEnvError, Conflict, InvalidRequest, NotFound, Unsupported
 from ...base.http1 import Pool
 from ...base.pod_claim import PodClaim
 from ...base.supervision import Tasks
@@ -307,8 +307,11 @@ class KeepsPodServices(ABC):
     def forget_service(self, id: str) -> None:
         self._services.forget(id)
 
-    def check_storage(self, storage: Path) -> None:
-        claim_name(storage)
+    def check_service(self, id: str, storage: Path | None) -> None:
+        if id[0].isdigit():
+            raise InvalidRequest(f"field 'service_name': the cluster takes no Service {id!r}; begin with a letter")
+        if storage:
+            claim_name(storage)
 
     @abstractmethod
     async def _begin(self) -> None:
