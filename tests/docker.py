@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -52,6 +53,42 @@ def engine_with_base_image() -> Iterator[str]:
         command = [sys.executable, ROOT / "deploy" / "base-image", "--host", "--tag", BASE_IMAGE]
         subprocess.run(command, check=True, env={**os.environ, "DOCKER_HOST": host}, stdout=subprocess.DEVNULL)
         yield host
+
+
+class Restarts:
+    """A socket before an engine's own: it can be away for a while, as when the engine is restarted."""
+
+    def __init__(self, host: str, path: Path) -> None:
+        self.host = f"unix://{path}"
+        self._behind, self._path = host.removeprefix("unix://"), path
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def begin(self) -> None:
+        self._server = await asyncio.start_unix_server(self._pass_on, self._path)
+
+    async def end(self) -> None:
+        """Nothing answers any more, and what was under way breaks off."""
+        assert self._server
+        self._server.close()
+        self._path.unlink(missing_ok=True)
+        for writer in [*self._open]:
+            writer.transport.abort()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        behind, before = await asyncio.open_unix_connection(self._behind)
+        self._open |= {writer, before}
+        await asyncio.gather(_copy(reader, before), _copy(behind, writer), return_exceptions=True)
+        self._open -= {writer, before}
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while piece := await reader.read(1 << 16):
+            writer.write(piece)
+            await writer.drain()
+    finally:
+        writer.close()
 
 
 def ask(host: str, *arguments: str, stdin: str = "") -> str:

@@ -119,10 +119,20 @@ class TestBundle:
         )
         assert (folder / "config.json").read_text() == CONFIG
 
-    def test_without_a_dockerfile_the_line_names_it(self, folder: Path, without_docker: dict[str, str]) -> None:
-        done = aenv("build", "-w", folder, "-f", "deploy/Dockerfile", env=without_docker)
+    def test_without_a_dockerfile_a_line_names_it(self, folder: Path, without_docker: dict[str, str]) -> None:
+        (folder / "Dockerfile").unlink()
+        done = aenv("build", "-w", folder, env=without_docker)
         assert done.returncode == 0
-        assert done.stderr.splitlines()[-1] == f"no image was built: '{folder}/deploy/Dockerfile' does not exist"
+        assert done.stderr.splitlines()[-1] == f"no image was built: '{folder}/Dockerfile' does not exist"
+
+    def test_a_dockerfile_that_was_asked_for_and_is_missing_is_a_failure(
+        self, folder: Path, without_docker: dict[str, str]
+    ) -> None:
+        done = aenv("build", "-w", folder, "-f", "deploy/Dockerfile", env=without_docker)
+        assert done.returncode == 1
+        why = f"aenv: cannot build the image: '{folder}/deploy/Dockerfile' does not exist"
+        assert done.stderr.splitlines()[-1] == why
+        assert (folder / "config.json").read_text() == CONFIG
 
     @pytest.mark.slow
     def test_requirements_become_a_folder(

@@ -82,7 +82,7 @@ def test_storage_cannot_hide_what_the_instance_needs() -> None:
 
 
 def test_labels_are_the_published_the_standard_and_the_creators() -> None:
-    found = labels(spec(labels={"experiment": "a b"}, ttl=1800.0, tenant="ada"))
+    found = labels(spec(labels={"experiment": "a b"}, ttl=1800.0, owner="ada"))
     assert found["business/aenv-name"] == found["app.kubernetes.io/name"] == "demo"
     assert found["business/aenv-version"] == found["app.kubernetes.io/version"] == "1.2.0"
     assert (found["business/aenv-ttl"], found["business/aenv-owner"]) == ("1800s", "ada")

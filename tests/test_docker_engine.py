@@ -81,6 +81,8 @@ def look(variable: str) -> list[str]:
         return [text, error.strerror]
 """
 
+AWAY = "no Docker engine answers at .*; start it|the Docker engine at .* broke off"
+
 pytestmark = [pytest.mark.slow, pytest.mark.cluster]  # each makes containers
 
 
@@ -256,6 +258,68 @@ class TestDockerEngine(EngineConformance, CapabilityConformance):
         with pytest.raises(NotFound, match=r"the image '127.0.0.1:9/no/sidecar:1' was not found"):
             await engine.create(projects.spec(sidecar="127.0.0.1:9/no/sidecar:1"))
         assert leftovers() == []
+
+
+@pytest.fixture
+async def restarts(host: str, tmp_path: Path) -> AsyncIterator[docker.Restarts]:
+    """The engine of containers, behind a socket that a test takes away and brings back."""
+    restarts = docker.Restarts(host, tmp_path / "s")
+    await restarts.begin()
+    yield restarts
+    await restarts.end()
+
+
+async def test_the_end_of_an_instance_is_noticed_after_a_restart_of_the_engine_of_containers(
+    home: Path, host: str, restarts: docker.Restarts, tmp_path: Path, leftovers: Leftovers
+) -> None:
+    async with DockerEngine(home, restarts.host, base_image=docker.BASE_IMAGE) as engine:
+        spec = Projects(tmp_path / "projects").spec()
+        await engine.create(spec)
+        ended = asyncio.create_task(engine.ended(spec.id))
+        await asyncio.sleep(0)
+        await restarts.end()
+        with pytest.raises(Unavailable, match=AWAY):
+            await engine.running()
+        await restarts.begin()
+        docker.ask(host, "kill", f"aenv-{spec.id}")
+        assert await ended == "its process was killed by signal 9"
+        await engine.destroy(spec.id)
+    assert leftovers() == []
+
+
+async def test_what_cannot_be_ended_while_the_engine_of_containers_is_away_is_ended_when_it_is_back(
+    home: Path, restarts: docker.Restarts, tmp_path: Path, leftovers: Leftovers
+) -> None:
+    async with DockerEngine(home, restarts.host, base_image=docker.BASE_IMAGE) as engine:
+        projects = Projects(tmp_path / "projects")
+        lives, refused = projects.spec(), projects.spec()
+        await engine.create(lives)
+        await restarts.end()
+        with pytest.raises(Unavailable, match=AWAY):
+            await engine.destroy(lives.id)
+        for _ in range(2):  # as a client does, which asks again for the same id
+            with pytest.raises(Unavailable, match=AWAY):
+                await engine.create(refused)
+        await engine.sweep()
+        await restarts.begin()
+        assert len(leftovers()) == 2, "the container and the folder of the one that lived"
+        await engine.sweep()
+        assert leftovers() == []
+
+
+async def test_an_image_that_is_removed_between_two_creates_is_missed_with_the_same_words(
+    home: Path, host: str, tmp_path: Path, leftovers: Leftovers
+) -> None:
+    docker.ask(host, "tag", docker.BASE_IMAGE, "goes:1")
+    async with DockerEngine(home, host, base_image="goes:1") as engine:
+        projects = Projects(tmp_path / "projects")
+        spec = projects.spec()
+        await engine.create(spec)
+        await engine.destroy(spec.id)
+        docker.ask(host, "rmi", "goes:1")
+        with pytest.raises(NotFound, match=r"base image 'goes:1'.*make it with 'deploy/base-image'"):
+            await engine.create(projects.spec())
+    assert leftovers() == []
 
 
 async def test_an_engine_that_does_not_answer_is_one_clear_line(tmp_path: Path) -> None:

@@ -62,8 +62,11 @@ async def test_a_gateway_takes_over_the_instances_of_the_one_before(
 ) -> None:
     project = make_project(tmp_path)
     async with running_gateway(tmp_path / "home", project, **settings) as gateway:
-        id = (await gateway.create())["id"]
-        docker.ask(host, "inspect", f"aenv-{id}")
+        id = (await gateway.create(owner="ada"))["id"]
+        labels = docker.ask(host, "inspect", "--format", "{{json .Config.Labels}}", f"aenv-{id}")
+        assert json.loads(labels)["business/aenv-owner"] == "ada", (
+            "as published clients say it, who have no account"
+        )
         # As a gateway that is killed: a second one on the same home finds what the first one has made.
         async with DockerEngine(tmp_path / "home", host) as engine:
             assert list(await engine.running()) == [id]

@@ -112,6 +112,21 @@ def test_what_was_asked_for_is_both_limit_and_request() -> None:
         assert resources[part]["nvidia.com/gpu"] == "1"
 
 
+@pytest.mark.parametrize(("request_", "limit"), [("6Gi", "6Gi"), ("1Gi", str(4 << 30)), ("9e9", "9e9")])
+def test_a_template_that_requests_more_than_the_usual_limit_has_that_as_its_limit(
+    request_: str, limit: str
+) -> None:
+    text = f"""
+        apiVersion: v1
+        kind: Pod
+        spec: {{containers: [{{name: main, resources: {{requests: {{memory: "{request_}"}}}}}}]}}
+    """
+    spec = replace(SPEC, limits=ResourceLimits())
+    made = manifest(parse(text, "it"), plan(spec), spec, PodNames("x-1", "here", "t"))
+    resources = made["spec"]["containers"][0]["resources"]
+    assert (resources["requests"]["memory"], resources["limits"]["memory"]) == (request_, limit)
+
+
 def test_the_cluster_ends_an_instance_that_no_gateway_ends() -> None:
     assert pod()["spec"]["activeDeadlineSeconds"] == 3900
 
@@ -179,6 +194,15 @@ def test_a_pod_that_is_gone_has_the_reason_that_was_seen_last() -> None:
     assert judge(status(conditions=SILENT)) is None  # its node may come back
     assert judge(None) == "its node does not answer, and the cluster gave it up"
     assert pod_state.end_judge()(None) == "its Pod was deleted"
+
+
+def test_a_pod_cannot_run_whose_image_is_missing_unless_another_part_of_it_has_run() -> None:
+    missing = container(waiting={"reason": "ImagePullBackOff"})
+    ran = [{**each, "containerID": "containerd://1"} for each in container(running={"startedAt": "now"})]
+    assert pod_state.cannot_run(status(containerStatuses=missing))
+    assert not pod_state.cannot_run(status(containerStatuses=[*missing, *ran]))
+    assert not pod_state.cannot_run(status(containerStatuses=container(waiting={"reason": "ContainerCreating"})))
+    assert not pod_state.cannot_run(status())
 
 
 def test_a_pod_that_starts_or_runs_has_not_ended() -> None:

@@ -85,6 +85,16 @@ async def test_an_engine_that_mounts_nothing_says_so(tmp_path: Path) -> None:
     assert [line for line in made["not_enforced"] if line.startswith("mount_path: ")]
 
 
+async def test_amounts_that_a_replica_does_not_get_are_told(tmp_path: Path) -> None:
+    project = make_project(tmp_path, code=CODE, cpu="1", memory="1Gi")
+    async with running_gateway(tmp_path / "home", project) as gateway:
+        same = await running(gateway, service_name="a", cpu_request="1C", cpu_limit="1000m", memory_limit="1Gi")
+        assert same["not_enforced"] == []
+        other = await running(gateway, service_name="b", cpu_request="500m", cpu_limit="1", memory_limit="4Gi")
+    why = "a replica has the amounts of its environment"
+    assert other["not_enforced"] == [f"cpu_request: {why}", f"memory_limit: {why}"]
+
+
 @pytest.mark.parametrize(
     "path",
     ["data", "/", "/etc/x", "/usr/local/x", "/home", "/a/../etc", "/proc/1", "/workspace", "/run/aenv", "/x\0"],

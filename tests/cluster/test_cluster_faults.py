@@ -126,8 +126,18 @@ async def test_an_image_that_cannot_be_pulled_ends_the_create_at_once(
     cluster: LocalCluster, engine: KubernetesEngine, projects: Projects, owner: str
 ) -> None:
     with pytest.raises(StartFailed, match=r"its image 'aenv\.test/no-such:1' cannot be pulled: .+") as caught:
-        await engine.create(patient(projects.spec(), image="aenv.test/no-such:1"))
+        async with asyncio.timeout(30):  # the node itself needs 40 s to say that it has ended such a Pod
+            await engine.create(patient(projects.spec(), image="aenv.test/no-such:1"))
     assert "\n" not in caught.value.message
+    assert pods(cluster, owner) == []
+
+
+async def test_an_instance_that_no_node_takes_says_so_when_its_time_is_over(
+    cluster: LocalCluster, engine: KubernetesEngine, projects: Projects, owner: str
+) -> None:
+    spec = projects.spec(limits=ResourceLimits(gpus=1), start_timeout=15.0)
+    with pytest.raises(StartFailed, match=r"was not ready within 15 s: no node takes it: .*nvidia.com/gpu"):
+        await engine.create(spec)
     assert pods(cluster, owner) == []
 
 

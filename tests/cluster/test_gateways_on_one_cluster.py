@@ -144,7 +144,7 @@ async def test_another_gateway_takes_over_what_a_killed_one_made_and_the_warm_po
         a, b = await asyncio.gather(made.start("a"), made.start("b"))
         await until(lambda: states(cluster, owner) == ["spare", "spare"])
         spares = {pod["metadata"]["name"] for pod in listed(cluster, "pods", owner)}
-        lasting, _ = await a.create(), await b.create()
+        lasting, _ = await a.create(owner="ada", labels={"experiment": "a/b"}), await b.create()
         await until(lambda: states(cluster, owner) == ["running", "running", "spare", "spare"])
         running = {
             pod["metadata"]["name"]
@@ -152,6 +152,8 @@ async def test_another_gateway_takes_over_what_a_killed_one_made_and_the_warm_po
             if pod["metadata"]["labels"]["aenv.state"] == "running"
         }
         assert running == spares  # each of the two filled in a spare one, and not the same
+        wanted = f"business/aenv-owner=ada,aenv.label/experiment=a_b,aenv.instance={lasting['id']}"
+        assert cluster.kubectl("get", "pods", "-l", wanted, "-o", "name").count("pod/") == 1
         expiring = await a.create(ttl="20s")
         killed = looked_after_by(server, lasting["id"])
         await made.end("a", signal.SIGKILL)

@@ -156,6 +156,8 @@ async def test_storage_outlives_updates_and_its_service_until_it_is_deleted(
         assert (refused, "field 'replicas': must be 1 with storage" in reply["message"]) == (400, True)
         refused, reply = await gateway.ask("POST", "/env-service", {**asked, "pvc_name": "Upper"})
         assert (refused, "takes no claim 'Upper'" in reply["message"]) == (400, True)
+        refused, reply = await gateway.ask("POST", "/env-service", {**asked, "service_name": "1st"})
+        assert (refused, "takes no Service '1st'; begin with a letter" in reply["message"]) == (400, True)
         status, reply = await gateway.ask("POST", "/env-service", asked)
         assert status == 200, reply
         await until(gateway, service, status="Running")

@@ -69,11 +69,12 @@ class Node:
         self._write_files()
 
     def _hide_networks(self) -> None:
-        """Plugins of networks note what they have made in a place of the host, wherever else their notes lie."""
-        own = self.folder / "networks"
-        for folder in (own, Path("/var/lib/cni")):
-            folder.mkdir(exist_ok=True)
-        sh(f"mount --bind {own} /var/lib/cni")
+        """What plugins of networks, and containerd, note in places of the host, wherever else their notes lie."""
+        for place in (Path("/var/lib/cni"), Path("/run/netns")):
+            own = self.folder / "networks" / place.name
+            for folder in (own, place):
+                folder.mkdir(parents=True, exist_ok=True)
+            sh(f"mount --bind {own} {place}")
 
     def _hide_tunables(self) -> None:
         for name, value in _TUNABLES.items():

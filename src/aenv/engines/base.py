@@ -105,6 +105,8 @@ class InstanceSpec:
     """Modules that are the same for all instances of the environment, to be loaded once."""
     tenant: str = ""
     """Whose it is, where there are accounts: instances of different tenants share no process and no user id."""
+    owner: str = ""
+    """Whose it is, for an engine that shows owners to operators; without accounts its creator may name one."""
     isolation: str = ""
     """How it must be kept apart, where the environment asks for more than is usual: "gvisor"."""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -423,8 +425,8 @@ class KeepsServices(Protocol):
         """Another gateway has ended it: what has its name from now on is another service."""
         ...
 
-    def check_storage(self, storage: Path) -> None:
-        """InvalidRequest when there can be no storage of that name."""
+    def check_service(self, id: str, storage: Path | None) -> None:
+        """InvalidRequest when there can be no service, or no storage, of that name."""
         ...
 
 

@@ -202,7 +202,7 @@ def environment(spec: InstanceSpec) -> dict[str, Any]:
         "environmentVariables": dict(spec.environment_variables),
         "arguments": list(spec.arguments),
         "labels": dict(spec.labels),
-        "owner": spec.tenant,
+        "owner": spec.owner,
         "podTemplate": spec.pod_template,
     }
     artifacts = [{"id": "", "type": "image", "content": spec.image}] if spec.image else []

@@ -77,7 +77,8 @@ def command(
         images = [{"id": "", "type": "image", "content": name} for name in wanted]
         after = local_project.changed(found, [*images, *local_project.other_artifacts(found, "image")])
         options = ImageOptions(labels(found, _digest(after)), platform, cache=not no_cache)
-        if _image(found, wanted, file, options, settings, push, required=bool(image) or push):
+        required = bool(image) or push or bool(dockerfile and not file.is_file())  # a name that was typed wrong
+        if _image(found, wanted, file, options, settings, push, required=required):
             found = local_project.with_artifacts(found, "image", images)
     _requirements(found)
     _bundle(found)

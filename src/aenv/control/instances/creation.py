@@ -117,9 +117,16 @@ class Admittance:
         given = await secret_variables.resolve(
             means.secrets, request.environment_variables, project, records[0].owner, caller.account
         )
-        here, tenant = means.here, (records[0].owner or "") if caller.account else ""
-        ttl, works_in = admission.ttl_of(request, project), records[0].works_in
-        conditions = Conditions(here.start_timeout, here.keep_history, tenant, given, ttl=ttl, works_in=works_in)
+        here, whose = means.here, records[0].owner or ""
+        conditions = Conditions(
+            here.start_timeout,
+            here.keep_history,
+            tenant=whose if caller.account else "",
+            owner=whose,
+            secrets=given,
+            ttl=admission.ttl_of(request, project),
+            works_in=records[0].works_in,
+        )
         admitted = checked, conditions
         if (project.grants or project.uses) and not isinstance(means.engine, LeadsToGateway):
             field = "grants" if project.grants else "uses"

@@ -43,6 +43,7 @@ class Conditions:
     start_timeout: float
     keep_history: bool
     tenant: str = ""
+    owner: str = ""
     secrets: GivenSecrets = NO_SECRETS
     service: str = ""
     """The id of the service that it is a replica of."""
@@ -93,6 +94,7 @@ def instance_spec(
         sidecar=checked.sidecar,
         preload=deploy.preload,
         tenant=conditions.tenant,
+        owner=conditions.owner,
         isolation=deploy.isolation,
         pod_template=deploy.pod_template,
         labels=checked.labels,
@@ -115,6 +117,7 @@ def spare_spec(spec: InstanceSpec) -> InstanceSpec:
         uses_environments=False,
         works_in="",
         shares_workspace=False,
+        owner="",
         labels={},
         ttl=None,
     )

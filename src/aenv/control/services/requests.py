@@ -9,6 +9,7 @@ from ...base import quantities
 from ...base.config import Project
 from ...base.errors import InvalidRequest, of_field
 from ...base.models import CreateService, UpdateService, texts_in
+from ...engines.base import ResourceLimits
 from . import storage
 from .service_records import ServiceRecord
 
@@ -69,11 +70,20 @@ def check(record: ServiceRecord) -> None:
         raise InvalidRequest(f"field 'environment_variables': all of them together exceed {limit} KiB")
 
 
-def check_amounts(request: CreateService) -> None:
-    """Amounts must be right, although the engines that we have do not limit replicas by them."""
+def unused_amounts(request: CreateService, limits: ResourceLimits) -> tuple[str, ...]:
+    """The amounts that a replica does not get, each with the reason: it has those of its environment.
+
+    InvalidRequest when one is not an amount.
+    """
+    has = {"cpu": limits.cpus, "memory": limits.memory_bytes, "ephemeral_storage": limits.storage_bytes}
+    found = []
     for field, value in request.model_dump(exclude_none=True).items():
+        resource, _, kind = field.rpartition("_")
         with of_field(field):
-            if field.startswith("cpu_"):
-                quantities.cpus(value)
-            elif field.startswith(("memory_", "ephemeral_storage_", "storage_size")):
+            if kind in ("request", "limit"):
+                amount = quantities.cpus(value) if resource == "cpu" else quantities.size_bytes(value)
+                if amount != has[resource]:
+                    found.append(f"{field}: a replica has the amounts of its environment")
+            elif field == "storage_size":
                 quantities.size_bytes(value)
+    return tuple(found)

@@ -28,6 +28,7 @@ from ...engines.base import (
     KeepsServices,
     Logs,
     Measures,
+    ResourceLimits,
     ResourceUsage,
 )
 from ..instances import admission, secret_variables
@@ -150,7 +151,7 @@ class ServiceSupervisor:
             raise Unavailable(self.refusal)
         variables = request.environment_variables or {}
         asked = CreateInstance(env_name=request.env_name, environment_variables=variables, owner=request.owner)
-        project, amounts = await self._project(asked, caller)
+        project, limits = await self._project(asked, caller)
         owner = admission.owner_of(asked, caller)
         secrets = await secret_variables.resolve(self._secrets, variables, project, owner, caller.account)
         record = ServiceRecord(
@@ -164,12 +165,13 @@ class ServiceSupervisor:
             mount_path=storage.check_place(request.mount_path) if request.mount_path else None,
             port=requests.check_port(request.port) if request.port else None,
             secrets=secrets.names,
-            **amounts,
+            not_enforced=requests.unused_amounts(request, limits),
+            **_amounts(limits),
         )
         requests.check(record)
-        requests.check_amounts(request)
-        if record.storage and isinstance(self._means.engine, KeepsServices):
-            self._means.engine.check_storage(storage.folder(self._home, owner, record.storage))
+        if isinstance(self._means.engine, KeepsServices):
+            folder = storage.folder(self._home, owner, record.storage) if record.storage else None
+            self._means.engine.check_service(record.id, folder)
         if record.storage and request.storage_size:
             record = await self._sized(record, quantities.size_bytes(request.storage_size))
         if record.storage and record.mount_path and not self._means.engine.isolation:
@@ -213,7 +215,8 @@ class ServiceSupervisor:
             asked = CreateInstance(env_name=wanted, environment_variables=variables)
             with of_field("version" if request.version else "image"):
                 refs.parse(wanted)
-            project, amounts = await self._project(asked, caller)
+            project, limits = await self._project(asked, caller)
+            amounts = _amounts(limits)
             environment = str(project.ref)
             merged = {**before.setup.variables, **variables}
             given = await secret_variables.resolve(self._secrets, merged, project, before.owner, before.account)
@@ -354,6 +357,7 @@ class ServiceSupervisor:
             # A service has many callers, and its routes are open to all of them: none may read another's calls.
             keep_history=False,
             tenant=record.owner or "",
+            owner=record.owner or "",
             secrets=given,
             service=record.id,
             storage=folder,
@@ -367,22 +371,18 @@ class ServiceSupervisor:
         if isinstance(self._means.engine, KeepsServices):
             return record.model_copy(update={"storage_bytes": size_bytes})
         why = await asyncio.to_thread(storage.unlimited, self._means.engine, folder)
-        not_enforced = (f"storage_size: {why}",) if why else ()
+        not_enforced = (*record.not_enforced, *((f"storage_size: {why}",) if why else ()))
         return record.model_copy(update={"storage_bytes": size_bytes, "not_enforced": not_enforced})
 
-    async def _project(self, asked: CreateInstance, caller: Caller) -> tuple[Project, dict[str, int]]:
-        """The environment, and what a replica of it counts for."""
+    async def _project(self, asked: CreateInstance, caller: Caller) -> tuple[Project, ResourceLimits]:
+        """The environment, and what a replica of it may use."""
         admission.check_strings(asked)
         project = await self._catalog.find(admission.ref_of(asked), caller)
         if project.uses:
             raise Unsupported(
                 f"'{project.ref}' is composed of other environments ('uses'), and a service cannot be"
             )
-        limits = admission.check(asked, project, self._rules).limits
-        return project, {
-            "cpu_milli": round(1000 * (limits.cpus or 0)),
-            "memory_bytes": limits.memory_bytes or 0,
-        }
+        return project, admission.check(asked, project, self._rules).limits
 
     async def _user_of(self, record: ServiceRecord) -> str:
         """The service that has the storage which `record` wants, in words for its owner."""
@@ -418,6 +418,11 @@ class ServiceSupervisor:
             self._metrics.did_to_service(operation, name, "failure")
             raise
         self._metrics.did_to_service(operation, name)
+
+
+def _amounts(limits: ResourceLimits) -> dict[str, int]:
+    """What a replica counts for."""
+    return {"cpu_milli": round(1000 * (limits.cpus or 0)), "memory_bytes": limits.memory_bytes or 0}
 
 
 def _is_of(record: ServiceRecord, ref: refs.Ref) -> bool:

@@ -77,7 +77,7 @@ async def place(engine: Engine, path: Path, size_bytes: int | None) -> Path:
 def unlimited(engine: Engine, path: Path) -> str:
     """Why the storage of a folder that `folder` named cannot have a size; empty when it can."""
     if not isinstance(engine, Volumes):
-        return f"the {engine.name} engine limits nothing"
+        return f"the {engine.name} engine cannot limit the size of storage"
     if _volume(path) is None and path.is_dir() and any(path.iterdir()):
         return "it was made without one and has files; use another 'pvc_name', or delete it with its storage"
     return engine.why_no_volumes()

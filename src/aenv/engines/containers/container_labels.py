@@ -24,7 +24,7 @@ def labels(spec: InstanceSpec, part: str = "main") -> dict[str, str]:
         **{f"{USER_PREFIX}{label}": value for label, value in spec.labels.items()},
         "business/aenv-name": name,
         "business/aenv-version": version,
-        "business/aenv-owner": spec.tenant,
+        "business/aenv-owner": spec.owner,
         **ttl,
         "app.kubernetes.io/name": name,
         "app.kubernetes.io/version": version,

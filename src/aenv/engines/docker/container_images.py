@@ -12,16 +12,14 @@ from .docker_api import DockerApi, DockerRefused
 class ContainerImages:
     def __init__(self, api: DockerApi) -> None:
         self._api = api
-        self._here: set[str] = set()
         self._pulls: dict[str, asyncio.Task[None]] = {}
 
     async def has(self, image: str) -> bool:
-        if image not in self._here:
-            try:
-                await self._api.call("GET", f"/images/{image}/json")
-            except DockerRefused:
-                return False
-            self._here.add(image)
+        """Asked for each instance: an image may be removed at any time, and the answer takes a millisecond."""
+        try:
+            await self._api.call("GET", f"/images/{image}/json")
+        except DockerRefused:
+            return False
         return True
 
     async def must_have(self, image: str) -> None:
@@ -56,10 +54,6 @@ class ContainerImages:
                 raise _missing(image, _told(line))
         if not await self.has(image):
             raise _missing(image, "its registry sent nothing")
-
-    def forget(self, image: str) -> None:
-        """It may have been removed meanwhile."""
-        self._here.discard(image)
 
 
 def _missing(image: str, why: str) -> NotFound:

@@ -54,7 +54,10 @@ class DockerApi:
     async def call(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
         """What the engine answers, as JSON; None for an empty answer. DockerRefused, or Unavailable."""
         response = await self.response(method, path, body, **query)
-        text = await response.read(_MAX_REPLY_BYTES)
+        try:
+            text = await response.read(_MAX_REPLY_BYTES)
+        except NetworkError as error:
+            raise self._broke_off(error.message) from error
         return json.loads(text) if text.strip() else None
 
     async def response(self, method: str, path: str, body: Any = None, **query: Any) -> Response:
@@ -66,7 +69,7 @@ class DockerApi:
         except ConnectFailed as error:
             raise self._silent(error) from error
         except NetworkError as error:
-            raise Unavailable(f"the Docker engine at {self.host!r} broke off: {error.message}") from error
+            raise self._broke_off(error.message) from error
         if response.status >= 400:
             raise DockerRefused(_message(await response.read(_MAX_REPLY_BYTES)), response.status)
         return response
@@ -89,11 +92,14 @@ class DockerApi:
             # Docker answers 101, podman and old ones 200: the bytes follow in both cases.
         except (OSError, ValueError, IndexError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             writer.close()
-            raise Unavailable(f"the Docker engine at {self.host!r} broke off: {error}") from error
+            raise self._broke_off(error) from error
         except BaseException:
             writer.close()
             raise
         return reader, writer
+
+    def _broke_off(self, why: object) -> Unavailable:
+        return Unavailable(f"the Docker engine at {self.host!r} broke off: {why}")
 
     def _silent(self, error: Exception) -> Unavailable:
         reason = getattr(error.__cause__ or error, "strerror", None) or error

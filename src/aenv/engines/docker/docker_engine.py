@@ -19,7 +19,7 @@ from typing import Any
 
 from ...base.addresses import Origin
 from ...base.config import Project
-from ...base.errors import Conflict, InvalidRequest, StartFailed, Unsupported
+from ...base.errors import Conflict, InvalidRequest, StartFailed, Unavailable, Unsupported
 from ...base.supervision import to_the_end
 from ...isolation.sandbox import protocol
 from ..base import (
@@ -59,6 +59,7 @@ logger = logging.getLogger("aenv.engines.docker")
 HOME = "aenv.home"
 """The label that tells containers of one home from those of others."""
 _TAIL_BYTES = 4096
+_AGAIN = 1.0  # second after which an engine of containers that was away is asked again
 _OUT = "out"
 
 Entries = list[FileEntry]  # the class below has a method `list`
@@ -90,6 +91,8 @@ class DockerEngine(ContainerAccess):
         self._trees = RuntimeTrees(self._api, home.expanduser().absolute() / "docker" / "runtimes")
         self._ways_out = WaysOut()
         self._ending = Endings()
+        self._owed: set[str] = set()
+        """Instances of whose end the engine of containers has not been told yet, as when it is away."""
         self._facts: EngineFacts | None = None
 
     async def __aenter__(self) -> DockerEngine:
@@ -116,6 +119,8 @@ class DockerEngine(ContainerAccess):
         _refuse(spec, facts)
         folder = InstanceFolder(self._root, spec.id)
         await self._have_images(spec)
+        if spec.id in self._owed:
+            await self._end(spec.id)
         try:
             folder.make(workspace=False)
         except FileExistsError:
@@ -226,11 +231,18 @@ class DockerEngine(ContainerAccess):
         with contextlib.suppress(InvalidRequest):  # no instance has such an id
             await self._end(id)
 
+    async def sweep(self) -> None:
+        """End what could not be ended when it should have been."""
+        with contextlib.suppress(Unavailable):  # still away
+            while self._owed:
+                await self._end(next(iter(self._owed)))
+
     async def _end(self, id: str) -> None:
         await self._ending.end(id, lambda: self._clear(id))
 
     async def _clear(self, id: str) -> None:
         folder = InstanceFolder(self._root, id)
+        self._owed.add(id)
         await self._relays.stop(id)
         await self._ways_out.stop(id)
         await self._remove(container_name(id, "sidecar"))
@@ -239,6 +251,7 @@ class DockerEngine(ContainerAccess):
             await asyncio.to_thread(folder.remove)
             for part in ("sidecar", ""):  # one whose create was on its way
                 await self._remove(container_name(id, part))
+        self._owed.discard(id)
 
     async def _remove(self, container: str) -> None:
         try:
@@ -285,6 +298,13 @@ class DockerEngine(ContainerAccess):
 
     async def ended(self, id: str) -> str:
         """Return, with the reason, when the instance has ended by itself (or has been destroyed)."""
+        while True:
+            try:
+                return await self._end_reason(id)
+            except Unavailable:  # an engine of containers restarts, and containers may outlive that
+                await asyncio.sleep(_AGAIN)
+
+    async def _end_reason(self, id: str) -> str:
         container = container_name(id)
         try:
             code = await self._exit_code(id)

@@ -154,8 +154,9 @@ class KubernetesEngine(PodAccess, KeepsPodServices):
                 if spare:
                     return await self._fill(spec, spare, what)
                 return await self._make(spec, what)
-        except TimeoutError:
-            raise StartFailed(f"{what} was not ready within {spec.start_timeout:g} s") from None
+        except TimeoutError as error:
+            waited_for = "".join(f": {note}" for note in getattr(error.__cause__, "__notes__", ()))
+            raise StartFailed(f"{what} was not ready within {spec.start_timeout:g} s{waited_for}") from None
 
     async def destroy(self, id: str) -> None:
         """Return when nothing of it is left in the cluster."""
@@ -330,9 +331,10 @@ class KubernetesEngine(PodAccess, KeepsPodServices):
 
         try:
             host, reason = await self._watch.until(name, judge)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if words := pod_state.waits_for(self._watch.pods.get(name)):
                 logger.warning("%s does not start: %s", what, words)
+                error.add_note(words)  # the Pod is gone when the time that is over is put into words
             raise
         if reason:
             raise StartFailed(f"{what} cannot start: {reason}{await self._printed(name)}")
@@ -435,8 +437,10 @@ class KubernetesEngine(PodAccess, KeepsPodServices):
 
     async def _remove(self, name: str, grace: int = _GRACE) -> None:
         """Return when the cluster has no such Pod any more."""
+        # With a grace the node must agree, which some take 40 s for, although there is nothing to end.
+        is_empty = name in self._watch.pods and pod_state.cannot_run(self._watch.pods[name])
         try:
-            await self._cluster.delete(Pods, name, grace=max(grace, 1))
+            await self._cluster.delete(Pods, name, grace=0 if is_empty else max(grace, 1))
         except NotFound:
             self._watch.forget(name)
             return

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.addresses import Origin
-from ...base.errors import AEnvError, Conflict, NotFound, Unsupported
+from ...base.errors import AEnvError, Conflict, InvalidRequest, NotFound, Unsupported
 from ...base.http1 import Pool
 from ...base.pod_claim import PodClaim
 from ...base.supervision import Tasks
@@ -26,7 +26,7 @@ from ...isolation.sandbox import protocol
 from ..base import InstanceSpec, ServiceReplica, WantedService
 from ..containers.container_plan import PORT
 from . import pod_files, pod_state, service_manifests
-from .cluster_client import Claims, Cluster, Deployments, Services
+from .cluster_client import Claims, Cluster, Deployments, Pods, Services
 from .pod_manifest import OWNER, TOKEN
 from .pod_sidecar import with_sidecar
 from .pod_state import Pod
@@ -106,7 +106,7 @@ class PodServices:
     def replicas(self, id: str) -> list[ServiceReplica]:
         found = with_label(self._watch.pods.values(), SERVICE, id)
         ordered = sorted(found, key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
-        return [self._replica(pod) for pod in ordered if not pod["metadata"].get("deletionTimestamp")]
+        return [self._replica(pod) for pod in ordered if not _is_ending(pod)]
 
     async def changed(self, id: str) -> None:
         event = self._changed.setdefault(id, asyncio.Event())
@@ -126,8 +126,8 @@ class PodServices:
                     await self._cluster.delete(kind, id)
         try:
             async with asyncio.timeout(_GONE_WITHIN):
-                for pod in with_label(list(self._watch.pods.values()), SERVICE, id):
-                    await self._watch.until(pod["metadata"]["name"], lambda pod: True if pod is None else None)
+                while pods := with_label(self._watch.pods.values(), SERVICE, id):
+                    await asyncio.gather(*(self._pod_gone(pod["metadata"]["name"]) for pod in pods))
         except TimeoutError:
             logger.warning("the nodes of service %s do not answer; its Pods go when they do", id)
         if storage:
@@ -136,6 +136,14 @@ class PodServices:
                 if found["metadata"].get("labels", {}).get(OWNER) == self._owner:
                     await self._cluster.delete(Claims, claim_name(storage))
         self._changed.pop(id, None)
+
+    async def _pod_gone(self, name: str) -> None:
+        """Return when the cluster has ended it, without the time that it gives to requests under way."""
+        # Not before the cluster ends it: until then it would make another one in its place.
+        await self._watch.until(name, lambda pod: True if pod is None or _is_ending(pod) else None)
+        with contextlib.suppress(NotFound):
+            await self._cluster.delete(Pods, name, grace=1)
+        await self._watch.until(name, lambda pod: True if pod is None else None)
 
     # Objects
 
@@ -299,8 +307,11 @@ class KeepsPodServices(ABC):
     def forget_service(self, id: str) -> None:
         self._services.forget(id)
 
-    def check_storage(self, storage: Path) -> None:
-        claim_name(storage)
+    def check_service(self, id: str, storage: Path | None) -> None:
+        if id[0].isdigit():
+            raise InvalidRequest(f"field 'service_name': the cluster takes no Service {id!r}; begin with a letter")
+        if storage:
+            claim_name(storage)
 
     @abstractmethod
     async def _begin(self) -> None:
@@ -311,12 +322,16 @@ class KeepsPodServices(ABC):
         """Unsupported when no Pod can be like that."""
 
 
+def _is_ending(pod: Pod) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
 def _is_claimable(pod: Pod, wanted: WantedService) -> bool:
     metadata = pod["metadata"]
     return (
         TOKEN in metadata.get("annotations", {})
         and metadata["labels"].get(GENERATION) == str(wanted.generation)
-        and not metadata.get("deletionTimestamp")
+        and not _is_ending(pod)
         and pod_state.is_started(pod)
         and not pod_state.is_ready(pod)
     )

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...base.errors import InvalidRequest
 from ...base.pod_claim import MODULE
+from ...base.quantities import size_bytes
 from ..base import InstanceSpec
 from ..containers.container_labels import safe_value
 from ..containers.container_plan import (
@@ -105,8 +107,20 @@ def resources(plan: ContainerPlan, spec: InstanceSpec, own: Mapping[str, Any] | 
         "ephemeral-storage": str(plan.limits.storage_bytes),
     }
     template = {key: dict((own or {}).get(key) or {}) for key in ("limits", "requests")}
+    usual = {name: _no_less(limit, template["requests"].get(name)) for name, limit in usual.items()}
     limits = {**usual, **template["limits"], **wanted}
     return {"limits": limits, "requests": {**template["requests"], **wanted}}
+
+
+def _no_less(limit: str, request: object) -> str:
+    """The limit, or what a template requests without a limit, where that is more."""
+    if request is None:
+        return limit
+    try:
+        is_less = size_bytes(str(request)) <= int(limit)
+    except InvalidRequest:  # a spelling that only Kubernetes knows
+        is_less = False
+    return limit if is_less else str(request)
 
 
 def _fill_metadata(pod: dict[str, Any], plan: ContainerPlan, spec: InstanceSpec, names: PodNames) -> None:
@@ -114,10 +128,9 @@ def _fill_metadata(pod: dict[str, Any], plan: ContainerPlan, spec: InstanceSpec,
     for field in ("namespace", "generateName", "uid", "resourceVersion"):
         metadata.pop(field, None)
     metadata["name"] = names.name
-    given = {_key(name): safe_value(value) for name, value in plan.labels.items()}
     metadata["labels"] = {
         **(metadata.get("labels") or {}),
-        **given,
+        **pod_labels(plan.labels),
         OWNER: names.owner,
         STATE: STARTING,
         NETWORK: spec.network.kind,
@@ -207,6 +220,11 @@ def container_of(inside: dict[str, Any], name: str) -> dict[str, Any]:
 def dict_of(container: Any) -> dict[str, Any]:
     assert isinstance(container, dict)
     return container
+
+
+def pod_labels(given: Mapping[str, str]) -> dict[str, str]:
+    """The labels as Kubernetes takes them."""
+    return {_key(name): safe_value(value) for name, value in given.items()}
 
 
 def _key(name: str) -> str:

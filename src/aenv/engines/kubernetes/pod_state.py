@@ -98,6 +98,15 @@ def age(pod: Pod) -> float:
     return time.time() - datetime.fromisoformat(str(made)).timestamp() if made else 0.0
 
 
+def cannot_run(pod: Pod) -> bool:
+    """Whether nothing of it has run, nor can, because its node cannot pull an image."""
+    found = [*_containers(pod.get("status", {}))]
+    waiting = [each.get("state", {}).get("waiting", {}).get("reason") for each in found]
+    return any(reason in _PULL_FAILURES for reason in waiting) and not any(
+        each.get("containerID") for each in found
+    )
+
+
 def end_judge() -> Callable[[Pod | None], str | None]:
     """Why a Pod has ended, asked again and again as it changes: of one that is gone, by what was seen last."""
     seen: list[Pod] = []

@@ -20,10 +20,10 @@ from typing import Any
 from ...base.errors import AEnvError, Conflict, NotFound
 from ...base.supervision import Tasks, to_the_end
 from ..base import InstanceSpec
-from ..containers.container_labels import USER_PREFIX, labels, safe_value
+from ..containers.container_labels import labels
 from . import pod_state
 from .gateway_leases import GatewayLeases
-from .pod_manifest import DEADLINE_MARGIN, INSTANCE, KIND, SPARE, STARTING, STATE
+from .pod_manifest import DEADLINE_MARGIN, INSTANCE, KIND, SPARE, STARTING, STATE, pod_labels
 from .pod_state import Pod
 from .pod_watch import PodWatch, with_label
 
@@ -105,10 +105,9 @@ class WarmPods:
         if spec.image or not self._wanted:
             return None
         kind = kind_of(replace(spec, environment_variables={}, arguments=()), self._salt)
-        own = {key: safe_value(value) for key, value in labels(spec).items() if not key.startswith(USER_PREFIX)}
         for pod in self._spares(kind):
             name, version = pod["metadata"]["name"], pod["metadata"]["resourceVersion"]
-            change = {**own, INSTANCE: spec.id, STATE: STARTING, KIND: None}
+            change = {**pod_labels(labels(spec)), INSTANCE: spec.id, STATE: STARTING, KIND: None}
             wanted: dict[str, Any] = {"metadata": {"resourceVersion": version, "labels": change}}
             if life is not None and not pod["spec"].get("activeDeadlineSeconds"):  # counted from its start
                 wanted["spec"] = {"activeDeadlineSeconds": int(pod_state.age(pod) + life) + DEADLINE_MARGIN}
