@@ -78,6 +78,15 @@ class TestBundle:
         assert folder == "requirements  none"
         assert bundle.startswith("bundle        my-env@1.2.0 (sha256:")
 
+    def test_an_image_that_stays_as_it_was_built_before_is_pointed_out(
+        self, folder: Path, without_docker: dict[str, str]
+    ) -> None:
+        image = '{"id": "", "type": "image", "content": "my-env:1.1.0"}'
+        (folder / "config.json").write_text(CONFIG.replace('"artifacts": [', f'"artifacts": [{image}, '))
+        done = aenv("build", "--work-dir", folder, env=without_docker)
+        assert done.returncode == 0
+        assert "config.json still names 'my-env:1.1.0', whose code instances in containers run" in done.stderr
+
     def test_config_json_says_the_same_as_before_and_what_was_built(
         self, folder: Path, without_docker: dict[str, str]
     ) -> None:

@@ -108,6 +108,12 @@ def _image(
         if required:
             raise output.Failure(f"cannot build the image: {why}")
         output.talk(f"no image was built: {why}")
+        older = next((each["content"] for each in found.artifacts if each.get("type") == "image"), "")
+        if older and dockerfile.is_file():
+            output.talk(
+                f"config.json still names {older!r}, whose code instances in containers run: build it again where "
+                "there is an engine, or remove it from 'artifacts'"
+            )
         return False
     context = found.path / found.build.context
     text = dockerfile.read_text(encoding="utf-8", errors="replace")
