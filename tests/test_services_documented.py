@@ -12,10 +12,12 @@ import pytest
 
 from aenv.base.errors import InvalidRequest
 from aenv.control.services import storage
+from aenv.engines.base import Address, InstanceSpec, ResourceLimits
+from aenv.engines.process import ProcessEngine
 from aenv.isolation.sandbox import probe
 from tests import service_gateway
 from tests.command_line import aenv, environ, on_terminal
-from tests.gateways import Gateway, make_project, running_gateway
+from tests.gateways import Gateway, composed, listening, make_project, running_gateway
 
 pytestmark = pytest.mark.slow  # services start
 
@@ -91,8 +93,35 @@ async def test_amounts_that_a_replica_does_not_get_are_told(tmp_path: Path) -> N
         same = await running(gateway, service_name="a", cpu_request="1C", cpu_limit="1000m", memory_limit="1Gi")
         assert same["not_enforced"] == []
         other = await running(gateway, service_name="b", cpu_request="500m", cpu_limit="1", memory_limit="4Gi")
-    why = "a replica has the amounts of its environment"
-    assert other["not_enforced"] == [f"cpu_request: {why}", f"memory_limit: {why}"]
+    told = ["cpu_request: a replica has its limit", "memory_limit: its environment allows no more"]
+    assert other["not_enforced"] == told
+
+
+async def test_a_replica_has_the_amounts_that_were_asked_for_and_follows_its_environment_in_the_others(
+    tmp_path: Path,
+) -> None:
+    asked: list[ResourceLimits] = []
+
+    class Noting(ProcessEngine):
+        async def create(self, spec: InstanceSpec) -> Address:
+            asked.append(spec.limits)
+            return await super().create(spec)
+
+    home = tmp_path / "home"
+    old = make_project(tmp_path, code=CODE, cpu="2", memory="1Gi")
+    new = make_project(tmp_path, version="2.0.0", code=CODE, cpu="1", memory="2Gi")
+    async with composed(home, old, new, engine=Noting(home)) as made, listening(made) as gateway:
+        body = {"envName": "echo@1.0.0", "service_name": "a", "cpu_limit": "1500m", "memory_limit": "1Gi"}
+        service = await running(gateway, **body, ephemeral_storage_request="1Gi")
+        assert service["not_enforced"] == []
+        status, reply = await gateway.ask("PUT", "/env-service/a", {"version": "2.0.0"})
+        assert status == 200, reply
+        while len(asked) < 2:
+            await asyncio.sleep(0.01)
+    first, second = asked
+    assert (first.cpus, first.memory_bytes, first.storage_bytes) == (1.5, 1 << 30, 1 << 30)
+    # Less than it asked for is all that the new version allows; of memory it wanted what its version has.
+    assert (second.cpus, second.memory_bytes, second.storage_bytes) == (1.0, 2 << 30, 1 << 30)
 
 
 @pytest.mark.parametrize(

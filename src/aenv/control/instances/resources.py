@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...base import quantities
@@ -22,6 +22,17 @@ def limits_for(request: CreateInstance, project: Project) -> ResourceLimits:
     return ResourceLimits(
         **{field: _amount(name, asked.get(name), own[name], project) for name, (field, _) in _RESOURCES.items()}
     )
+
+
+def allowed(asked: Mapping[str, str], project: Project) -> dict[str, str]:
+    """Those of some amounts that its environment allows, and that are not what it has anyway."""
+    own = _own(project.deploy)
+
+    def is_kept(name: str, written: str) -> bool:
+        amount, has = _RESOURCES[name][1](written), own[name]
+        return has is None or amount < has.value or (amount > has.value and project.deploy.allow_more_resources)
+
+    return {name: written for name, written in asked.items() if is_kept(name, written)}
 
 
 def _own(deploy: Deploy) -> dict[str, Amount | None]:

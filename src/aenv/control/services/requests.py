@@ -15,6 +15,7 @@ from .service_records import ServiceRecord
 
 MAX_REPLICAS = 100
 _MAX_VARIABLES_BYTES = 1 << 20
+_RESOURCES = {"cpu": "cpu", "memory": "memory", "ephemeral_storage": "ephemeralStorage"}
 _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
@@ -70,20 +71,33 @@ def check(record: ServiceRecord) -> None:
         raise InvalidRequest(f"field 'environment_variables': all of them together exceed {limit} KiB")
 
 
-def unused_amounts(request: CreateService, limits: ResourceLimits) -> tuple[str, ...]:
-    """The amounts that a replica does not get, each with the reason: it has those of its environment.
+def amounts_of(request: CreateService) -> dict[str, str]:
+    """What a replica shall be able to use, by the names of a create. InvalidRequest when one is not an amount."""
+    found = {}
+    for resource, name in _RESOURCES.items():
+        for kind in ("request", "limit"):  # what is asked for counts where there is no limit
+            field = f"{resource}_{kind}"
+            if value := getattr(request, field):
+                with of_field(field):
+                    _amount(resource, value)
+                found[name] = value
+    if request.storage_size:
+        with of_field("storage_size"):
+            quantities.size_bytes(request.storage_size)
+    return found
 
-    InvalidRequest when one is not an amount.
-    """
+
+def unused_amounts(request: CreateService, limits: ResourceLimits) -> tuple[str, ...]:
+    """The amounts that a replica, which has these limits, does not get, each with the reason."""
     has = {"cpu": limits.cpus, "memory": limits.memory_bytes, "ephemeral_storage": limits.storage_bytes}
     found = []
     for field, value in request.model_dump(exclude_none=True).items():
         resource, _, kind = field.rpartition("_")
-        with of_field(field):
-            if kind in ("request", "limit"):
-                amount = quantities.cpus(value) if resource == "cpu" else quantities.size_bytes(value)
-                if amount != has[resource]:
-                    found.append(f"{field}: a replica has the amounts of its environment")
-            elif field == "storage_size":
-                quantities.size_bytes(value)
+        if kind in ("request", "limit") and _amount(resource, value) != has[resource]:
+            why = "its environment allows no more" if kind == "limit" else "a replica has its limit"
+            found.append(f"{field}: {why}")
     return tuple(found)
+
+
+def _amount(resource: str, value: str) -> float:
+    return quantities.cpus(value) if resource == "cpu" else quantities.size_bytes(value)

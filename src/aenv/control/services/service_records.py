@@ -32,6 +32,8 @@ class Setup(BaseModel):
     environment: str
     """name@version, exactly."""
     variables: dict[str, str | SecretReference] = Field(default_factory=dict)
+    amounts: dict[str, str] = Field(default_factory=dict)
+    """What a replica may use, by the names of a create; for what is not here, as much as its environment says."""
 
 
 class ServiceRecord(BaseModel):
@@ -91,7 +93,7 @@ class ServiceRecord(BaseModel):
     def renewed(self, environment: str, variables: dict[str, str | SecretReference]) -> ServiceRecord:
         """A copy that wants another setup."""
         generation = self.generation + 1
-        setup = Setup(environment=environment, variables=variables)
+        setup = self.setup.model_copy(update={"environment": environment, "variables": variables})
         return self.having(generation=generation, setups={**self.setups, generation: setup})
 
     def without_old_setups(self) -> ServiceRecord:

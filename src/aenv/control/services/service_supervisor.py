@@ -31,7 +31,7 @@ from ...engines.base import (
     ResourceLimits,
     ResourceUsage,
 )
-from ..instances import admission, secret_variables
+from ..instances import admission, resources, secret_variables
 from ..instances.catalog import Catalog
 from ..instances.ledger import NO_QUOTAS, Quotas
 from ..instances.specs import Conditions, instance_spec
@@ -151,16 +151,20 @@ class ServiceSupervisor:
             raise Unavailable(self.refusal)
         variables = request.environment_variables or {}
         asked = CreateInstance(env_name=request.env_name, environment_variables=variables, owner=request.owner)
-        project, limits = await self._project(asked, caller)
+        amounts = requests.amounts_of(request)
+        project, limits = await self._project(asked, amounts, caller)
         owner = admission.owner_of(asked, caller)
         secrets = await secret_variables.resolve(self._secrets, variables, project, owner, caller.account)
+        kept = resources.allowed(
+            amounts, project
+        )  # for the others it follows its environment, also that of an update
         record = ServiceRecord(
             id=requests.id_of(request, project),
             owner=owner,
             account=caller.account,
             node=self._node,
             replicas=request.replicas or 1,
-            setups={1: Setup(environment=str(project.ref), variables=variables)},
+            setups={1: Setup(environment=str(project.ref), variables=variables, amounts=kept)},
             storage=requests.storage_of(request, project),
             mount_path=storage.check_place(request.mount_path) if request.mount_path else None,
             port=requests.check_port(request.port) if request.port else None,
@@ -215,7 +219,7 @@ class ServiceSupervisor:
             asked = CreateInstance(env_name=wanted, environment_variables=variables)
             with of_field("version" if request.version else "image"):
                 refs.parse(wanted)
-            project, limits = await self._project(asked, caller)
+            project, limits = await self._project(asked, before.setup.amounts, caller)
             amounts = _amounts(limits)
             environment = str(project.ref)
             merged = {**before.setup.variables, **variables}
@@ -344,7 +348,11 @@ class ServiceSupervisor:
     async def _spec(self, record: ServiceRecord, setup: Setup, id: str) -> InstanceSpec:
         # Whether its owner may run this was asked when they wanted it; a restart must not depend on it.
         project = await self._catalog.find(refs.parse(setup.environment), Caller(record.owner or "", Role.ADMIN))
-        request = CreateInstance(env_name=setup.environment, environment_variables=setup.variables)
+        request = CreateInstance(
+            env_name=setup.environment,
+            environment_variables=setup.variables,
+            resources=resources.allowed(setup.amounts, project),
+        )
         given = await secret_variables.resolve(
             self._secrets, setup.variables, project, record.owner, record.account
         )
@@ -374,14 +382,17 @@ class ServiceSupervisor:
         not_enforced = (*record.not_enforced, *((f"storage_size: {why}",) if why else ()))
         return record.model_copy(update={"storage_bytes": size_bytes, "not_enforced": not_enforced})
 
-    async def _project(self, asked: CreateInstance, caller: Caller) -> tuple[Project, ResourceLimits]:
-        """The environment, and what a replica of it may use."""
+    async def _project(
+        self, asked: CreateInstance, amounts: Mapping[str, str], caller: Caller
+    ) -> tuple[Project, ResourceLimits]:
+        """The environment, and what a replica of it may use where these amounts are asked for."""
         admission.check_strings(asked)
         project = await self._catalog.find(admission.ref_of(asked), caller)
         if project.uses:
             raise Unsupported(
                 f"'{project.ref}' is composed of other environments ('uses'), and a service cannot be"
             )
+        asked = asked.model_copy(update={"resources": resources.allowed(amounts, project)})
         return project, admission.check(asked, project, self._rules).limits
 
     async def _user_of(self, record: ServiceRecord) -> str:
