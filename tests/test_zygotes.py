@@ -20,6 +20,7 @@ from aenv.base.http1 import Pool
 from aenv.engines.base import InstanceSpec, ResourceLimits
 from aenv.engines.native import spares, zygotes
 from aenv.engines.native.engine import NativeEngine
+from aenv.inside.zygote import senders
 from aenv.isolation.rootfs.host_rootfs import host_root
 from aenv.isolation.sandbox.rootfs import Rootfs
 from conformance.engine import Projects, call
@@ -272,6 +273,14 @@ def groups_members(home: Path) -> list[psutil.Process]:
     """The processes in the control groups of instances, spare ones included."""
     pids = {int(pid) for group in groups(home) for pid in (group / "cgroup.procs").read_text().split()}
     return [psutil.Process(pid) for pid in pids]
+
+
+def test_a_process_that_ends_before_it_has_read_its_order_has_ended_and_broken_no_rule() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        ours.send(b"an order")
+        theirs.close()
+        assert senders.received(ours) == (b"", 0)
 
 
 async def test_nothing_is_left_of_a_zygote_when_its_engine_is_closed(home: Path, spec: InstanceSpec) -> None:

@@ -14,8 +14,14 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 def received(line: socket.socket) -> tuple[bytes, int]:
-    """A message, and the pid of its sender, as the kernel says. Descriptors that come with it are not taken."""
-    packet, ancillary, _, _ = line.recvmsg(protocol.MAX_BYTES + 1, socket.CMSG_SPACE(_CREDENTIALS.size))
+    """A message, and the pid of its sender, as the kernel says; empty when the other end is closed.
+
+    Descriptors that come with it are not taken.
+    """
+    try:
+        packet, ancillary, _, _ = line.recvmsg(protocol.MAX_BYTES + 1, socket.CMSG_SPACE(_CREDENTIALS.size))
+    except ConnectionResetError:  # it was closed with a message of ours unread
+        return b"", 0
     if not packet:
         return b"", 0
     for level, kind, data in ancillary:
