@@ -70,21 +70,22 @@ async def test_agents_that_use_agents_play_to_their_end(
 
 
 FRAMEWORKS = {  # what is imported, and the extra
-    "autogen": ("autogen_agentchat", "autogen"),
-    "camel": ("camel", "camel"),
-    "google_adk": ("google.adk", "google-adk"),
-    "inspect_ai": ("inspect_ai", "inspect-ai"),
-    "langchain": ("langchain", "langchain"),
-    "openai_agents": ("agents", "openai-agents"),
-    "pydantic_ai": ("pydantic_ai", "pydantic-ai"),
-    "smolagents": ("smolagents", "smolagents"),
+    "agents.autogen": ("autogen_agentchat", "autogen"),
+    "agents.camel": ("camel", "camel"),
+    "agents.google_adk": ("google.adk", "google-adk"),
+    "agents.inspect_ai": ("inspect_ai", "inspect-ai"),
+    "agents.langchain": ("langchain", "langchain"),
+    "agents.openai_agents": ("agents", "openai-agents"),
+    "agents.pydantic_ai": ("pydantic_ai", "pydantic-ai"),
+    "agents.smolagents": ("smolagents", "smolagents"),
+    "trainers.gymnasium": ("gymnasium", "gymnasium"),
 }
 
 
 @pytest.mark.parametrize("example", FRAMEWORKS)
 def test_an_example_without_its_framework_says_in_one_line_what_to_install(example: str) -> None:
     missing, extra = FRAMEWORKS[example]
-    module = f"aenv.examples.agents.{example}"
+    module = f"aenv.examples.{example}"
     program = (
         f"import runpy, sys; sys.modules[{missing!r}] = None; runpy.run_module({module!r}, run_name='__main__')"
     )
