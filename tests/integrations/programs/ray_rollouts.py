@@ -26,8 +26,9 @@ async def agent(episode: ToolEpisode) -> None:
 
 
 def rllib() -> dict[str, Any]:
-    from line_cells import Cells  # beside this program
     from ray.rllib.algorithms.ppo import PPOConfig
+
+    from aenv.examples.trainers.line_cells import Cells
 
     name = register_rllib("line@1.0.0", codec=Cells(), in_place=True)
     config = (
