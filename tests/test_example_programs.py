@@ -80,6 +80,7 @@ FRAMEWORKS = {  # what is imported, and the extra
     "agents.pydantic_ai": ("pydantic_ai", "pydantic-ai"),
     "agents.smolagents": ("smolagents", "smolagents"),
     "trainers.gymnasium": ("gymnasium", "gymnasium"),
+    "trainers.ray": ("ray", "ray"),
     "trainers.stable_baselines3": ("stable_baselines3", "stable-baselines3"),
 }
 

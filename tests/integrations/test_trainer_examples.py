@@ -8,7 +8,10 @@ from .conftest import Run
 from .frameworks import ROOT
 
 pytestmark = pytest.mark.timeout(300)
-VARIABLES: dict[str, dict[str, str]] = {"gymnasium": {}}
+VARIABLES: dict[str, dict[str, str]] = {
+    "gymnasium": {},
+    "ray": {"RAY_TMPDIR": "/tmp"},  # Ray's sockets lie below it, and a path of a socket is short
+}
 
 
 def shown(name: str) -> str:

@@ -18,7 +18,11 @@ from aenv.rollouts.own_gateway import own_gateway
 
 NAME = "gsm-tools@1.0.0"
 FINAL_TOOLS = ["submit_answer"]
-VARIABLES = {"GSM_DIFFICULTY": "1", "GSM_COUNT": "4"}  # four problems with two numbers each
+OPTIONS: dict[str, Any] = {
+    "final_tools": FINAL_TOOLS,
+    "split": "train",
+    "variables": {"GSM_DIFFICULTY": "1", "GSM_COUNT": "4"},  # four problems with two numbers each
+}
 LINE = "line@1.0.0"
 LINE_PROJECT = Path(__file__).parent / "line"
 

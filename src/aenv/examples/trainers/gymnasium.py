@@ -1,7 +1,7 @@
 """Gymnasium plays episodes one after the other, and then four at the same time."""
 
 from aenv.examples.agents import framework
-from aenv.examples.trainers import NAME, VARIABLES, call, expression
+from aenv.examples.trainers import NAME, OPTIONS, call, expression
 
 with framework("Gymnasium", "gymnasium>=1.0"):
     import gymnasium
@@ -10,8 +10,7 @@ with framework("Gymnasium", "gymnasium>=1.0"):
 
 
 def main() -> None:
-    options = {"split": "train", "variables": VARIABLES}
-    env = gymnasium.make(f"aenv/{NAME}", **options)
+    env = gymnasium.make(f"aenv/{NAME}", **OPTIONS)
     for task in ("1-0", "1-1", "1-2"):
         problem, _ = env.reset(options={"task": task})
         work = expression(problem)
@@ -20,7 +19,7 @@ def main() -> None:
         print(f"task {task}: {work} = {result}, reward {reward:g}")
     env.close()
 
-    envs = gymnasium.make_vec(f"aenv/{NAME}", num_envs=4, vectorization_mode="vector_entry_point", **options)
+    envs = gymnasium.make_vec(f"aenv/{NAME}", num_envs=4, vectorization_mode="vector_entry_point", **OPTIONS)
     problems, info = envs.reset(seed=1)
     results, *_ = envs.step([call("calculate", expression=expression(problem)) for problem in problems])
     _, rewards, *_ = envs.step([call("submit_answer", answer=result) for result in results])
