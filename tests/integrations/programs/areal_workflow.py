@@ -21,12 +21,12 @@ from areal.experimental.openai.proxy import proxy_rollout_server as proxy
 from areal.experimental.openai.proxy.client_session import OpenAIProxyClient, post_json
 from areal.experimental.openai.proxy.workflow import OpenAIProxyWorkflow
 from areal.infra import workflow_context
-from byte_tokens import tokenizer  # beside this program
 from openai.types.chat.chat_completion_message_function_tool_call import (
     ChatCompletionMessageFunctionToolCall,
     Function,
 )
 
+from aenv.examples.trainers.scripted_model import tokenizer
 from aenv.integrations.areal import AenvAgent, run_in_session
 
 KEY = "key-of-the-administrator"

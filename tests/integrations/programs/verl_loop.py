@@ -6,7 +6,6 @@ import re
 from enum import Enum
 from typing import Any
 
-from byte_tokens import tokenizer  # beside this program
 from omegaconf import OmegaConf
 from pydantic import BaseModel, TypeAdapter
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
@@ -14,6 +13,7 @@ from verl.tools.schemas import OpenAIFunctionToolSchema
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
+from aenv.examples.trainers.scripted_model import tokenizer
 from aenv.integrations.verl import AenvAgentLoop, AenvTool, _flat
 
 NAME = "gsm-tools@1.0.0"
