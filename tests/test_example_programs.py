@@ -82,6 +82,7 @@ FRAMEWORKS = {  # what is imported, and the extra
     "trainers.gymnasium": ("gymnasium", "gymnasium"),
     "trainers.ray": ("ray", "ray"),
     "trainers.stable_baselines3": ("stable_baselines3", "stable-baselines3"),
+    "trainers.skyrl": ("skyrl_gym", "skyrl"),
     "trainers.trl": ("trl", "trl"),
 }
 

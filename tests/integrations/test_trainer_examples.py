@@ -11,6 +11,7 @@ pytestmark = pytest.mark.timeout(300)
 VARIABLES: dict[str, dict[str, str]] = {
     "gymnasium": {},
     "ray": {"RAY_TMPDIR": "/tmp"},  # Ray's sockets lie below it, and a path of a socket is short
+    "skyrl": {},
     "trl": {},
 }
 
