@@ -84,6 +84,7 @@ FRAMEWORKS = {  # what is imported, and the extra
     "trainers.stable_baselines3": ("stable_baselines3", "stable-baselines3"),
     "trainers.skyrl": ("skyrl_gym", "skyrl"),
     "trainers.trl": ("trl", "trl"),
+    "trainers.verl": ("verl", "verl"),
 }
 
 

@@ -13,6 +13,7 @@ VARIABLES: dict[str, dict[str, str]] = {
     "ray": {"RAY_TMPDIR": "/tmp"},  # Ray's sockets lie below it, and a path of a socket is short
     "skyrl": {},
     "trl": {},
+    "verl": {},
 }
 
 
