@@ -79,6 +79,7 @@ FRAMEWORKS = {  # what is imported, and the extra
     "agents.openai_agents": ("agents", "openai-agents"),
     "agents.pydantic_ai": ("pydantic_ai", "pydantic-ai"),
     "agents.smolagents": ("smolagents", "smolagents"),
+    "trainers.areal": ("areal", "areal"),
     "trainers.gymnasium": ("gymnasium", "gymnasium"),
     "trainers.ray": ("ray", "ray"),
     "trainers.stable_baselines3": ("stable_baselines3", "stable-baselines3"),

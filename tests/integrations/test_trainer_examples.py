@@ -9,6 +9,7 @@ from .frameworks import ROOT
 
 pytestmark = pytest.mark.timeout(300)
 VARIABLES: dict[str, dict[str, str]] = {
+    "areal": {},
     "gymnasium": {},
     "ray": {"RAY_TMPDIR": "/tmp"},  # Ray's sockets lie below it, and a path of a socket is short
     "skyrl": {},
