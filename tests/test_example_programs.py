@@ -15,6 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from aenv import Environment
+from aenv.examples import trainers
 from aenv.examples.tau2_rl.agent import Tau2Agent, run_agent_return_reward
 from aenv.examples.weather.__main__ import PROJECT
 from tests.command_line import environ
@@ -70,21 +71,28 @@ async def test_agents_that_use_agents_play_to_their_end(
 
 
 FRAMEWORKS = {  # what is imported, and the extra
-    "autogen": ("autogen_agentchat", "autogen"),
-    "camel": ("camel", "camel"),
-    "google_adk": ("google.adk", "google-adk"),
-    "inspect_ai": ("inspect_ai", "inspect-ai"),
-    "langchain": ("langchain", "langchain"),
-    "openai_agents": ("agents", "openai-agents"),
-    "pydantic_ai": ("pydantic_ai", "pydantic-ai"),
-    "smolagents": ("smolagents", "smolagents"),
+    "agents.autogen": ("autogen_agentchat", "autogen"),
+    "agents.camel": ("camel", "camel"),
+    "agents.google_adk": ("google.adk", "google-adk"),
+    "agents.inspect_ai": ("inspect_ai", "inspect-ai"),
+    "agents.langchain": ("langchain", "langchain"),
+    "agents.openai_agents": ("agents", "openai-agents"),
+    "agents.pydantic_ai": ("pydantic_ai", "pydantic-ai"),
+    "agents.smolagents": ("smolagents", "smolagents"),
+    "trainers.areal": ("areal", "areal"),
+    "trainers.gymnasium": ("gymnasium", "gymnasium"),
+    "trainers.ray": ("ray", "ray"),
+    "trainers.stable_baselines3": ("stable_baselines3", "stable-baselines3"),
+    "trainers.skyrl": ("skyrl_gym", "skyrl"),
+    "trainers.trl": ("trl", "trl"),
+    "trainers.verl": ("verl", "verl"),
 }
 
 
 @pytest.mark.parametrize("example", FRAMEWORKS)
 def test_an_example_without_its_framework_says_in_one_line_what_to_install(example: str) -> None:
     missing, extra = FRAMEWORKS[example]
-    module = f"aenv.examples.agents.{example}"
+    module = f"aenv.examples.{example}"
     program = (
         f"import runpy, sys; sys.modules[{missing!r}] = None; runpy.run_module({module!r}, run_name='__main__')"
     )
@@ -96,6 +104,17 @@ def test_an_example_without_its_framework_says_in_one_line_what_to_install(examp
     named = [Requirement(one) for one in shlex.split(command)[2:]]
     assert {(one.name, one.specifier) for one in wanted} <= {(one.name, one.specifier) for one in named}
     assert f"`{command}`" in (ROOT / "docs" / "integrations.md").read_text()
+
+
+async def test_trainers_walk_the_line_without_a_gateway_to_start_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AENV_SYSTEM_URL", raising=False)
+    async with trainers.line_gateway() as url, Environment(trainers.LINE, aenv_url=url) as env:
+        told = await env.reset(seed=1)
+        position, goal = map(int, told["instruction"].split())
+        for _ in range(abs(goal - position)):
+            last = await env.call_tool("move", {"by": 1 if goal > position else -1})
+        assert last.structured == {"observation": f"{goal} {goal}", "done": True}
+        assert await env.call_reward({}) == {"reward": 1.0}
 
 
 async def test_the_environment_of_the_weather_demo_is_a_project_that_a_gateway_serves(tmp_path: Path) -> None:

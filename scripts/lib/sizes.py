@@ -27,7 +27,7 @@ BUDGETS = {
     "control": 19_900,
     "core": 140,
     "engines": 12_400,
-    "examples": 2_650,
+    "examples": 3_050,
     "inside": 8_700,
     "isolation": 9_400,
     "rollouts": 10_600,

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from aenv.examples.trainers import LINE_PROJECT
 from tests.gateways import Gateway, running_gateway
 from tests.integrations import frameworks
 
 Run = Callable[..., Awaitable[str]]
 PROJECTS = Path(__file__).parent / "projects"
-LINE = PROJECTS / "line"
+LINE = LINE_PROJECT
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:

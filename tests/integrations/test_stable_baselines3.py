@@ -1,9 +1,9 @@
-"""Stable-Baselines3: a real run of PPO on instances, which learns."""
+"""Stable-Baselines3: its checker, and a real run of PPO on instances, which learns: the example."""
 
 from __future__ import annotations
 
-import json
 import math
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,21 +19,19 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
         yield running
 
 
+async def test_an_environment_with_numbers_passes_its_checker(run: Run) -> None:
+    await run("stable_baselines3", "sb3_check.py")
+
+
 @pytest.mark.timeout(400)
 async def test_ppo_learns_on_instances_over_the_wire(run: Run) -> None:
-    said = json.loads(await run("stable_baselines3", "sb3_ppo.py"))
-    before, after = said["before"], said["after"]
-    assert len(before) == len(after) == 80
-    assert _difference_in_deviations(before, after) > 4
-    assert sum(after) / len(after) > 0.8
-
-
-def _difference_in_deviations(before: list[float], after: list[float]) -> float:
-    """By how many standard errors the second mean is above the first: Welch's statistic."""
-
-    def mean_and_error(numbers: list[float]) -> tuple[float, float]:
-        mean = math.fsum(numbers) / len(numbers)
-        return mean, math.fsum((number - mean) ** 2 for number in numbers) / (len(numbers) - 1) / len(numbers)
-
-    (old, old_error), (new, new_error) = mean_and_error(before), mean_and_error(after)
-    return (new - old) / math.sqrt(old_error + new_error + 1e-12)
+    said = await run("stable_baselines3", "aenv.examples.trainers.stable_baselines3")
+    lines = [
+        re.fullmatch(r"(before|after): +mean reward (\S+) ± (\S+) in 80 episodes", line)
+        for line in said.splitlines()
+    ]
+    (old, old_error), (new, new_error) = [(float(line[2]), float(line[3])) for line in lines if line]
+    assert [line[1] for line in lines if line] == ["before", "after"]
+    # By how many standard errors the second mean is above the first: Welch's statistic.
+    assert (new - old) / math.sqrt(old_error**2 + new_error**2 + 1e-12) > 4
+    assert new > 0.8

@@ -5,7 +5,7 @@ import os
 import sys
 import urllib.request
 
-from line_cells import Cells  # beside this program
+from aenv.examples.trainers.line_cells import Cells
 
 NAME = "line@1.0.0"
 URL = os.environ["AENV_SYSTEM_URL"]

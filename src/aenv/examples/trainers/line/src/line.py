@@ -2,7 +2,7 @@
 
 import random
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from aenv import Depends, register_function, register_reset, register_reward, register_tool
 
@@ -21,7 +21,7 @@ CurrentWalk = Annotated[Walk, Depends(Walk)]
 
 
 @register_tool
-def move(by: int, walk: CurrentWalk) -> dict:
+def move(by: int, walk: CurrentWalk) -> dict[str, Any]:
     """Walk one cell.
 
     Args:
@@ -32,19 +32,19 @@ def move(by: int, walk: CurrentWalk) -> dict:
 
 
 @register_reward
-def arrived(walk: CurrentWalk) -> dict:
+def arrived(walk: CurrentWalk) -> dict[str, Any]:
     """1.0 at the goal."""
     return {"reward": float(walk.position == walk.goal)}
 
 
 @register_reset
-def reset(walk: CurrentWalk, seed: int | None = None) -> dict:
+def reset(walk: CurrentWalk, seed: int | None = None) -> dict[str, Any]:
     """Two other cells."""
     walk.position, walk.goal = random.Random(seed).sample(range(CELLS), 2)
     return get_task(walk)
 
 
 @register_function
-def get_task(walk: CurrentWalk) -> dict:
+def get_task(walk: CurrentWalk) -> dict[str, Any]:
     """What is to be done."""
     return {"id": "line", "instruction": f"{walk.position} {walk.goal}", "max_steps": 6}
