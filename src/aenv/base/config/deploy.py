@@ -40,7 +40,7 @@ class ServiceDefaults(ConfigSection):
     """Whether files of the service are kept; needs one replica."""
     storage_name: str = entry("storageName", kinds.TEXT, "notes", default="", otherwise="the environment's name")
     """The name of the storage."""
-    storage_size: str = entry("storageSize", kinds.STORAGE_SIZE, "10Gi", NATIVE, "10Gi")
+    storage_size: str = entry("storageSize", kinds.STORAGE_SIZE, "10Gi", NATIVE_PODS, "10Gi")
     """How much the storage may hold."""
     mount_path: str = entry("mountPath", kinds.TEXT, "/data", ISOLATED, "/home/admin/data")
     """Where replicas see the storage."""
@@ -83,8 +83,8 @@ class Deploy(ConfigSection):
     """CPU time of an instance, in cores."""
     memory: Amount | None = entry("memory", kinds.SIZE, "2Gi", ISOLATED, otherwise="4Gi")
     """Memory of an instance. One that uses more ends, and the call says `it used more memory than its limit`."""
-    ephemeral_storage: Amount | None = entry("ephemeralStorage", kinds.SIZE, "5Gi", NATIVE_PODS, otherwise="1Gi")
-    """Disk space for what an instance writes."""
+    ephemeral_storage: Amount | None = entry("ephemeralStorage", kinds.SIZE, "5Gi", ISOLATED, otherwise="1Gi")
+    """Disk space for what an instance writes. The docker engine limits `/tmp` alone."""
     pids: Amount | None = entry("pids", kinds.COUNT, 256, CONTAINED, otherwise="1024")
     """Processes of an instance."""
     open_files: Amount | None = entry("openFiles", kinds.COUNT, 1024, CONTAINED, otherwise="4096")
@@ -95,9 +95,9 @@ class Deploy(ConfigSection):
     """Whether a create may ask for more than these limits with its `resources`; else only for less."""
     network: Network = entry("network", kinds.NETWORK, "full", ISOLATED, Network(), otherwise='`"none"`')
     """What an instance may reach: `"none"`, `"full"`, or `{"egress": [...]}` with hosts, each with a port or with
-    all, and domains (`*.data.example`) with all below them."""
-    isolation: str = entry("isolation", kinds.ISOLATION, "gvisor", NATIVE, "", otherwise="the engine's own")
-    """For hostile code: [gVisor](gvisor.md) between instance and host. The process engine refuses it."""
+    all, and domains (`*.data.example`) with all below them. The kubernetes engine refuses `egress`."""
+    isolation: str = entry("isolation", kinds.ISOLATION, "gvisor", CONTAINED, "", otherwise="the engine's own")
+    """For hostile code: [gVisor](gvisor.md) between instance and host. Other engines refuse it."""
     ttl: float | None = entry("ttl", kinds.DURATION, "2h", otherwise="30m")
     """How long an instance lives."""
     idle_timeout: float | None = entry("idleTimeout", kinds.DURATION, "10m", otherwise="no limit")
@@ -120,8 +120,9 @@ class Deploy(ConfigSection):
     environment is named, never written down: `{"API_KEY": {"secret": "OPENAI_API_KEY"}}`."""
     image_prefix: str = entry("imagePrefix", kinds.TEXT, "registry.example/t", ISOLATED, "docker.io/library/aenv")
     """What a `datasource` that is only a tag is joined to, with `:` unless it ends in `:` or `/`."""
-    sidecar: SidecarSource | None = entry("sidecar", _SIDECAR, "host", NATIVE, otherwise="none")
-    """The [sidecar](authoring.md#made-at-its-first-use) of every instance. Its old name is `secondPart`."""
+    sidecar: SidecarSource | None = entry("sidecar", _SIDECAR, "host", ISOLATED, otherwise="none")
+    """The [sidecar](authoring.md#made-at-its-first-use) of every instance. The docker and kubernetes engines take
+    `"host"` alone. Its old name is `secondPart`."""
     service: ServiceDefaults = entry("service", _SERVICE, {"replicas": 2}, default=ServiceDefaults())
     """Defaults of [services](services.md). Old projects have these fields in `deployConfig` itself."""
     os: str = entry("os", kinds.TEXT, "linux", default="linux")
@@ -139,7 +140,7 @@ class Deploy(ConfigSection):
     """Legacy: the limit of an instance without `memory`."""
     ephemeral_storage_request: Amount | None = entry("ephemeralStorageRequest", kinds.SIZE, "5Gi", ())
     """Legacy: what a service asks for instead of `ephemeralStorage`."""
-    ephemeral_storage_limit: Amount | None = entry("ephemeralStorageLimit", kinds.SIZE, "5Gi", NATIVE_PODS)
+    ephemeral_storage_limit: Amount | None = entry("ephemeralStorageLimit", kinds.SIZE, "5Gi", ISOLATED)
     """Legacy: the limit of an instance without `ephemeralStorage`."""
 
 
