@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -52,6 +53,42 @@ def commands(tmp_path: Path) -> Callable[..., dict[str, str]]:
 
 def run(*command: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, **options)  # type: ignore[call-overload,no-any-return]
+
+
+# Files of the package, each with a line that breaks a rule of the house, or with a name that does.
+BROKEN = [
+    ("a.py", "x = 1  # TODO: more"),
+    ("a.py", "raise NotImplementedError"),
+    ("client/a.py", "x = os.environ['HOME']"),
+    ("cli/a.py", "print('hello')"),
+    ("cli/a.py", "click.echo('hello')"),
+    ("a.py", "except Exception as error:"),
+    ("a.py", "except (ValueError, Exception):"),
+    ("a.py", "subprocess.run(command, shell=True)"),
+    ("control/a.py", 'ttl = project.deploy.get("ttl")'),
+    ("control/a.py", 'ttl = deploy["ttl"]'),
+    ("cli/a.py", 'url = found.raw.get("codeUrl")'),
+    ("control/services/a.py", "spec = InstanceSpec(id, ref, path)"),
+    ("utils.py", "x = 1"),
+    ("helpers/a.py", "x = 1"),
+    ("a.py", '"""The second part of an instance."""'),
+    ("a.py", "spare = Blank()"),
+    ("a.py", "spares.take()  # one of the blank instances"),
+    ("a.py", "lives = Lives()"),
+    ("a.py", "rooting = Rooting()"),
+    ("a.py", "folder = layer_for(file)"),
+    ("a.py", '"""None for what is no folder."""'),
+    ("a.py", "def later(project: Project) -> LazySidecar:"),
+    ("sidecar_later.py", "x = 1"),
+    ("second_part/a.py", "x = 1"),
+    ("engines/native/seconds.py", "x = 1"),
+    ("engines/native/bundles.py", "x = 1"),
+    ("control/gateway/operating.py", "x = 1"),
+    ("boot/apart.py", "x = 1"),
+    ("isolation/sandbox/step.py", "x = 1"),
+    ("isolation/cgroups/finding.py", "x = 1"),
+    ("a.py", '"""Not here: the rest (`gone.py`)."""'),
+]
 
 
 class TestSizes:
@@ -121,37 +158,26 @@ class TestHouse:
         done = run(sys.executable, LIB / "house.py", ROOT)
         assert done.returncode == 0, done.stdout
 
-    @pytest.mark.parametrize(
-        ("name", "line"),
-        [
-            ("a.py", "x = 1  # TODO: more"),
-            ("a.py", "raise NotImplementedError"),
-            ("client/a.py", "x = os.environ['HOME']"),
-            ("cli/a.py", "print('hello')"),
-            ("cli/a.py", "click.echo('hello')"),
-            ("a.py", "except Exception as error:"),
-            ("a.py", "except (ValueError, Exception):"),
-            ("a.py", "subprocess.run(command, shell=True)"),
-            ("control/a.py", 'ttl = project.deploy.get("ttl")'),
-            ("control/a.py", 'ttl = deploy["ttl"]'),
-            ("cli/a.py", 'url = found.raw.get("codeUrl")'),
-            ("control/services/a.py", "spec = InstanceSpec(id, ref, path)"),
-            ("utils.py", "x = 1"),
-            ("helpers/a.py", "x = 1"),
-            ("a.py", '"""The second part of an instance."""'),
-            ("a.py", "spares = Blanks()  # of blank instances"),
-            ("a.py", "folder = layer_for(file)"),
-            ("a.py", '"""None for what is no folder."""'),
-            ("a.py", "def later(project: Project) -> LazySidecar:"),
-            ("sidecar_later.py", "x = 1"),
-            ("a.py", '"""Not here: the rest (`gone.py`)."""'),
-        ],
-    )
+    @pytest.mark.parametrize(("name", "line"), BROKEN)
     def test_a_broken_rule_is_found(self, project: Project, name: str, line: str) -> None:
         root = project({f"src/aenv/{name}": line})
         done = run(sys.executable, LIB / "house.py", root)
         assert done.returncode == 1
         assert done.stdout.startswith(f"src/aenv/{name}")
+
+    def test_every_rule_and_every_old_name_has_a_line_here_that_breaks_it(self) -> None:
+        house = runpy.run_path(str(LIB / "house.py"))
+        patterns = [*(rule.pattern for rule in house["RULES"]), *house["OLD_NAMES"]]
+        texts = [text for name, line in BROKEN for text in (f"src/aenv/{name}", line)]
+        assert [one.pattern for one in patterns if not any(one.search(text) for text in texts)] == []
+
+    @pytest.mark.parametrize(
+        "name", ["conformance/a.py", "scripts/lib/a.py", "src/aenv/cli/templates/a.py.tmpl", "deploy/a.sh"]
+    )
+    def test_an_old_name_is_found_wherever_people_read(self, project: Project, name: str) -> None:
+        done = run(sys.executable, LIB / "house.py", project({name: "# of the second part\n"}))
+        assert done.returncode == 1
+        assert done.stdout.startswith(f"{name}:1: # of the second part: it is called sidecar")
 
     @pytest.mark.parametrize(
         ("name", "line"),

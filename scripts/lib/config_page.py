@@ -51,8 +51,8 @@ written.
 | network | `"none"`, `"full"`, or `{"egress": ["pypi.example:443", "*.data.example"]}` |
 | secret | `{"secret": "NAME"}` in the place of a variable's value |
 
-The column "engines" names those that honour a field. What the gateway or the command line does holds for all. The http
-engine gives its server what its [contract](docker.md#any-other-engine) has words for.
+The column "engines" names those that honour a field. What the gateway or the command line does holds for all.
+The http engine gives its server what its [contract](docker.md#any-other-engine) has words for.
 """
 HEAD = "| field | type | default | example | engines | meaning |\n|---|---|---|---|---|---|"
 

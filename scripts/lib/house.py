@@ -57,18 +57,33 @@ RULES = (
     ),
     Rule(re.compile(r"\bshell=True\b|\bos\.system\("), "start programs by argument list"),
 )
-# Names that were given up, and what the thing is called now; ADRs and the changelog may tell of them.
+# Names that were given up, and what the thing is called now. Texts and the paths of files are searched for them;
+# ADRs and the changelog may tell of them.
 OLD_NAMES = {
-    re.compile(r"\bsecond[ _-]?parts?\b|second_part|SecondPart|secondPart"): "sidecar",
-    re.compile(r"\bblank instances?\b|\b[Bb]lanks\.py\b"): "spare instance",
-    re.compile(r"\b(Lives|Creations)\b|\blives\.py\b|\bcreations\.py\b"): "supervisor, creation",
-    re.compile(r"\b[Rr]ooting\b|\brooting\.py\b|\broots\.py\b"): "rootfs cache, rootfs resolver",
+    re.compile(
+        r"\b[Ss]econd[ _-]?parts?\b|second_part|SecondPart|secondPart|\b(seconds|first_use)\.py\b"
+    ): "sidecar",
     re.compile(
         r"\bdef later\(project|\bclass Later\b|\b_start_later\b|\b_later_root\b|sidecar_later"
     ): "lazy sidecar",
-    re.compile(r"\blayer_(for|of)\b|\bspec\.layer\b|--layer\b|<home>/layers"): "requirements",
+    re.compile(r"\bBlank\b|\bblank instances?\b|\b[Bb]lanks\.py\b"): "spare instance",
+    re.compile(
+        r"\b(Lives|Life|Creations)\b|\b(lives|creations)\.py\b"
+    ): "supervisor, supervised instance, creation",
+    re.compile(r"\b[Rr]ooting\b|\b(rooting|roots)\.py\b"): "rootfs cache, rootfs resolver",
+    re.compile(r"\blayer_(for|of)\b|\bspec\.layer\b|--layer\b|<home>/layers|\blayers\.py\b"): "requirements",
+    re.compile(
+        r"\b(routing|root_routes|operating)\.py\b|\bgateway/routes\.py\b"
+    ): "data request, rootfs routes, usage routes, instance routes",
+    re.compile(r"\b(apart|ahead)\.py\b|\bboot/\w"): "inside/zygote: standalone, spares, preloaded",
+    re.compile(
+        r"\bmoves\.py\b|\bsandbox/(launch|step|attempts)\.py\b"
+    ): "launcher, build step, cgroup moves, selftest",
+    re.compile(r"\bfinding\.py\b"): "hierarchy",
+    re.compile(r"\bnative/bundles\b"): "oci_config",
 }
 MAY_USE_OLD_NAMES = (
+    "scripts/lib/house.py",
     "src/aenv/__init__.py",
     "src/aenv/base/config/deploy.py",
     "tests/homes/running.json",
@@ -76,7 +91,7 @@ MAY_USE_OLD_NAMES = (
     "tests/test_public_names.py",
     "tests/test_scripts.py",
 )
-_TEXTS = (".py", ".md", ".json", ".ts", ".tsx", ".yaml", ".yml")
+_TEXTS = (".py", ".md", ".json", ".ts", ".tsx", ".yaml", ".yml", ".toml", ".txt", ".sh", ".tmpl", ".svg")
 _NAMED_FILE = re.compile(r"`(?:[\w/]*/)?(\w+\.py)`")
 VAGUE_PEOPLE = re.compile(r"\b(nobody|whoever|somebody)\b", re.IGNORECASE)
 LINES_FOR_EACH = 1_000  # of the core, for one of them: name the caller, the owner, the process
@@ -107,7 +122,7 @@ def violations(root: Path) -> Iterator[str]:
 def _old_names(root: Path) -> Iterator[str]:
     texts = [
         path
-        for folder in ("src", "tests", "docs", "web/src", "deploy")
+        for folder in ("src", "tests", "docs", "web/src", "deploy", "conformance", "benchmarks", "scripts")
         for path in sorted((root / folder).rglob("*"))
     ]
     for path in [*texts, *sorted(root.glob("*.md"))]:
@@ -115,7 +130,7 @@ def _old_names(root: Path) -> Iterator[str]:
         is_history = name.startswith("docs/adr/") or name == "CHANGELOG.md"
         if path.suffix not in _TEXTS or is_history or name in MAY_USE_OLD_NAMES:
             continue
-        for number, line in enumerate((path.name, *path.read_text().splitlines())):
+        for number, line in enumerate((name, *path.read_text().splitlines())):
             for old, new in OLD_NAMES.items():
                 if "old name" not in line and old.search(line):
                     yield f"{name}:{number}: {line.strip()[:100]}: it is called {new}"
