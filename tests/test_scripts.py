@@ -238,6 +238,19 @@ class TestNames:
             "Sink: base/a.py, control/b.py, control/c.py; name each after what it is",
         ]
 
+    def test_an_alias_with_a_declared_type_is_one_too(self, project: Project) -> None:
+        alias = "Sink: TypeAlias = {}\n"
+        files = {"src/aenv/base/a.py": alias.format("list[int]"), "src/aenv/base/b.py": alias.format("list[str]")}
+        done = run(sys.executable, LIB / "names.py", project(files))
+        assert done.stdout == "Sink: base/a.py, base/b.py; name each after what it is\n"
+
+    def test_a_name_that_may_be_there_twice_and_is_not_is_found(self, project: Project) -> None:
+        names = runpy.run_path(str(LIB / "names.py"))
+        root = project({"src/aenv/base/a.py": "class Address: ...", "src/aenv/control/b.py": "class Address: ..."})
+        said = list(names["unused"](root))
+        assert "control: is used once; remove it from ALLOWED" in said
+        assert not [line for line in said if line.startswith("Address:")]
+
     def test_commands_are_called_as_their_users_call_them(self, project: Project) -> None:
         files = {"src/aenv/client/hub.py": "x = 1", "src/aenv/cli/commands/hub.py": "x = 1"}
         assert run(sys.executable, LIB / "names.py", project(files)).returncode == 0

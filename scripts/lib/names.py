@@ -3,8 +3,8 @@
 Aliases that stand for the same type may: they are one meaning, written where it is needed.
 
 Run as `python scripts/lib/names.py [ROOT]`. Not checked: commands (`cli/commands`), which are called as users
-call them; built-in environments, which are projects of their own; published import
-paths (`core`, `server`, `main.py`).
+call them; what is a project or a program of its own (built-in environments, examples, the programs of attacks);
+published import paths (`core`, `server`, `main.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+_OURS = Path(__file__).resolve().parent.parent.parent
 _CAPITALIZED = re.compile(r"_?[A-Z]\w*[a-z]")
 NOT_OURS = (
     "attacks/environments/",
@@ -29,10 +30,6 @@ NOT_OURS = (
 )
 ALLOWED = {
     "Address": "an engine's, and the published model of the same name (base/models.py)",
-    "Loaded": "the boot protocol's message, and what the loader gives",
-    "Network": "the policy of an instance, and ipaddress' own word in isolation/egress",
-    "Prepared": "the boot protocol's message, and what rollouts/preparation.py tells of a task",
-    "Report": "how a call tells its progress, and what is shown of an evaluation",
     "base": "the floor, and the contract of a family: engines/base.py, stores/base.py",
     "control": "the wing, and the control port of `aenv run` (inside/runtime/control.py)",
     "hub": "the part of the control plane, and its client",
@@ -41,14 +38,28 @@ ALLOWED = {
     "serving": "what servers of the control plane share, and the composition root of the runtime",
     "sidecar": "what runs in a sidecar, and what authors call of it",
     "zygote": "the processes that start instances, and the one with that name",
-    "__main__": "what Python runs for `-m`",
     "__init__": "what Python calls a package",
 }
 
 
 def repeats(root: Path) -> Iterator[str]:
     """Every name with two meanings, and where they are."""
-    found: dict[str, dict[str, str]] = defaultdict(dict)  # the place of each meaning of a name
+    for name, places in _named(root).items():
+        if len(places) > 1 and name not in ALLOWED:
+            yield f"{name}: {', '.join(places.values())}; name each after what it is"
+
+
+def unused(root: Path) -> Iterator[str]:
+    """Every name that may be there twice, and is not: the next one to take it would go unnoticed."""
+    found = _named(root)
+    for name in ALLOWED:
+        if len(found[name]) < 2:
+            yield f"{name}: is used once; remove it from ALLOWED"
+
+
+def _named(root: Path) -> dict[str, dict[str, str]]:
+    """The places of each name, by its meanings."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
     source = root / "src" / "aenv"
     for path in sorted(source.rglob("*.py")):
         inside = path.relative_to(source).as_posix()
@@ -63,9 +74,7 @@ def repeats(root: Path) -> Iterator[str]:
             elif alias := _alias(node):
                 name, meaning = alias
                 found[name].setdefault(meaning, inside)
-    for name, places in found.items():
-        if len(places) > 1 and name not in ALLOWED:
-            yield f"{name}: {', '.join(places.values())}; name each after what it is"
+    return found
 
 
 def _alias(node: ast.stmt) -> tuple[str, str] | None:
@@ -73,10 +82,13 @@ def _alias(node: ast.stmt) -> tuple[str, str] | None:
     match node:
         case ast.Assign(targets=[ast.Name(name)], value=ast.Subscript() | ast.BinOp() | ast.Name() as value):
             return (name, ast.unparse(value)) if _CAPITALIZED.match(name) else None
+        case ast.AnnAssign(ast.Name(name), ast.Name("TypeAlias"), value) if value:
+            return name, ast.unparse(value)
     return None
 
 
 if __name__ == "__main__":
-    said = list(repeats(Path(sys.argv[1] if len(sys.argv) > 1 else ".")))
+    top = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
+    said = [*repeats(top), *(unused(top) if top.samefile(_OURS) else ())]
     print("\n".join(said) or "names: each is used once")
     sys.exit(bool(said))

@@ -22,11 +22,11 @@ from ..author.threads import Threads
 
 logger = logging.getLogger("aenv.inside.runtime.calls")
 
-Report = Callable[[float, float | None, str | None], None]
+ReportProgress = Callable[[float, float | None, str | None], None]
 DEFAULT_TIMEOUT = 3600.0
 
 
-def on_loop(send: Callable[[float, float | None, str | None], None]) -> Report:
+def on_loop(send: Callable[[float, float | None, str | None], None]) -> ReportProgress:
     """`send`, callable from any thread and run on the loop, in the order of the reports."""
     loop = asyncio.get_running_loop()
     home = threading.get_ident()
@@ -40,7 +40,7 @@ def on_loop(send: Callable[[float, float | None, str | None], None]) -> Report:
     return report
 
 
-def reporter(meta: Any, tell: Callable[[dict[str, Any]], None]) -> Report | None:
+def reporter(meta: Any, tell: Callable[[dict[str, Any]], None]) -> ReportProgress | None:
     """Hands the notifications of progress to `tell`; None when the `_meta` of a request did not ask for them."""
     token = meta.get("progressToken") if isinstance(meta, dict) else None
     if not isinstance(token, str | int):
@@ -127,7 +127,7 @@ class Calls:
         definition: Definition,
         arguments: Mapping[str, Any],
         *,
-        report: Report | None = None,
+        report: ReportProgress | None = None,
         timeout: float | None = None,
     ) -> Any:
         """What the function returns. InvalidRequest for bad arguments, CallFailed, ToolTimeoutError."""
@@ -143,7 +143,7 @@ class Calls:
         definition: Definition,
         arguments: Mapping[str, Any],
         threads: Threads,
-        report: Report | None,
+        report: ReportProgress | None,
         timeout: float,
     ) -> Any:
         valid = definition.signature.validate(arguments)
@@ -158,7 +158,7 @@ class Calls:
             self.after()
 
     async def _call(
-        self, definition: Definition, valid: dict[str, Any], threads: Threads, report: Report | None
+        self, definition: Definition, valid: dict[str, Any], threads: Threads, report: ReportProgress | None
     ) -> Any:
         signature = definition.signature
         if not signature.injected:

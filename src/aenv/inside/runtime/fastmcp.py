@@ -13,7 +13,7 @@ from typing import Any
 
 from ...base import mcp
 from ...base.errors import StartFailed
-from .calls import Report
+from .calls import ReportProgress
 from .surface import RegistrySurface
 
 
@@ -56,7 +56,7 @@ class FastMcpSurface:
         return [*await self._own.tools(), *_plain(await self._client.list_tools())]
 
     async def call_tool(
-        self, name: str, arguments: Mapping[str, Any], report: Report | None = None
+        self, name: str, arguments: Mapping[str, Any], report: ReportProgress | None = None
     ) -> dict[str, Any]:
         if name in (tool["name"] for tool in await self._own.tools()):
             return await self._own.call_tool(name, arguments, report)

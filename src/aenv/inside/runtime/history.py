@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, Self
 
 from ...base import masks, mcp, wire
-from .calls import Report
+from .calls import ReportProgress
 
 REMEMBERED = wire.MAX_HISTORY_CALLS
 _ENVELOPE = 1024  # bytes of a reply around its calls
@@ -20,7 +20,7 @@ _MAX_NAME = 128  # characters: callers may call what does not exist, under any n
 _PART = 8  # characters that a part of a list or an object counts for
 _CUT = "…"
 
-ToolCaller = Callable[[str, Mapping[str, Any], Report | None], Awaitable[dict[str, Any]]]
+ToolCaller = Callable[[str, Mapping[str, Any], ReportProgress | None], Awaitable[dict[str, Any]]]
 
 
 class History:
@@ -43,7 +43,9 @@ class History:
         if not self.is_kept:
             return call_tool
 
-        async def remembered(name: str, arguments: Mapping[str, Any], report: Report | None) -> dict[str, Any]:
+        async def remembered(
+            name: str, arguments: Mapping[str, Any], report: ReportProgress | None
+        ) -> dict[str, Any]:
             with RecordedCall(self._calls, "tool", name, arguments, self.masks) as call:
                 result = await call_tool(name, arguments, report)
                 call.gave(result)

@@ -25,10 +25,10 @@ logger = logging.getLogger("aenv.inside.runtime.loader")
 _SKIPPED_FOLDERS = {"tests", "test", "node_modules", "site-packages", "venv", "build", "dist"}
 
 
-Loaded = tuple[Registry, list[ModuleType]]
+LoadedProject = tuple[Registry, list[ModuleType]]
 
 
-def load(path: Path, *, lenient: bool = False) -> Loaded:
+def load(path: Path, *, lenient: bool = False) -> LoadedProject:
     """The registry that the code below `path` fills, and the modules that were loaded.
 
     A file that fails to load fails the whole with its traceback, unless `lenient`: then it is logged and left out.

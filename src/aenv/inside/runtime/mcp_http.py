@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...base import mcp
-from .calls import Report, is_cancelled, reporter
+from .calls import ReportProgress, is_cancelled, reporter
 from .mcp_methods import Methods, encode_result
 from .messages import Reply, Request, Stream, json_reply, refuse
 
@@ -92,7 +92,7 @@ class McpEndpoint:
         method: str,
         params: dict[str, Any],
         stateless: bool,
-        report: Report | None,
+        report: ReportProgress | None,
     ) -> dict[str, Any]:
         call = self._methods.call(method, params, stateless=stateless, report=report)
         if session is None or method != "tools/call":

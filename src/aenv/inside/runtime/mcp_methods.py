@@ -14,7 +14,7 @@ from ...base import mcp
 from ...base.errors import AEnvError
 from ...base.limits import MAX_BODY_BYTES
 from ..author.content import failure
-from .calls import Report
+from .calls import ReportProgress
 from .history import History
 from .messages import too_large
 from .surface import Surface
@@ -54,7 +54,12 @@ class Methods:
         }
 
     async def call(
-        self, method: str, params: Mapping[str, Any], *, stateless: bool = False, report: Report | None = None
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        stateless: bool = False,
+        report: ReportProgress | None = None,
     ) -> dict[str, Any]:
         """The method's result. RpcError when the request itself is wrong."""
         if method == "tools/call":
@@ -106,7 +111,7 @@ class Methods:
     async def _list_tools(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return {"tools": await self._surface.tools()}
 
-    async def _call_tool(self, params: Mapping[str, Any], report: Report | None) -> dict[str, Any]:
+    async def _call_tool(self, params: Mapping[str, Any], report: ReportProgress | None) -> dict[str, Any]:
         name = params.get("name")
         arguments = params.get("arguments")
         if not isinstance(name, str):

@@ -15,7 +15,7 @@ from ...base import mcp
 from ...base.errors import AEnvError
 from ..author.content import ToolOutput, UnserialisableResult, as_parts, failure, to_jsonable, to_output
 from ..author.registry import Registry, ResourceDefinition
-from .calls import CallFailed, Calls, Report
+from .calls import CallFailed, Calls, ReportProgress
 
 if TYPE_CHECKING:
     from .joined_parts import JoinedParts
@@ -27,7 +27,7 @@ class Surface(Protocol):
     async def tools(self) -> list[dict[str, Any]]: ...
 
     async def call_tool(
-        self, name: str, arguments: Mapping[str, Any], report: Report | None
+        self, name: str, arguments: Mapping[str, Any], report: ReportProgress | None
     ) -> dict[str, Any]: ...
 
     async def resources(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -53,13 +53,13 @@ class RegistrySurface:
         return [*own, *self.parts.tools] if self.parts else own
 
     async def call_tool(
-        self, name: str, arguments: Mapping[str, Any], report: Report | None = None
+        self, name: str, arguments: Mapping[str, Any], report: ReportProgress | None = None
     ) -> dict[str, Any]:
         if self.parts and self.parts.has_tool(name):
             return await self.parts.call_tool(name, arguments)
         return (await self._output(name, arguments, report)).as_result()
 
-    async def _output(self, name: str, arguments: Mapping[str, Any], report: Report | None) -> ToolOutput:
+    async def _output(self, name: str, arguments: Mapping[str, Any], report: ReportProgress | None) -> ToolOutput:
         tool = self._registry.tools.get(name)
         if tool is None:
             known = ", ".join(offered["name"] for offered in await self.tools())

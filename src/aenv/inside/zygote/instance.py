@@ -43,7 +43,7 @@ _NO_DESCRIPTOR = (1 << 31) - 1  # beyond the largest
 class ForkImage:
     """What the zygote has in memory for every instance."""
 
-    loaded: loader.Loaded | None
+    loaded: loader.LoadedProject | None
     prepared: preloaded.PreparedApp | None
     filter: bytes
     source: str

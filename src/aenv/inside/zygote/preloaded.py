@@ -23,7 +23,7 @@ from ..runtime.app import App
 from ..runtime.fastmcp import find_server
 from ..runtime.history import REMEMBERED
 from ..runtime.http import Listener
-from ..runtime.loader import Loaded
+from ..runtime.loader import LoadedProject
 from ..runtime.serving import ServedEnvironment, app_of, offered
 from . import warming
 
@@ -49,7 +49,7 @@ class PreparedApp:
     """What is started from now on."""
 
 
-def prepare(loaded: Loaded) -> PreparedApp | None:
+def prepare(loaded: LoadedProject) -> PreparedApp | None:
     """None for a FastMCP server, which begins on the loop that it will run on."""
     registry, modules = loaded
     if find_server(modules) is not None:
@@ -74,7 +74,7 @@ async def _offer(
 class PreloadedInstance:
     """How an instance learns what it is."""
 
-    loaded: Loaded
+    loaded: LoadedProject
     prepared: PreparedApp | None
     keep_history: bool
     has_news: Callable[[], bool]

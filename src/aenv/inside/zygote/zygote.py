@@ -155,7 +155,7 @@ def _load_theirs(order: ZygoteOrder, kept: list[int], rights: tuple[int, ...]) -
     )
 
 
-def _load_ahead(source: str) -> loader.Loaded | None:
+def _load_ahead(source: str) -> loader.LoadedProject | None:
     if not purity.is_same_for_all(source):
         return None
     try:

@@ -23,15 +23,15 @@ from dataclasses import dataclass
 
 from ...base.errors import Forbidden, InvalidRequest
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True)
 class Destination:
     """Where a program wants to go: a name in its one spelling, or an address; and a port."""
 
-    host: str | Address
+    host: str | IPAddress
     port: int
 
     @classmethod
@@ -68,7 +68,7 @@ class Rule:
     """One entry of a policy: a name ("x.com"), all names below one (".x.com"), all ("*"), or a network."""
 
     name: str = ""
-    network: Network | None = None
+    network: IPNetwork | None = None
     port: int | None = None
 
     @classmethod
@@ -93,7 +93,7 @@ class Rule:
             raise ValueError("nothing is below an address")
         return cls(network=ipaddress.ip_network(known), port=port)
 
-    def covers(self, host: str | Address) -> bool:
+    def covers(self, host: str | IPAddress) -> bool:
         """Whether it is a pattern that `host` fits."""
         return self.name == "*" or (isinstance(host, str) and self.name[:1] == "." and host.endswith(self.name))
 
@@ -114,7 +114,7 @@ class EgressPolicy:
                 raise InvalidRequest(f"bad egress entry {entry!r}: {error}; write it as {forms}") from None
         return cls(tuple(rules))
 
-    def check(self, to: Destination, address: Address | None = None) -> None:
+    def check(self, to: Destination, address: IPAddress | None = None) -> None:
         """Forbidden, with the setting that would allow it, unless `to` may be reached at `address`.
 
         Without an address: unless the name may be looked up.
@@ -140,12 +140,12 @@ class EgressPolicy:
             raise Forbidden(f"egress to '{to}' is not allowed{reason}; {add}")
 
 
-def unmapped(address: Address) -> Address:
+def unmapped(address: IPAddress) -> IPAddress:
     """An IPv4 address that is dressed as one of IPv6, without the dress."""
     return getattr(address, "ipv4_mapped", None) or address
 
 
-def is_own(address: Address) -> bool:
+def is_own(address: IPAddress) -> bool:
     """Whether the host itself answers at an address: what its routes say of it, whatever interface has it."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     attribute = struct.pack("=HH", 4 + len(address.packed), _RTA_DST) + address.packed
@@ -168,7 +168,7 @@ _AUTHORITY = re.compile(r"(\[(?P<bracketed>[0-9A-Fa-f:.]+)\]|(?P<host>[^][:/?#@\
 _ENTRY = re.compile(r"(\[(?P<bracketed>[0-9A-Fa-f:./]+)\]|(?P<host>[^][:?#@\\]+))(:(?P<port>[0-9]+))?")
 
 
-def _host(text: str) -> str | Address:
+def _host(text: str) -> str | IPAddress:
     """The one spelling of a name, or the address that it spells."""
     if not text.isascii():
         normal = unicodedata.normalize("NFC", text).lower()
@@ -184,7 +184,7 @@ def _host(text: str) -> str | Address:
     return name
 
 
-def _network(text: str) -> Network:
+def _network(text: str) -> IPNetwork:
     network = ipaddress.ip_network(text)
     if isinstance(network, ipaddress.IPv6Network) and network.network_address.ipv4_mapped is not None:
         raise ValueError("it is a network of IPv4")
@@ -199,11 +199,11 @@ def _port(digits: str | None) -> int | None:
     return int(digits)
 
 
-def _is_within(networks: Sequence[Network], address: Address) -> bool:
+def _is_within(networks: Sequence[IPNetwork], address: IPAddress) -> bool:
     return any(form in network for form in _forms(address) for network in networks)
 
 
-def _forms(address: Address) -> Iterator[Address]:
+def _forms(address: IPAddress) -> Iterator[IPAddress]:
     """An address, and those of IPv4 that a translator on the way would make of it."""
     yield address
     if isinstance(address, ipaddress.IPv6Address):
@@ -225,7 +225,7 @@ METADATA = (
 """Where clouds have metadata services, which give the machine's own credentials to every caller."""
 # Written out: what `ipaddress` calls private changed between versions of Python.
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-_NEVER: tuple[Network, ...] = tuple(
+_NEVER: tuple[IPNetwork, ...] = tuple(
     ipaddress.ip_network(text)
     for text in (
         *("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/4", "240.0.0.0/4"),
@@ -233,7 +233,7 @@ _NEVER: tuple[Network, ...] = tuple(
         *METADATA,
     )
 )
-_PRIVATE: tuple[Network, ...] = tuple(
+_PRIVATE: tuple[IPNetwork, ...] = tuple(
     ipaddress.ip_network(text)
     for text in (
         *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "192.0.0.0/24", "198.18.0.0/15"),

@@ -25,7 +25,7 @@ from ...base import logs
 from ...base.errors import Conflict, Forbidden, InvalidRequest
 from ...base.sockets import readable
 from ...base.supervision import Tasks
-from .destinations import Address, Destination, EgressPolicy, is_own, unmapped
+from .destinations import Destination, EgressPolicy, IPAddress, is_own, unmapped
 from .exchanges import ProxyRequest, ProxyTunnel, Refusal, parse_request, read_head, refuse
 from .gateway_route import GatewayRoute
 from .lookups import Lookups
@@ -227,7 +227,7 @@ class _Instance:
         reason = os.strerror(problem.errno) if problem.errno else problem
         raise Refusal(502, f"cannot connect to '{to}': {reason}")
 
-    async def _addresses(self, to: Destination) -> list[Address]:
+    async def _addresses(self, to: Destination) -> list[IPAddress]:
         """Those at which the policy lets `to` be reached. Forbidden when there are only others."""
         policy = self._policy
         if isinstance(to.host, str):
@@ -238,7 +238,7 @@ class _Instance:
             found = [to.host]
         if not isinstance(policy, EgressPolicy):
             return found[:_TRIES]  # the one server that the operator has named, wherever it is
-        allowed: list[Address] = []
+        allowed: list[IPAddress] = []
         refused: Forbidden | None = None
         for address in dict.fromkeys(found):
             try:
