@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from ..base import mcp
 from ..base.errors import Forbidden, Unauthenticated
+from ..control.serving.clients import too_large
 
 MAX_BYTES = 4096
 """Of the body that has a key."""
@@ -47,3 +48,14 @@ class SessionKey:
         expected = f"Bearer {self._token}".encode()
         if not hmac.compare_digest(request.headers.get("authorization", "").encode(), expected):
             raise Unauthenticated(f"this session has ended; run '{self._command}' again")
+
+
+async def body_of(request: Request, limit: int) -> bytes:
+    """The whole body. TooLarge above `limit` bytes."""
+    parts, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise too_large(limit)
+        parts.append(chunk)
+    return b"".join(parts)

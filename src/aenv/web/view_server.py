@@ -28,7 +28,6 @@ from ..control.gateway.data_request import DataRequest
 from ..control.gateway.tunnels import Tunnels
 from ..control.serving import envelope, listeners
 from ..control.serving.centre import Centre
-from ..control.serving.clients import too_large
 from ..control.serving.upgrades import Upgrade, upgrade_of
 from . import session_key
 from .session_key import SessionKey
@@ -74,7 +73,7 @@ class ViewServer:
         if request.method in ("GET", "HEAD") and (path == "/" or path.startswith("/assets/")):
             return self._centre.answer(request, path[1:] or "index.html")
         if (request.method, path) == ("POST", "/view/session"):
-            body = await _read(request, session_key.MAX_BYTES)
+            body = await session_key.body_of(request, session_key.MAX_BYTES)
             return envelope.success({"token": self.session_key.exchange(body)})
         if (request.method, path) == ("GET", "/session") and "authorization" not in request.headers:
             return envelope.success({**_LOCAL, "user": "", "role": "anonymous"})
@@ -105,7 +104,9 @@ class ViewServer:
         if self._platform is None:
             raise NotFound(f"no route {request.url.path!r}; there is no gateway behind 'aenv view FILE'")
         headers = {name: value for name in _PASSED_ON if (value := request.headers.get(name))}
-        reply = await self._ask(request.method, _target(request), headers, await _read(request, _MAX_BODY_BYTES))
+        reply = await self._ask(
+            request.method, _target(request), headers, await session_key.body_of(request, _MAX_BODY_BYTES)
+        )
         kept = {name.decode(): value.decode("latin-1") for name, value in reply.headers if name in _PASSED_BACK}
         # An instance's page, too, comes this way: it must not be one of ours.
         safe = {"content-security-policy": "sandbox", "x-content-type-options": "nosniff"}
@@ -141,16 +142,6 @@ class ViewServer:
 def _target(request: Request) -> str:
     raw: bytes = request.scope["raw_path"]
     return raw.decode("ascii") + (f"?{request.url.query}" if request.url.query else "")
-
-
-async def _read(request: Request, limit: int) -> bytes:
-    parts, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > limit:
-            raise too_large(limit)
-        parts.append(chunk)
-    return b"".join(parts)
 
 
 def _leading_to(url: str, folder: Path) -> str:

@@ -29,7 +29,6 @@ from ...base.errors import (
 )
 from ...control.serving import envelope, listeners
 from ...control.serving.centre import HEADERS, Centre
-from ...control.serving.clients import too_large
 from .. import session_key
 from ..session_key import SessionKey
 from . import saved_project, scripted_model, workshop
@@ -80,7 +79,7 @@ class IdeServer:
         if reads and path.startswith("/assets/"):
             return self._centre.answer(request, path[1:])
         if (request.method, path) == ("POST", "/view/session"):
-            body = await _read(request, session_key.MAX_BYTES)
+            body = await session_key.body_of(request, session_key.MAX_BYTES)
             return envelope.success({"token": self.session_key.exchange(body)})
         self.session_key.check(request)
         return await self._ide(request, path)
@@ -158,7 +157,7 @@ def _told(error: AEnvError) -> AEnvError:
 
 async def _asked(request: Request) -> dict[str, Any]:
     try:
-        said = mcp.loads(await _read(request, _MAX_BODY_BYTES) or b"{}")
+        said = mcp.loads(await session_key.body_of(request, _MAX_BODY_BYTES) or b"{}")
     except ValueError as error:
         raise InvalidRequest(f"the body is not JSON: {error}") from None
     if not isinstance(said, dict):
@@ -171,16 +170,6 @@ def _field(asked: dict[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise InvalidRequest(f"field {name!r}: must be a text")
     return value
-
-
-async def _read(request: Request, limit: int) -> bytes:
-    parts, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > limit:
-            raise too_large(limit)
-        parts.append(chunk)
-    return b"".join(parts)
 
 
 @dataclass(frozen=True)
