@@ -9,7 +9,7 @@ import pytest
 
 from aenv.base import models
 from aenv.base.errors import EnvironmentError
-from aenv.client.instance_replies import Instance, Service
+from aenv.client.instance_replies import Instance, Service, value_of
 
 OURS = {"environment", "version", "sent"}  # `env` in parts, and the reply itself
 
@@ -43,3 +43,10 @@ def test_a_reply_that_is_something_else_is_an_error_that_shows_it(kind: Any, sen
 def test_the_token_of_an_instance_is_not_shown_where_the_instance_is() -> None:
     found = Instance.of({"id": "a-1", "status": "Running", "token": "secret"})
     assert "secret" not in repr(found)
+
+
+@pytest.mark.parametrize("sent", [None, [], {}, {"url": None}, {"url": 5}])
+def test_a_reply_without_the_value_that_is_asked_for_is_an_error_that_shows_it(sent: Any) -> None:
+    assert value_of({"url": "http://a"}, "url", str) == "http://a"
+    with pytest.raises(EnvironmentError, match="the gateway's reply has no 'url'"):
+        value_of(sent, "url", str)

@@ -22,7 +22,7 @@ from ..base.addresses import Origin
 from ..base.errors import AEnvError, NetworkError, TooManyRequests, Unavailable
 from ..base.http1 import Body, Headers, Pool, Response
 from ..base.replies import unwrap
-from .instance_replies import Instance
+from .instance_replies import Instance, value_of
 
 if TYPE_CHECKING:
     from ..base.models import WarmPool
@@ -123,7 +123,8 @@ class Api:
 
     async def delete_instances(self, label: str) -> int:
         """End all instances with the label "key=value", and say how many."""
-        return int((await self.call("DELETE", f"/env-instances?{urlencode({'label': label})}"))["deleted"])
+        gone = await self.call("DELETE", f"/env-instances?{urlencode({'label': label})}")
+        return value_of(gone, "deleted", int)
 
     async def renew_instance(self, id: str, ttl: str) -> Instance:
         """The instance, which lives for `ttl` from now."""
@@ -139,7 +140,7 @@ class Api:
     async def presign_url(self, id: str, port: int, minutes: float) -> str:
         """A URL of a port inside the instance, which works for so many minutes."""
         body = {"port": port, "expiration_time_in_minutes": minutes}
-        return str((await self.call("POST", f"{_path(id)}/presign-url", body))["url"])
+        return value_of(await self.call("POST", f"{_path(id)}/presign-url", body), "url", str)
 
     async def call(
         self,

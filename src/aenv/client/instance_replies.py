@@ -15,6 +15,7 @@ from ..base.leasing import Grant
 
 Sent = Mapping[str, Any]
 T = TypeVar("T", "Instance", "Service")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,14 @@ class Service:
     def of(sent: Any) -> Service:
         """EnvironmentError when that is not a service."""
         return _read(Service, sent, "a service")
+
+
+def value_of(sent: Any, name: str, kind: type[V]) -> V:
+    """The one value of a reply that has no more. EnvironmentError when it is not there."""
+    value = sent.get(name) if isinstance(sent, dict) else None
+    if not isinstance(value, kind):
+        raise EnvironmentError(f"the gateway's reply has no {name!r}: {str(sent)[:200]!r}")
+    return value
 
 
 def _read(kind: type[T], sent: Any, what: str) -> T:
