@@ -255,6 +255,13 @@ class TestNames:
         files = {"src/aenv/client/hub.py": "x = 1", "src/aenv/cli/commands/hub.py": "x = 1"}
         assert run(sys.executable, LIB / "names.py", project(files)).returncode == 0
 
+    @pytest.mark.parametrize("place", ["examples/b", "cli/commands/b", "integrations/b", "attacks/programs/b"])
+    def test_a_class_has_its_name_alone_wherever_it_is(self, project: Project, place: str) -> None:
+        files = {"src/aenv/base/a.py": "class Reply: ...", f"src/aenv/{place}.py": "class Reply: ..."}
+        done = run(sys.executable, LIB / "names.py", project(files))
+        assert done.returncode == 1
+        assert f"{place}.py" in done.stdout and done.stdout.startswith("Reply: ")
+
 
 class TestNeed:
     def test_what_is_there_needs_nothing(self, commands: Callable[..., dict[str, str]]) -> None:

@@ -2,9 +2,9 @@
 
 Aliases that stand for the same type may: they are one meaning, written where it is needed.
 
-Run as `python scripts/lib/names.py [ROOT]`. Not checked: commands (`cli/commands`), which are called as users
-call them; what is a project or a program of its own (built-in environments, examples, the programs of attacks);
-published import paths (`core`, `server`, `main.py`).
+Run as `python scripts/lib/names.py [ROOT]`. Not checked: built-in environments, which are projects of their own.
+Of some modules only the classes are: commands (`cli/commands`) are called as users call them, published import
+paths (`core`, `server`, `main.py`) as they were, examples and the programs of attacks after what they show.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from pathlib import Path
 
 _OURS = Path(__file__).resolve().parent.parent.parent
 _CAPITALIZED = re.compile(r"_?[A-Z]\w*[a-z]")
-NOT_OURS = (
+CALLED_BY_USERS = (
     "attacks/environments/",
     "attacks/programs/",
     "cli/commands/",
     "core/",
-    "envs/",
     "examples/",
     "server/",
     "main.py",
@@ -63,15 +62,17 @@ def _named(root: Path) -> dict[str, dict[str, str]]:
     source = root / "src" / "aenv"
     for path in sorted(source.rglob("*.py")):
         inside = path.relative_to(source).as_posix()
-        if inside.startswith(NOT_OURS):
+        if inside.startswith("envs/"):
             continue
-        for folder in path.relative_to(source).parents[:-1]:
-            found[folder.name][f"{folder}/"] = f"{folder}/"
-        found[path.stem][inside] = inside
+        is_ours = not inside.startswith(CALLED_BY_USERS)
+        if is_ours:
+            for folder in path.relative_to(source).parents[:-1]:
+                found[folder.name][f"{folder}/"] = f"{folder}/"
+            found[path.stem][inside] = inside
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef):
                 found[node.name][inside] = inside
-            elif alias := _alias(node):
+            elif is_ours and (alias := _alias(node)):
                 name, meaning = alias
                 found[name].setdefault(meaning, inside)
     return found

@@ -15,7 +15,7 @@ _REQUEST = re.compile(r"task called '([^']+)' for (\w+)")
 
 
 @dataclass(frozen=True)
-class ScriptedReply:
+class ClerkReply:
     """What the script says."""
 
     message: dict[str, Any]
@@ -24,7 +24,7 @@ class ScriptedReply:
 class ScriptedClerk:
     """Answers as a chat model does; the last messages decide."""
 
-    async def complete(self, body: Mapping[str, Any]) -> ScriptedReply:
+    async def complete(self, body: Mapping[str, Any]) -> ClerkReply:
         """A tool call for a request that it understands; a question otherwise."""
         messages = body["messages"]
         if messages[-1]["role"] == "tool":
@@ -37,8 +37,8 @@ class ScriptedClerk:
             return _said("Which task shall I create, and for which user?")
         call = {"name": "create_task", "arguments": json.dumps({"user_id": asked[2], "title": asked[1]})}
         calls = [{"id": "1", "type": "function", "function": call}]
-        return ScriptedReply({"role": "assistant", "content": None, "tool_calls": calls})
+        return ClerkReply({"role": "assistant", "content": None, "tool_calls": calls})
 
 
-def _said(text: str) -> ScriptedReply:
-    return ScriptedReply({"role": "assistant", "content": text})
+def _said(text: str) -> ClerkReply:
+    return ClerkReply({"role": "assistant", "content": text})

@@ -1,7 +1,7 @@
 """Where episodes are played: instances of gsm-tools, each used again for one episode after the other.
 
 Lanes take turns: while the tools of one lane run, the policy speaks in another. So the trainer waits for
-environments only when all lanes do, and `Clock` knows for how long.
+environments only when all lanes do, and `LaneClock` knows for how long.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AT_ONCE = 64  # instances of one create
 _TTL = "3h"
 
 
-class Clock:
+class LaneClock:
     """Time that the model takes, in the one thread that computes; the rest is time in which it waits."""
 
     def __init__(self, settle: Callable[[], None] = lambda: None) -> None:
@@ -50,7 +50,7 @@ class Clock:
 class Arena:
     """Instances in lanes. Use as a context: leaving ends them all."""
 
-    def __init__(self, instances: int, lanes: int, clock: Clock) -> None:
+    def __init__(self, instances: int, lanes: int, clock: LaneClock) -> None:
         self._clock = clock
         self._environments: list[Environment] = []
         self._count = instances

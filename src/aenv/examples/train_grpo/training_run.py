@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .arena import ENVIRONMENT, Arena, Clock
+from .arena import ENVIRONMENT, Arena, LaneClock
 from .dialogue import PlayedEpisode, Policy
 from .policy_update import Trainer, UpdateSettings
 from .small_policy import SmallPolicy, TransformerShape
@@ -64,7 +64,7 @@ class TrainingRun:
     async def run(self) -> TrainingResult:
         """Train for as long as is set, the start and the held-out tasks included; or raise `NoTimeLeft`."""
         settings, start = self._settings, time.monotonic()
-        clock = Clock(torch.cuda.synchronize if settings.device.startswith("cuda") else lambda: None)
+        clock = LaneClock(torch.cuda.synchronize if settings.device.startswith("cuda") else lambda: None)
         try:
             async with Arena(settings.instances, settings.lanes, clock) as arena:
                 training = await arena.tasks("train", settings.levels, _TRAINING_TASKS)
@@ -114,7 +114,7 @@ class TrainingRun:
         finally:
             clock.close()
 
-    async def _warm_up(self, arena: Arena, clock: Clock, tasks: Sequence[str]) -> None:
+    async def _warm_up(self, arena: Arena, clock: LaneClock, tasks: Sequence[str]) -> None:
         """Show how calls are written. What is calculated is drawn at random: nothing of solving is shown."""
         settings = self._settings
         problems = await arena.problems(tasks[:_SHOWN_PROBLEMS])
@@ -125,7 +125,7 @@ class TrainingRun:
             if step % 50 == 0 or step == settings.warm_steps - 1:
                 self._tell(f"warm start {step + 1}/{settings.warm_steps}: loss {loss:.3f}")
 
-    async def _train(self, arena: Arena, clock: Clock, tasks: Sequence[str], end: float) -> None:
+    async def _train(self, arena: Arena, clock: LaneClock, tasks: Sequence[str], end: float) -> None:
         settings = self._settings
         begun, computed, longest = time.monotonic(), clock.computing, 0.0
         while (now := time.monotonic()) + longest < end and len(self._curve) != settings.steps:
