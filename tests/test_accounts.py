@@ -45,7 +45,7 @@ async def test_a_token_that_is_brought_makes_its_account_once(accounts: Accounts
     made = await asyncio.gather(*(accounts.ensure("root", Role.ADMIN, token) for _ in range(3)))
     assert await accounts.list() == [made[0]] == [await accounts.authenticate(token)]
     for user, other, why in (
-        ("root", "secret", "has not the form aenv-ID-SECRET"),
+        ("root", "secret", "must have the form aenv-ID-SECRET"),
         ("root", f"aenv-{'a' * 16}-{'c' * 32}", "another token has the id"),
         ("ada", token, "is the token of 'root'"),
     ):

@@ -126,7 +126,7 @@ class Accounts:
         """The account that this token opens: the one that has it, else a new one, made once by all who ask."""
         match = _TOKEN.match(token)
         if match is None:
-            raise InvalidRequest(f"field 'token': it has not the form {FORM}")
+            raise InvalidRequest(f"field 'token': it must have the form {FORM}")
         account = _new(match[1], user, role)
         with suppress(Stale):
             await self._store.write(self._put(account, _hash(token), 0))
