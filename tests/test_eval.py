@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -92,10 +93,10 @@ class TestAgents:
         )
         monkeypatch.chdir(tmp_path)
         monkeypatch.syspath_prepend(str(tmp_path))
-        found = await run("sums", roster.agent("my_agent:solve", {}))
+        found = await run("sums", roster.agent("my_agent:solve"))
         assert outcomes(found) == {"two": "pass", "six": "fail"}
         assert (found[0].cost, found[0].tokens, found[0].steps) == (0.5, TokenCount(3, 4), 1)
-        found = await run("sums", roster.agent("my_agent:fail", {}), tasks=("two",), out=tmp_path / "fail")
+        found = await run("sums", roster.agent("my_agent:fail"), tasks=("two",), out=tmp_path / "fail")
         assert outcomes(found) == {"two": "agent_error"}
         assert found[0].reason == "RuntimeError: I cannot"
         for name, why in (
@@ -105,9 +106,9 @@ class TestAgents:
             ("./my_agent.py:play", "is not the name of a module; write it as my_agent:play"),
         ):
             with pytest.raises(InvalidRequest, match=why):
-                roster.agent(name, {})
+                roster.agent(name)
         with pytest.raises(InvalidRequest, match="no agent 'magic'; use oracle"):
-            roster.agent("magic", {})
+            roster.agent("magic")
 
     async def test_steps_that_the_environment_does_not_tell_are_unknown(self, run: Run) -> None:
         found = await run("silent", agents.Oracle(), tasks=("two",))
@@ -339,12 +340,16 @@ def on_terminal(folder: Path, columns: int, *words: object) -> tuple[str, str]:
     parent, child = os.openpty()
     command = [sys.executable, "-m", "aenv.cli", *map(str, words)]
     variables = environ(AENV_HOME=str(folder / "home"), TERM="xterm", COLUMNS=str(columns))
-    done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, stderr=child, text=True)
-    os.close(child)
-    with os.fdopen(parent, "rb") as terminal:
-        shown = terminal.read1(1 << 20).decode()
-    assert done.returncode == 0, shown
-    return done.stdout, shown
+    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=child, text=True) as process:
+        os.close(child)
+        shown = b""
+        # An OSError is the end: the other side is closed.
+        with os.fdopen(parent, "rb", buffering=0) as terminal, contextlib.suppress(OSError):
+            while piece := terminal.read(1 << 16):
+                shown += piece
+        printed, _ = process.communicate()
+    assert process.returncode == 0, shown
+    return printed, shown.decode()
 
 
 @pytest.mark.parametrize("columns", [200, 50])

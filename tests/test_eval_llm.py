@@ -134,8 +134,7 @@ class TestLlm:
         await client.close()
 
     def test_a_model_needs_a_name_and_a_server(self) -> None:
-        given = {"model": None, "base_url": None, "seed": 0, "max_steps": None}
         with pytest.raises(InvalidRequest, match="needs --model"):
-            roster.agent("llm", {}, **given)
+            roster.agent("llm")
         with pytest.raises(InvalidRequest, match="needs --base-url"):
-            roster.agent("llm", {}, **{**given, "model": "x"})
+            roster.agent("llm", roster.AgentOptions(model="x"))

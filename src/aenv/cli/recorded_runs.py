@@ -12,7 +12,7 @@ from . import output, task_selection
 if TYPE_CHECKING:
     from ..rollouts.trajectory import Trajectory, TrajectoryHead
     from .connection import Gateway
-    from .task_selection import SelectedTasks
+    from .task_selection import ChosenTasks, SelectedTasks
 
 environment = click.option(
     "--env", metavar="ENV|DIR", help="Environment or project folder to use.  [default: that of the run]"
@@ -20,7 +20,13 @@ environment = click.option(
 
 
 def selected(
-    file: Path, env: str | None, gateway: Gateway, *, finished: bool = False, **given: Any
+    file: Path,
+    env: str | None,
+    gateway: Gateway,
+    chosen: ChosenTasks,
+    *,
+    finished: bool = False,
+    self_check: bool = True,
 ) -> tuple[SelectedTasks, list[Trajectory]]:
     """Where to replay, and what: the last rollout of each task and attempt, or every one that has calls."""
     from ..rollouts import journal
@@ -35,7 +41,7 @@ def selected(
         raise output.Failure(
             f"{str(file)!r} has no rollouts with their steps", hint="aenv eval ENV --agent AGENT --out FILE"
         )
-    return task_selection.selected(name, gateway, **given), found
+    return task_selection.selected(name, gateway, chosen, self_check=self_check), found
 
 
 def name(head: TrajectoryHead) -> str:

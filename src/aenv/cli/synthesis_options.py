@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..base.errors import InvalidRequest
@@ -24,30 +26,36 @@ from ..rollouts.task import TaskSelection
 from ..rollouts.task_instances import InstanceSource
 
 
-def parts(variables: Mapping[str, str], /, **given: Any) -> tuple[SourceRecipe, Solver | None]:
-    """The source, and the agent whose solve rate is measured. InvalidRequest where there is not one source."""
-    named = [name for name in ("templates", "mutate") if given[name]]
-    if len(named) > 1 or not (named or given["model"]):
+@dataclass(frozen=True)
+class SourceOptions:
+    """Of what tasks are made: one of the first three. The rest is for the model."""
+
+    templates: Path | None
+    mutate: str | None
+    model: str | None
+    base_url: str | None
+    api_key: str | None
+    temperature: float | None
+
+
+def solver(agent: str, options: roster.AgentOptions) -> Solver:
+    """The agent whose solve rate is measured."""
+    return Solver(roster.agent(agent, options), options.model if agent == "llm" else None)
+
+
+def recipe(options: SourceOptions) -> SourceRecipe:
+    """The source. InvalidRequest where there is not one."""
+    named = [one for one in (options.templates, options.mutate) if one]
+    if len(named) > 1 or not (named or options.model):
         raise InvalidRequest("name one source of tasks: --templates FILE, --mutate KIND or --model NAME")
-    solver = None
-    if given["agent"]:
-        model = given["solver_model"] or given["model"]
-        unset = dict.fromkeys(("max_steps", "price_in", "price_out", "max_tokens"))
-        agent = roster.agent(given["agent"], variables, **{**given, **unset, "model": model})
-        solver = Solver(agent, model if given["agent"] == "llm" else None)
-    return _recipe(variables, **given), solver
-
-
-def _recipe(variables: Mapping[str, str], /, **given: Any) -> SourceRecipe:
-    if given["templates"]:
-        return from_templates(given["templates"])
-    if given["mutate"]:
-        kinds = [kind.strip() for kind in given["mutate"].split(",") if kind.strip()]
+    if options.templates:
+        return from_templates(options.templates)
+    if options.mutate:
+        kinds = [kind.strip() for kind in options.mutate.split(",") if kind.strip()]
         return from_mutations(*(KINDS if kinds == ["all"] else kinds))
-    if not given["base_url"]:
+    if not options.base_url:
         raise InvalidRequest("a model that writes tasks needs --base-url")
-    chat = Chat(given["base_url"], variables.get(given["api_key_env"]))
-    return from_model(chat, given["model"], given["temperature"])
+    return from_model(Chat(options.base_url, options.api_key), str(options.model), options.temperature)
 
 
 def made(

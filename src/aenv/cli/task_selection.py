@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,6 +16,8 @@ from . import connection, local_project, parameters
 if TYPE_CHECKING:
     from ..rollouts.task import TaskSelection
     from ..rollouts.task_instances import InstanceSource
+
+T = TypeVar("T")
 
 _OPTIONS = (
     click.option(
@@ -38,11 +42,40 @@ without_self_check = click.option(
 )
 
 
-def options(command: Any) -> Any:
-    """Adds the options that choose the tasks and say how they are played."""
+@dataclass(frozen=True)
+class ChosenTasks:
+    """What the options say."""
+
+    tasks: tuple[str, ...]
+    split: str
+    limit: int | None
+    variables: Mapping[str, str | Mapping[str, str]]
+    """By name: a value, or the name of a secret."""
+    concurrency: int
+    timeout: float
+
+
+def options(command: Callable[..., T]) -> Callable[..., T]:
+    """Adds the options that choose the tasks and say how they are played; the command gets `chosen`."""
+
+    @functools.wraps(command)
+    def with_tasks(
+        tasks: tuple[str, ...],
+        split: str,
+        limit: int | None,
+        variable: Mapping[str, str],
+        secrets: Mapping[str, Mapping[str, str]],
+        concurrency: int,
+        timeout: float,
+        **given: Any,
+    ) -> T:
+        chosen = ChosenTasks(tasks, split, limit, {**variable, **secrets}, concurrency, timeout)
+        return command(chosen=chosen, **given)
+
+    decorated: Callable[..., T] = with_tasks
     for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+        decorated = option(decorated)
+    return decorated
 
 
 @dataclass(frozen=True)
@@ -56,7 +89,9 @@ class SelectedTasks:
     concurrency: int
 
 
-def selected(env: str, gateway: connection.Gateway, **given: Any) -> SelectedTasks:
+def selected(
+    env: str, gateway: connection.Gateway, chosen: ChosenTasks, *, self_check: bool = True
+) -> SelectedTasks:
     """The selected tasks of the environment with the name `env`, or of the project in that folder."""
     from ..rollouts import locations
     from ..rollouts.own_gateway import served
@@ -66,14 +101,12 @@ def selected(env: str, gateway: connection.Gateway, **given: Any) -> SelectedTas
     is_folder = "/" in env or env in (".", "..") or Path(env, "config.json").is_file()
     found = local_project.load(Path(env)) if is_folder else None
     name = str(found.ref if found else env)
-    place = InstanceSource(
-        name, gateway.url, gateway.api_key, {**given["variable"], **given["secrets"]}, given["timeout"]
-    )
-    place = replace(place, self_check=not given.get("no_self_check"))
+    place = InstanceSource(name, gateway.url, gateway.api_key, chosen.variables, chosen.timeout)
+    place = replace(place, self_check=self_check)
     opened = served(place, found) if found else locations.known(place)
     return SelectedTasks(
         name,
         opened,
-        TaskSelection.of(given["tasks"] or None, given["split"], given["limit"]),
-        given["concurrency"],
+        TaskSelection.of(chosen.tasks or None, chosen.split, chosen.limit),
+        chosen.concurrency,
     )

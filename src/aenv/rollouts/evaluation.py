@@ -6,30 +6,14 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from . import locations, runner, summaries
-from .capture import Capture
 from .episodes import Agent, Timeouts
 from .results import RolloutResult
 from .runner import RunnerOptions
 from .task import TaskSelection
 from .task_instances import InstanceSource
-
-
-def options_of(agent: Agent, default: Path, capture: Capture | None, /, **given: Any) -> RunnerOptions:
-    """From the options of `aenv eval`; `default` is the file where none is named."""
-    return RunnerOptions(
-        seed=given["seed"],
-        model=given["model"] if agent.name == "llm" or capture else None,
-        out=given["resume"] or given["out"] or default,
-        mode="resume" if given["resume"] else "new",
-        repeat=given["repeat"],
-        retries=given["retries"],
-        concurrency=given["concurrency"],
-        capture=capture,
-    )
 
 
 def evaluated(

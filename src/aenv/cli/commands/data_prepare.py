@@ -6,8 +6,6 @@ command of its own.
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from .. import connection, output, task_selection
@@ -48,7 +46,7 @@ def _of_any(env: str) -> click.Command:
     @task_selection.options
     @formats(plain="text", json_help="Print each task as a line of JSON.")
     @connection.options
-    def prepare(as_json: bool, **given: Any) -> int:
+    def prepare(chosen: task_selection.ChosenTasks, as_json: bool, gateway: connection.Gateway) -> int:
         """Run the self-check of each task.
 
         The exit code is 1 when the rewards of a task cannot be trusted.
@@ -59,7 +57,7 @@ def _of_any(env: str) -> click.Command:
             raise click.UsageError(
                 f"{env!r} is a folder, and checks are kept for pushed environments only; push it, and use its name"
             )
-        selection = task_selection.selected(env, **given)
+        selection = task_selection.selected(env, gateway, chosen)
         tell = (lambda row: output.line(row.as_json())) if as_json else lambda row: None
         found = preparation.prepared(selection.opened, selection.wanted, selection.concurrency, tell)
         (output.talk if as_json else output.data)(preparation.told(found))

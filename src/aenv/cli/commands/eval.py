@@ -73,7 +73,14 @@ from ..parameters import FILE
 )
 @formats(plain="text", json_help="Print each result as a line of JSON.")
 @connection.options
-def command(as_json: bool, **given: Any) -> int:
+def command(
+    env: str,
+    chosen: task_selection.ChosenTasks,
+    no_self_check: bool,
+    as_json: bool,
+    gateway: connection.Gateway,
+    **given: Any,
+) -> int:
     """Let an agent play the tasks of an environment.
 
     ENV is the name of an environment, DIR the folder of a project. Each result is appended to a file as soon as it
@@ -81,12 +88,34 @@ def command(as_json: bool, **given: Any) -> int:
     table and draws a chart.
     """
     from ...rollouts import evaluation, roster, summaries
+    from ...rollouts.runner import RunnerOptions
 
-    selection = task_selection.selected(**given)
-    agent = roster.agent(given["agent"], settings.variables(), **given)
-    path = roster.default_file(settings.home(), selection.name, agent)
-    capture = roster.capture(given["agent"], settings.variables(), **given)
-    options = evaluation.options_of(agent, path, capture, **given)
+    selection = task_selection.selected(env, gateway, chosen, self_check=not no_self_check)
+    told = roster.AgentOptions(
+        seed=given["seed"],
+        max_steps=given["max_steps"],
+        model=given["model"],
+        base_url=given["base_url"],
+        api_key=settings.variables().get(given["api_key_env"]),
+        temperature=given["temperature"],
+        max_tokens=given["max_tokens"],
+        price_in=given["price_in"],
+        price_out=given["price_out"],
+        captures=given["capture"],
+        parameters=given["parameter"],
+    )
+    agent = roster.agent(given["agent"], told)
+    capture = roster.capture(given["agent"], told)
+    options = RunnerOptions(
+        seed=told.seed,
+        model=told.model if agent.name == "llm" or capture else None,
+        out=given["resume"] or given["out"] or roster.default_file(settings.home(), selection.name, agent),
+        mode="resume" if given["resume"] else "new",
+        repeat=given["repeat"],
+        retries=given["retries"],
+        concurrency=chosen.concurrency,
+        capture=capture,
+    )
     tell = output.line if as_json else None
     try:
         results, took = evaluation.evaluated(selection.opened, selection.wanted, agent, options, tell)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -19,7 +18,9 @@ from ..parameters import FILE
 @task_selection.options
 @formats(plain="text", json_help="Print each replay as a line of JSON.")
 @connection.options
-def command(file: Path, as_json: bool, **given: Any) -> int:
+def command(
+    file: Path, env: str | None, chosen: task_selection.ChosenTasks, as_json: bool, gateway: connection.Gateway
+) -> int:
     """Make recorded calls again and compare the answers.
 
     The first answer that differs is reported. FILE is the journal that 'aenv eval' or Runner wrote. Each rollout
@@ -27,7 +28,7 @@ def command(file: Path, as_json: bool, **given: Any) -> int:
     """
     from ...rollouts import replay
 
-    selection, trajectories = recorded_runs.selected(file, **given)
+    selection, trajectories = recorded_runs.selected(file, env, gateway, chosen)
     found = replay.replayed(selection.opened, selection.wanted, trajectories, selection.concurrency)
     for one in found:
         head = one.trajectory.head

@@ -24,7 +24,15 @@ from ..parameters import FILE
 @task_selection.without_self_check
 @formats(plain="text", json_help="Print each new result as a line of JSON.")
 @connection.options
-def command(file: Path, out: Path | None, as_json: bool, **given: Any) -> int:
+def command(
+    file: Path,
+    env: str | None,
+    out: Path | None,
+    chosen: task_selection.ChosenTasks,
+    no_self_check: bool,
+    as_json: bool,
+    gateway: connection.Gateway,
+) -> int:
     """Judge finished rollouts again.
 
     The verifier is that of the same environment, or of another version of it. FILE is the journal that 'aenv eval'
@@ -39,7 +47,9 @@ def command(file: Path, out: Path | None, as_json: bool, **given: Any) -> int:
 
     if out:
         exchange.check_new(out)
-    selection, trajectories = recorded_runs.selected(file, finished=True, **given)
+    selection, trajectories = recorded_runs.selected(
+        file, env, gateway, chosen, finished=True, self_check=not no_self_check
+    )
     found = replay.replayed(selection.opened, selection.wanted, trajectories, selection.concurrency, judge=True)
     judged_on = next((one.run for one in found if one.run), None)
     results = [one.rescored(judged_on) for one in found]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -67,7 +68,14 @@ from ..parameters import FILE
 @task_selection.without_self_check
 @formats(plain="text", json_help="Print each task that is kept as a line of JSON.")
 @connection.options
-def command(as_json: bool, **given: Any) -> int:
+def command(
+    env: str,
+    chosen: task_selection.ChosenTasks,
+    no_self_check: bool,
+    as_json: bool,
+    gateway: connection.Gateway,
+    **given: Any,
+) -> int:
     """Make new tasks for an environment.
 
     ENV is the name of an environment, DIR the folder of a project. Its own tasks, or those that --tasks names, are
@@ -75,26 +83,42 @@ def command(as_json: bool, **given: Any) -> int:
     the full reward, doing nothing does not, and no known task is the same. The same command continues an
     interrupted one. The exit code is 1 when fewer tasks than --count were kept.
     """
-    from ...rollouts import synthesis
+    from ...rollouts import roster, synthesis
     from .. import synthesis_options
 
     if given["min_solve_rate"] > given["max_solve_rate"]:
         raise click.UsageError("--min-solve-rate is higher than --max-solve-rate")
-    selection = task_selection.selected(**given)
-    recipe, solver = synthesis_options.parts(settings.variables(), **given)
+    selection = task_selection.selected(env, gateway, chosen, self_check=not no_self_check)
+    key = settings.variables().get(given["api_key_env"])
+    recipe = synthesis_options.recipe(
+        synthesis_options.SourceOptions(
+            given["templates"], given["mutate"], given["model"], given["base_url"], key, given["temperature"]
+        )
+    )
+    told = roster.AgentOptions(
+        seed=given["seed"],
+        model=given["solver_model"] or given["model"],
+        base_url=given["base_url"],
+        api_key=key,
+        temperature=given["temperature"],
+    )
+    solver = synthesis_options.solver(given["agent"], told) if given["agent"] else None
     options = synthesis.SynthesisOptions(
         given["count"],
         given["seed"],
         given["repeat"],
         given["min_solve_rate"],
         given["max_solve_rate"],
-        given["concurrency"],
+        chosen.concurrency,
         version=given["set_version"],
         force=given["force"],
         out=given["out"],
     )
     tell = output.line if as_json else None
-    guards = [task_selection.selected(**{**given, "env": name, "tasks": ()}).opened for name in given["guard"]]
+    guards = [
+        task_selection.selected(name, gateway, replace(chosen, tasks=()), self_check=not no_self_check).opened
+        for name in given["guard"]
+    ]
     try:
         made = synthesis_options.made(selection.opened, selection.wanted, recipe, solver, options, guards, tell)
     except KeyboardInterrupt:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from .. import connection, output, task_selection
@@ -27,7 +25,15 @@ from ..output_formats import formats
 )
 @formats(plain="text", json_help="Print the report as JSON.")
 @connection.options
-def command(as_json: bool, verbose: bool, determinism: bool, **given: Any) -> int:
+def command(
+    env: str,
+    chosen: task_selection.ChosenTasks,
+    no_self_check: bool,
+    determinism: bool,
+    verbose: bool,
+    as_json: bool,
+    gateway: connection.Gateway,
+) -> int:
     """Check an environment and try to cheat its reward.
 
     ENV is the name of an environment, DIR the folder of a project; without them, the project is in the current
@@ -36,7 +42,7 @@ def command(as_json: bool, verbose: bool, determinism: bool, **given: Any) -> in
     """
     from ...rollouts import validation
 
-    selection = task_selection.selected(**given)
+    selection = task_selection.selected(env, gateway, chosen, self_check=not no_self_check)
     report = validation.validated(
         selection.opened, selection.wanted, selection.concurrency, determinism=determinism
     )
