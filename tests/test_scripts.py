@@ -135,6 +135,18 @@ class TestSizes:
         done = run(sys.executable, LIB / "sizes.py", root)
         assert ("raises the budget of client and changes src/aenv/a.py" in done.stdout) == beside.startswith("src")
 
+    def test_a_budget_that_is_dropped_in_a_commit_with_code_counts_as_raised(self, project: Project) -> None:
+        name = "scripts/lib/sizes.py"
+        root = project({name: 'BUDGETS = {"client": 10, "web": 10}\n'})
+        git = ("git", "-C", root, "-c", "user.name=a", "-c", "user.email=a@b.example")
+        for step in (("init", "-q"), ("add", "."), ("commit", "-qm", "One")):
+            assert run(*git, *step).returncode == 0
+        project({name: 'BUDGETS = {"client": 10}\n', "src/aenv/a.py": "x = 1\n"})
+        for step in (("add", "."), ("commit", "-qm", "Two")):
+            assert run(*git, *step).returncode == 0
+        done = run(sys.executable, LIB / "sizes.py", root)
+        assert "raises the budget of web and changes src/aenv/a.py" in done.stdout
+
     def test_a_shallow_clone_is_told_that_raises_are_not_checked(self, project: Project, tmp_path: Path) -> None:
         name = "scripts/lib/sizes.py"
         root = project({f"whole/{name}": 'BUDGETS = {"client": 10}\n'}) / "whole"

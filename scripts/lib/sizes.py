@@ -7,6 +7,7 @@ needs it, with what was looked for to delete: a commit that raises one and chang
 from __future__ import annotations
 
 import ast
+import math
 import subprocess
 import sys
 from collections import Counter
@@ -72,7 +73,7 @@ def hidden_raises(root: Path) -> Iterator[str]:
             continue  # the first one, or the first that a shallow clone has
         before = _budgets(_git(root, "show", f"{commit}^:{_HERE}"))
         after = _budgets(_git(root, "show", f"{commit}:{_HERE}"))
-        raised = [wing for wing in before if after.get(wing, 0) > before[wing]]
+        raised = [wing for wing in before if after.get(wing, math.inf) > before[wing]]
         changed = _git(root, "show", "--format=", "--name-only", commit, "--", "src").split()
         if raised and changed:
             yield f"{commit}: raises the budget of {', '.join(raised)} and changes {changed[0]}; do one at a time"
