@@ -1,4 +1,4 @@
-"""Layers: what an environment requires is installed once, from wherever uv is told to look."""
+"""Requirements: the packages of an environment are installed once, from wherever uv is told to look."""
 
 from __future__ import annotations
 

@@ -114,19 +114,9 @@ class Commands:
             await to_the_end(running.close())
 
     async def _start(self, command: Command) -> _RunningCommand:
-        """Start it in a thread. Who is cancelled meanwhile leaves no process."""
-        loop = asyncio.get_running_loop()
         pipes = _Pipes(command)
         try:
-            started = loop.run_in_executor(self._threads, pipes.start)
-            try:
-                child = await asyncio.shield(started)
-            except asyncio.CancelledError:
-                with contextlib.suppress(OSError, ValueError):
-                    child = await uncancelled(started)
-                    child.kill()
-                    child.wait()
-                raise
+            child = await spawning.started(self._threads, pipes.start)
             return _RunningCommand(child, pipes, command.timeout)
         except BaseException:
             pipes.close()
@@ -271,11 +261,3 @@ def _file(name: str, content: bytes) -> int:
         rest = rest[os.write(handle, rest) :]
     os.lseek(handle, 0, os.SEEK_SET)
     return handle
-
-
-async def uncancelled(started: asyncio.Future[spawning.Child]) -> spawning.Child:
-    """Its result, however often we are cancelled while it comes."""
-    while not started.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait({started})
-    return started.result()

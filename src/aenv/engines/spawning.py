@@ -7,13 +7,15 @@ thread waiting.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import errno
 import fcntl
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 _libc = ctypes.CDLL(None)
@@ -39,6 +41,21 @@ class Child:
         if self.returncode is None:
             self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.returncode
+
+
+async def started(threads: ThreadPoolExecutor, start: Callable[[], Child]) -> Child:
+    """What `start` gives, called in a thread. A caller that is cancelled meanwhile leaves no process."""
+    child = asyncio.get_running_loop().run_in_executor(threads, start)
+    try:
+        return await asyncio.shield(child)
+    except asyncio.CancelledError:
+        while not child.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({child})
+        with contextlib.suppress(OSError, ValueError):
+            child.result().kill()
+            child.result().wait()
+        raise
 
 
 def start(

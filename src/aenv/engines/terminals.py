@@ -22,7 +22,6 @@ from ..base.errors import StartFailed, TooManyRequests
 from ..base.supervision import to_the_end
 from . import proc, spawning
 from .base import InstanceTerminal
-from .commands import uncancelled
 from .descriptors import readable, writable
 
 MOST = 8
@@ -79,18 +78,10 @@ class PseudoTerminals:
                 del self._open[id]
 
     async def _start(self, program: TerminalProgram) -> _RunningTerminal:
-        """Start it in a thread. Who is cancelled meanwhile leaves no process."""
         ends = _Ends(program)
         try:
-            started = asyncio.get_running_loop().run_in_executor(self._threads, ends.start)
             try:
-                child = await asyncio.shield(started)
-            except asyncio.CancelledError:
-                with contextlib.suppress(OSError, ValueError):
-                    child = await uncancelled(started)
-                    child.kill()
-                    child.wait()
-                raise
+                child = await spawning.started(self._threads, ends.start)
             except (OSError, ValueError) as error:
                 raise StartFailed(f"no terminal can be opened: {error}") from error
             return _RunningTerminal(child, ends)
