@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from typing import Any
 
 from ..serving.metrics import Metrics
 
@@ -26,6 +27,10 @@ class LoadHistory:
 
     def moments(self) -> list[tuple[float, int, int, int]]:
         return [*self._moments, self._now()]
+
+    def figures(self) -> dict[str, Any]:
+        """What the gateway has done since it started."""
+        return self._metrics.figures()
 
     def _now(self) -> tuple[float, int, int, int]:
         load = self._metrics.load()
