@@ -86,8 +86,10 @@ class ViewServer:
                 return envelope.success(await asyncio.to_thread(self._runs.list))
             case "GET", ["runs", run]:
                 return envelope.success(await asyncio.to_thread(self._runs.show, run))
-            case "GET", ["runs", run, "rollouts", rollout]:
-                return envelope.success(await asyncio.to_thread(self._runs.trajectory, run, rollout))
+            case "GET", ["runs", run, "rollouts"]:
+                # The id is in the query: one of others may be "..", and browsers resolve that in a path.
+                id = request.query_params.get("id", "")
+                return envelope.success(await asyncio.to_thread(self._runs.trajectory, run, id))
         return await self._pass_on(request)
 
     async def _session(self) -> dict[str, Any]:
