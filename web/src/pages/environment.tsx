@@ -8,7 +8,7 @@ import { Markdown } from "../markdown";
 import { link, setQuery, type Place } from "../router";
 import { offered, sampleArguments, typeWords, type Offer, type Schema } from "../schema_words";
 import type { Caller } from "../session";
-import { snippets } from "../snippets";
+import { snippets, type Snippet } from "../snippets";
 import { Badge, Code, Empty, Facts, Lenient, Problem, Tabs, useAsked, useTitle } from "../ui";
 import { bytes, day } from "../words";
 import type { Environment } from "./environments";
@@ -240,22 +240,32 @@ function Use({ of }: { of: Details }): JSX.Element {
   const all = snippets(used, location.origin);
   return (
     <>
-      {all.filter((one) => !one.folded).map((one) => (
+      {all.filter((one) => !one.kind).map((one) => (
         <section key={one.id}>
           <h2>{one.title}</h2>
           {one.note && <p class="quiet">{one.note}</p>}
           <Code text={one.text} label={one.title} />
         </section>
       ))}
-      <h2>Agents of frameworks</h2>
-      {all.filter((one) => one.folded).map((one) => (
+      <Folded title="Agents of frameworks" of={all.filter((one) => one.kind === "agents")} />
+      <Folded title="Trainers" of={all.filter((one) => one.kind === "trainers")} />
+    </>
+  );
+}
+
+function Folded({ title, of }: { title: string; of: Snippet[] }): JSX.Element | null {
+  if (!of.length) return null;
+  return (
+    <section>
+      <h2>{title}</h2>
+      {of.map((one) => (
         <details key={one.id} class="use">
           <summary>{one.title}</summary>
           <p class="quiet">{one.note}</p>
           <Code text={one.text} label={one.title} />
         </details>
       ))}
-    </>
+    </section>
   );
 }
 
