@@ -11,6 +11,7 @@ from ..serving.metrics import Metrics
 
 _EVERY = 10.0  # seconds
 _KEPT = 360
+_FRESH = 1.0  # seconds for which figures are told again: fifty pages ask ten times a second
 
 
 class LoadHistory:
@@ -19,6 +20,8 @@ class LoadHistory:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._moments: deque[tuple[float, int, int, int]] = deque(maxlen=_KEPT)
+        self._figures: dict[str, Any] = {}
+        self._figured_at = -_FRESH
 
     async def run(self) -> None:
         while True:
@@ -30,7 +33,9 @@ class LoadHistory:
 
     def figures(self) -> dict[str, Any]:
         """What the gateway has done since it started."""
-        return self._metrics.figures()
+        if (now := time.monotonic()) - self._figured_at >= _FRESH:
+            self._figures, self._figured_at = self._metrics.figures(), now
+        return self._figures
 
     def _now(self) -> tuple[float, int, int, int]:
         load = self._metrics.load()
