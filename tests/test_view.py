@@ -287,6 +287,25 @@ async def test_steps_are_counted_from_one_and_a_rollout_is_compared_with_that_of
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
+async def test_a_page_follows_a_run_that_is_under_way_and_does_not_keep_the_server_from_ending(
+    tmp_path: Path,
+) -> None:
+    file = journal(tmp_path / "run.jsonl", {"one": 1.0})
+    async with chromium() as browser, window(browser) as tab:
+        async with viewing([file]) as url:
+            await tab.page.goto(url)
+            await tab.page.get_by_role("link", name="run.jsonl").click()
+            await tab.see("1 of 1 judged")
+            journal(file, {"one": 1.0, "two": 0.0})
+            await tab.see("1 of 2 judged")
+            tab.expected.append("Failed to load|net::")
+        async with tab.page.expect_event("requestfailed"):
+            pass  # it tries to open the stream again
+        await expect(tab.page.get_by_text("1 of 2 judged")).to_be_visible()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
 async def test_what_others_have_written_is_shown_whatever_form_it_has(tmp_path: Path) -> None:
     vector = "data:image/svg+xml;base64,PHN2ZyBvbmxvYWQ9InBhcmVudC5oYWNrZWQ9MSIvPg=="
     said = [
