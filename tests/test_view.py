@@ -298,10 +298,16 @@ async def test_a_page_follows_a_run_that_is_under_way_and_does_not_keep_the_serv
             await tab.see("1 of 1 judged")
             journal(file, {"one": 1.0, "two": 0.0})
             await tab.see("1 of 2 judged")
+            await tab.page.get_by_role("link", name="one", exact=True).click()
+            await tab.see("Step 1 of 2")
+            more = {"type": "step", "rollout": "id-one", "step": 2, "at": 1.7e9, "message": {"role": "user"}}
+            with file.open("a") as journal_file:
+                journal_file.write(json.dumps(more) + "\n")
+            await tab.see("Step 1 of 3")
             tab.expected.append("Failed to load|net::")
         async with tab.page.expect_event("requestfailed"):
             pass  # it tries to open the stream again
-        await expect(tab.page.get_by_text("1 of 2 judged")).to_be_visible()
+        await expect(tab.page.locator(".step")).to_have_count(3)
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ export function RunPage({ place }: { place: Place }): JSX.Element {
   if (error !== undefined) return <Problem error={error} />;
   if (!value) return <div class="loading" />;
   const shown = place.parts.slice(2);
-  if (shown.length) return <Trajectories key={shown.join()} run={id} name={value.name} ids={shown} environment={value.environment} rows={value.rows} />;
+  if (shown.length) return <Trajectories key={shown.join()} changes={changes} run={id} name={value.name} ids={shown} environment={value.environment} rows={value.rows} />;
   const words = (place.query.get("q") ?? "").toLowerCase();
   const outcome = place.query.get("outcome") ?? "";
   const rows = value.rows.filter(
