@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import subprocess
+import tomllib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from aenv.base.http1 import Response
+from aenv.control.serving import quantiles
 from aenv.control.serving.centre import FOLDER
 from tests.conftest import REPOSITORY
 from tests.gateways import Gateway, make_project, running_gateway
@@ -136,6 +138,34 @@ async def test_the_stream_tells_what_is_there_and_then_what_changes(gateway: Gat
     assert (await stream.row(made["id"], "Running"))["expires_at"] > made["expires_at"]
     await gateway.ask("DELETE", f"/env-instance/{made['id']}")
     assert (await stream.row(made["id"], "Terminated"))["reason"] == "deleted"
+
+
+async def test_the_stream_tells_how_long_creates_and_calls_take(gateway: Gateway) -> None:
+    stream = await watch(gateway)
+    figures = (await stream.next("usage"))["figures"]
+    assert figures == {"calls": 0, "errors": 0, "create": None, "call": None, "stages": {}}
+    made = await gateway.create()
+    for _ in range(3):
+        await gateway.call(made["id"], "echo", text="a")
+    figures = (await stream.next("usage"))["figures"]
+    while figures["calls"] < 3:
+        figures = (await stream.next("usage"))["figures"]
+    for median, p90, p99 in (figures["create"], figures["call"], *figures["stages"].values()):
+        assert 0 < median <= p90 <= p99 < 60
+    assert "engine" in figures["stages"]
+
+
+def test_the_pages_have_code_for_each_framework() -> None:
+    extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    modules = {path.stem for path in (REPOSITORY / "src" / "aenv" / "integrations").glob("*.py")}
+    shown = re.findall(r'^    module: "(\w+)"', (SOURCES / "src" / "frameworks.ts").read_text(), re.MULTILINE)
+    assert sorted(shown) == sorted(modules & {name.replace("-", "_") for name in extras})
+
+
+def test_quantiles_lie_within_the_buckets_of_their_observations() -> None:
+    assert quantiles.of_buckets([1.0, 2.0, 4.0], [0, 10, 0, 0]) == pytest.approx([1.5, 1.9, 1.99])
+    assert quantiles.of_buckets([1.0, 2.0], [5, 0, 5]) == pytest.approx([1.0, 2.0, 2.0])  # half above all bounds
+    assert quantiles.of_buckets([1.0], [0, 0]) is None
 
 
 async def test_what_comes_with_aenv_is_listed_for_all_but_visitors(gateway: Gateway) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -87,6 +88,14 @@ async def test_an_environment_tells_the_choices_of_its_types_and_the_parameters_
     await page.get_by_role("tab", name="Use it").click()
     await tab.see('call_tool("draw", {"at": {"x": 1}, "colour": "red"})')
     assert await page.get_by_text("aenv eval").count() == 0  # it has no tasks
+    await page.get_by_text("Gymnasium", exact=True).click()
+    await tab.see("set AENV_SYSTEM_URL=http://127.0.0.1:")
+    codes = await page.locator("details.use code").all_text_contents()
+    programs = [code for code in codes if not code.startswith("#")]  # one is a configuration in YAML
+    assert len(programs) == len(codes) - 1 and all("drawing@1.0.0" in code for code in codes)
+    for program in programs:
+        ast.parse(program)
+    assert await tab.violations() == []
 
 
 async def test_a_form_offers_the_choices_of_a_type_and_what_a_reward_takes(tab: Window) -> None:

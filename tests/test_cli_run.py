@@ -423,7 +423,7 @@ class TestServe:
             talk = server.until("export", on="stderr")
             assert "engine   process: does not isolate instances, so serve only code that you trust" in talk
             gateway = next(line for line in talk if line.startswith("export")).partition("=")[2]
-            assert f"control  {gateway}" in talk
+            assert {f"control  {gateway}", f"pages    {gateway}/ in a browser"} <= {*talk}
             async with Environment("my-env", aenv_url=gateway) as env:
                 variables = environ(AENV_SYSTEM_URL=gateway, DUMMY_INSTANCE_IP="127.0.0.1:1")
                 call = ("call", "my_custom_echo_env", "content=x", "--instance", str(env.instance_id))

@@ -350,6 +350,26 @@ async def test_a_model_that_fails_is_told_in_the_chat_and_the_next_wish_is_taken
         assert [one["text"] for one in second["entries"][-2:]] == ["Again?", "Hello."]
 
 
+async def test_it_opens_and_builds_where_no_package_index_can_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "DEFAULT_INDEX": "http://127.0.0.1:9/simple",
+        "CACHE_DIR": str(tmp_path / "cache"),
+    }.items():
+        monkeypatch.setenv(f"UV_{name}", value)
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    monkeypatch.delenv("UV_FIND_LINKS", raising=False)
+    async with (
+        running_gateway(tmp_path / "home", ENVIRONMENTS / "mini_program", engine="native") as own,
+        client(own, tmp_path) as view,
+    ):
+        built = await view.turn("Make a counter")
+        assert [one["path"] for one in built["files"]] == ["app.js", "index.html", "style.css"]
+        checked = [one["text"] for one in built["entries"] if one.get("tool") == "validate_html"]
+        assert "tinyhtml5 could not be installed" in checked[0]
+
+
 async def test_a_project_is_there_again_at_the_next_start_and_when_its_instance_was_lost(
     gateway: Gateway, tmp_path: Path
 ) -> None:

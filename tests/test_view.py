@@ -147,7 +147,7 @@ async def test_runs_are_summed_up_and_rollouts_shown_by_step(tmp_path: Path) -> 
         }
         rows = (await view.ask("GET", "/runs/0"))[1]["data"]["rows"]
         assert [(row["task"], row["outcome"], row["reward"]) for row in rows][2] == ("three", "timeout", None)
-        shown = (await view.ask("GET", f"/runs/0/rollouts/{rows[0]['id']}"))[1]["data"]
+        shown = (await view.ask("GET", f"/runs/0/rollouts?id={rows[0]['id']}"))[1]["data"]
         assert [step["call"] and step["call"]["name"] for step in shown["steps"]] == [None, "add"]
         journal(file, {"one": 1.0, "two": 1.0, "three": 1.0, "four": 1.0})
         assert (await view.ask("GET", "/runs"))[1]["data"][0]["rollouts"] == 4
@@ -283,6 +283,65 @@ async def test_steps_are_counted_from_one_and_a_rollout_is_compared_with_that_of
         assert await tab.violations() == []
         await page.reload()
         await expect(page.get_by_role("link", name="others.jsonl")).to_be_visible()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+async def test_a_page_follows_a_run_that_is_under_way_and_does_not_keep_the_server_from_ending(
+    tmp_path: Path,
+) -> None:
+    file = journal(tmp_path / "run.jsonl", {"one": 1.0})
+    async with chromium() as browser, window(browser) as tab:
+        async with viewing([file]) as url:
+            await tab.page.goto(url)
+            await tab.page.get_by_role("link", name="run.jsonl").click()
+            await tab.see("1 of 1 judged")
+            journal(file, {"one": 1.0, "two": 0.0})
+            await tab.see("1 of 2 judged")
+            await tab.page.get_by_role("link", name="one", exact=True).click()
+            await tab.see("Step 1 of 2")
+            more = {"type": "step", "rollout": "id-one", "step": 2, "at": 1.7e9, "message": {"role": "user"}}
+            with file.open("a") as journal_file:
+                journal_file.write(json.dumps(more) + "\n")
+            await tab.see("Step 1 of 3")
+            tab.expected.append("Failed to load|net::")
+        async with tab.page.expect_event("requestfailed"):
+            pass  # it tries to open the stream again
+        await expect(tab.page.locator(".step")).to_have_count(3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+async def test_what_others_have_written_is_shown_whatever_form_it_has(tmp_path: Path) -> None:
+    vector = "data:image/svg+xml;base64,PHN2ZyBvbmxvYWQ9InBhcmVudC5oYWNrZWQ9MSIvPg=="
+    said = [
+        {"role": "assistant", "content": None, "tool_calls": "none"},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": 1}, None]},
+        {"role": "user", "content": [None, 5, {"type": "text", "text": {"a": 1}}, {"type": "image_url"}]},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": one}} for one in (5, vector)]},
+        {"role": "user", "content": {"a": HOSTILE}},
+    ]
+    parts = [None, {"type": "image", "data": 5, "mimeType": "image/png"}]
+    parts += [{"type": "image", "data": data, "mimeType": "image/png"} for data in ("%%", "iVBORw0K")]
+    parts += [{"type": "image", "data": "PHN2Zz4=", "mimeType": "image/svg+xml"}]
+    ids = ["a/b?c#d%2e", "..", "javascript:alert(1)"]
+    written = []
+    for id in ids:
+        first, begin, message, call, result = lines({"one": 1.0})
+        steps = [{**message, "step": at, "message": one} for at, one in enumerate(said)]
+        steps.append({**call, "step": len(said), "content": parts})
+        written += [{**line, "rollout": id} for line in (begin, *steps, {**result, "task": f"of {id}"})]
+    (tmp_path / "odd.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [first, *written]))
+    async with viewing([tmp_path / "odd.jsonl"]) as url, chromium() as browser, window(browser) as tab:
+        page = tab.page
+        await page.goto(url)
+        for id in ids:
+            await page.get_by_role("link", name="odd.jsonl").click()
+            await page.get_by_role("link", name=f"of {id}", exact=True).click()
+            await expect(page.locator(".step")).to_have_count(len(said) + 1)
+            assert await page.get_by_role("alert").count() == 0
+            await expect(page.locator(".step img")).to_have_count(1)  # of what is in base64, and a PNG by its name
+        assert await page.evaluate("window.hacked") is None
 
 
 async def test_a_browser_is_started_without_the_key_among_its_arguments(tmp_path: Path) -> None:

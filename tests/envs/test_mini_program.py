@@ -16,6 +16,7 @@ from tests.system import require
 files = module("mini_program", "mini_program_files")
 paths = module("mini_program", "mini_program_paths")
 python = module("mini_program", "mini_program_python")
+plain = module("mini_program", "mini_program_plain_html")
 
 PAGE = '<!doctype html><html lang="en"><head><title>App</title>{}</head><body>{}</body></html>'
 VIEWPORT = '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -56,6 +57,30 @@ def test_path_and_file_path_name_the_same_parameter() -> None:
         paths.chosen("a.txt", "b.txt")
     with pytest.raises(ToolError, match="give the path of the file as 'path'"):
         paths.chosen("", "")
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        ("<ul><li>a<li>b</ul><p>c<p>d<br><img src=x alt=''>", []),
+        ("<table><tr><td>1<td>2<tr><th>3</table>", []),
+        ("<script>if (a < b) { '</div>' }</script>", []),
+        ("<div><span>a</div>", ["element-is-not-closed span"]),
+        ("a</b>", ["end-tag-without-start-tag b"]),
+        ("<a id=1 id=2>x</a>", ["duplicate-attribute a"]),
+        ("<section>", ["element-is-not-closed section"]),
+    ],
+)
+def test_where_its_parser_could_not_be_installed_the_nesting_of_tags_is_checked(
+    body: str, wrong: list[str]
+) -> None:
+    parser = plain.PlainParser()
+    tree = parser.parse(PAGE.format("", body))
+    assert [f"{code} {given['name']}" for _, code, given in parser.errors] == wrong
+    assert (tree.get("lang"), next(tree.iter("title")).text) == ("en", "App")
+    parser = plain.PlainParser()
+    parser.parse("<p>a")
+    assert [(where, code) for where, code, _ in parser.errors] == [((1, 0), "expected-doctype")]
 
 
 def test_undo_and_redo_walk_through_versions_and_lose_none() -> None:

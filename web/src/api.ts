@@ -88,20 +88,37 @@ export async function whole<T>(path: string, signal?: AbortSignal): Promise<T[]>
   }
 }
 
-/** Hand each server-sent event to `on`, until the stream ends. */
+/**
+ * Hand each server-sent event to `on`, until the stream ends. `silence`: the milliseconds after which a stream that
+ * says nothing counts as lost. A connection whose other end has gone without a word is never closed by itself.
+ */
 export async function events(
   method: Method,
   path: string,
   asked: Asked,
   on: (name: string, data: string) => void,
+  silence = Infinity,
 ): Promise<void> {
-  const response = await send(method, path, { ...asked, accept: "text/event-stream" });
-  const parser = createParser({ onEvent: (event) => on(event.event ?? "message", event.data) });
-  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    parser.feed(value);
+  const lost = new AbortController();
+  let timer = 0;
+  const heard = () => {
+    clearTimeout(timer);
+    if (silence < Infinity) timer = window.setTimeout(() => lost.abort(), silence);
+  };
+  const signal = AbortSignal.any([lost.signal, ...(asked.signal ? [asked.signal] : [])]);
+  heard();
+  try {
+    const response = await send(method, path, { ...asked, signal, accept: "text/event-stream" });
+    const parser = createParser({ onEvent: (event) => on(event.event ?? "message", event.data) });
+    const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      heard();
+      parser.feed(value);
+    }
+  } finally {
+    clearTimeout(timer);
   }
 }
 

@@ -82,7 +82,7 @@ function clock(marks: number[]): string[] {
 /** The first and the last value; the five minutes before a single one, which uPlot would show among years. */
 function span(drawn: uPlot, first: number, last: number): [number, number] {
   const [x] = drawn.data;
-  if (x.length > 1) return [first, last];
+  if (first < last) return [first, last];
   const end = x[0] ?? Date.now() / 1000;
   return [end - 300, end];
 }

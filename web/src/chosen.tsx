@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { ask, path } from "./api";
-import { Confirm, Problem } from "./ui";
+import { Confirm, isMissing, Problem } from "./ui";
 
 const AT_ONCE = 8; // deletes under way
 
@@ -13,7 +13,8 @@ interface ChosenProps {
   kind: string;
   /** The route below which each has its id. */
   route: string;
-  done: () => void;
+  /** Called at the end, with those that could not be ended; they stay selected. */
+  done: (left: Set<string>) => void;
 }
 
 export function Chosen({ ids, kind, route, done }: ChosenProps): JSX.Element {
@@ -23,16 +24,21 @@ export function Chosen({ ids, kind, route, done }: ChosenProps): JSX.Element {
   const count = `${ids.size.toLocaleString("en")} ${kind}${ids.size === 1 ? "" : "s"}`;
   const end = async () => {
     const todo = [...ids];
+    const refused = new Map<string, unknown>();
     set(todo.length);
+    fail(undefined);
     const work = async () => {
       for (let id = todo.pop(); id; id = todo.pop()) {
-        await ask("DELETE", path(route, id)).catch(fail);
+        // One that has ended by itself is what was wanted.
+        await ask("DELETE", path(route, id)).catch((problem) => isMissing(problem) || refused.set(id!, problem));
         set((before) => (before ?? 1) - 1);
       }
     };
     await Promise.all(Array.from({ length: AT_ONCE }, work));
     set(null);
-    done();
+    const [first] = refused.values();
+    fail(first);
+    done(new Set(refused.keys()));
   };
   return (
     <div class="chosen" role="region" aria-label="Selection">
@@ -40,7 +46,7 @@ export function Chosen({ ids, kind, route, done }: ChosenProps): JSX.Element {
       <button type="button" class="danger" disabled={left !== null} onClick={() => ask_(true)}>
         End {count}
       </button>
-      <button type="button" onClick={done}>
+      <button type="button" onClick={() => done(new Set())}>
         Clear
       </button>
       {error !== undefined && <Problem error={error} />}

@@ -1,7 +1,9 @@
 /** What a tool answered: text, pictures and values. All of it is data; none of it becomes a page. */
 
 import type { JSX } from "preact";
+import { useMemo } from "preact/hooks";
 import { JsonTree } from "./json_tree";
+import { Lenient } from "./ui";
 
 export interface Part {
   type: string;
@@ -20,24 +22,46 @@ export function Content({ parts, value }: { parts: Part[]; value?: unknown }): J
     <div class="content">
       {hasValue && <JsonTree value={value} open={2} />}
       {parts
-        .filter((part) => !(hasValue && part.type === "text"))
+        .filter((part) => !(hasValue && part?.type === "text"))
         .map((part, at) => (
-          <One key={at} part={part} />
+          <Lenient key={at} instead={<JsonTree value={part} open={1} />}>
+            <One part={part} />
+          </Lenient>
         ))}
     </div>
   );
 }
 
 function One({ part }: { part: Part }): JSX.Element {
-  if (part.type === "text") return <Text text={part.text ?? ""} />;
+  if (part.type === "text" && typeof (part.text ?? "") === "string") return <Text text={part.text ?? ""} />;
+  const other = <JsonTree value={part} open={1} />;
   if (part.type === "image" && part.data && PICTURES.includes(part.mimeType ?? "")) {
-    return <img src={`data:${part.mimeType};base64,${part.data}`} alt="Picture that the tool answered" />;
+    return <Picture kind={part.mimeType!} data={part.data} alt="Picture that the tool answered" other={other} />;
   }
-  const url = part.type === "image_url" ? part.image_url?.url : undefined;
-  if (url && PICTURES.some((kind) => url.startsWith(`data:${kind};base64,`))) {
-    return <img src={url} alt="Picture of the message" />;
+  const [, kind, data] = /^data:([^;,]*);base64,(.*)$/s.exec((part.type === "image_url" && part.image_url?.url) || "") ?? [];
+  if (kind && PICTURES.includes(kind)) return <Picture kind={kind} data={data!} alt="Picture of the message" other={other} />;
+  return other;
+}
+
+interface PictureProps {
+  kind: string;
+  data: string;
+  alt: string;
+  other: JSX.Element;
+}
+
+/** A picture in base64, or `other` where it is not base64, about which a browser complains in its console. */
+function Picture({ kind, data, alt, other }: PictureProps): JSX.Element {
+  const isBase64 = useMemo(() => decodes(data), [data]);
+  return isBase64 ? <img src={`data:${kind};base64,${data}`} alt={alt} /> : other;
+}
+
+function decodes(text: string): boolean {
+  try {
+    return atob(text).length > 0;
+  } catch {
+    return false;
   }
-  return <JsonTree value={part} open={1} />;
 }
 
 export function Text({ text }: { text: string }): JSX.Element {

@@ -1,4 +1,6 @@
-/** How the agents of each framework use an environment: the lines of a program in which they differ. */
+/** How the agents of each framework use an environment: the lines of a program in which they differ; and trainers. */
+
+import { python } from "./schema_words";
 
 export interface Framework {
   /** The module of `aenv.integrations`, and the extra that installs what it needs. */
@@ -104,5 +106,97 @@ export const FRAMEWORKS: Framework[] = [
       "result = await agent.run(task=WISH)",
       "print(result.messages[-1].content)",
     ],
+  },
+];
+
+export interface Trainer {
+  /** The module of `aenv.integrations`. */
+  module: string;
+  title: string;
+  /** The extra that installs what it needs, where that is not called like the module. */
+  extra?: string;
+  text: (used: { ref: string; tool: string; values: Record<string, unknown> }) => string;
+}
+
+const CODEC = "from my_codec import MyCodec  # spaces of actions and observations: docs/integrations.md";
+
+/** They play whole episodes, and get the reward. */
+export const TRAINERS: Trainer[] = [
+  {
+    module: "gymnasium",
+    title: "Gymnasium",
+    text: ({ ref, tool, values }) => `import gymnasium
+
+from aenv.integrations.gymnasium import register
+
+env = gymnasium.make(register("${ref}"))
+seen, info = env.reset(seed=1)
+action = ${python(JSON.stringify({ tool, arguments: values }))}
+seen, reward, terminated, truncated, info = env.step(action)
+`,
+  },
+  {
+    module: "stable_baselines3",
+    extra: "stable-baselines3",
+    title: "Stable-Baselines3",
+    text: ({ ref }) => `from stable_baselines3 import PPO
+
+from aenv.integrations.stable_baselines3 import AenvVecEnv
+${CODEC}
+
+envs = AenvVecEnv("${ref}", 8, codec=MyCodec())
+PPO("MlpPolicy", envs).learn(10_000)
+`,
+  },
+  {
+    module: "trl",
+    title: "TRL",
+    text: ({ ref }) => `from datasets import Dataset
+from trl import GRPOTrainer
+
+from aenv.integrations.trl import environment_class, rows
+
+factory = environment_class("${ref}")
+data = Dataset.from_list(rows("${ref}"))
+GRPOTrainer("Qwen/Qwen3-0.6B", train_dataset=data, environment_factory=factory).train()
+`,
+  },
+  {
+    module: "ray",
+    title: "Ray",
+    text: ({ ref, tool, values }) => `from aenv.integrations.ray import play_tasks
+
+
+async def agent(episode):  # episode.briefing.instruction says what to do
+    await episode.call("${tool}", ${python(values)})
+
+
+print(play_tasks("${ref}", agent, actors=4))
+`,
+  },
+  {
+    module: "verl",
+    title: "verl",
+    text: ({ ref }) => `# a file that agent_loop_config_path names
+- name: aenv_agent
+  _target_: aenv.integrations.verl.AenvAgentLoop
+  env_name: ${ref}
+`,
+  },
+  {
+    module: "skyrl",
+    title: "SkyRL",
+    text: ({ ref }) => `import skyrl_gym
+
+skyrl_gym.register(id="aenv", entry_point="aenv.integrations.skyrl:AenvTextEnv")
+env = skyrl_gym.make("aenv", env_config=None, extras={"env_name": "${ref}", "task": "TASK"})
+`,
+  },
+  {
+    module: "areal",
+    title: "AReaL",
+    text: ({ ref }) => `workflow = "aenv.integrations.areal.AenvAgent"
+workflow_kwargs = {"env_name": "${ref}"}
+`,
   },
 ];

@@ -32,7 +32,17 @@ export interface Load {
 /** Seconds since 1970, instances alive, calls and errors so far. */
 export type Moment = [number, number, number, number];
 
+/** What the gateway has done since it started. Of times, in seconds: the median, p90 and p99. */
+export interface Figures {
+  calls: number;
+  errors: number;
+  create: number[] | null;
+  call: number[] | null;
+  stages: Record<string, number[]>;
+}
+
 interface UsageEvent extends Partial<Load> {
+  figures: Figures;
   history?: Moment[];
   at: string;
   used: Record<string, { cpu_seconds: number | null; memory_bytes: number | null; processes: number | null }>;
@@ -41,13 +51,16 @@ interface UsageEvent extends Partial<Load> {
 
 const KEPT = 40; // points of a sparkline
 const MAX_ENDED = 2000;
+const MOMENTS = 720;
 const LONGEST_WAIT = 10_000;
+const SILENCE = 20_000; // the server says what is used every five seconds
 
 class LiveInstances {
   rows = new Map<string, InstanceRow>();
   tracks = new Map<string, Track>();
   frozen = new Set<string>();
   load: Load | null = null;
+  figures: Figures | null = null;
   history: Moment[] = [];
   state: "connecting" | "live" | "lost" = "connecting";
   version = 0;
@@ -77,6 +90,7 @@ class LiveInstances {
     this.tracks = new Map();
     this.frozen = new Set();
     this.load = null;
+    this.figures = null;
     this.history = [];
   }
 
@@ -99,7 +113,7 @@ class LiveInstances {
             this.measure(JSON.parse(data) as UsageEvent);
           }
           this.changed();
-        });
+        }, SILENCE);
       } catch (error) {
         if (signal.aborted) return;
         if (error instanceof ApiError && (error.status === 401 || error.status === 404)) {
@@ -142,7 +156,9 @@ class LiveInstances {
       this.tracks.set(id, track);
     }
     if (event.totals) this.load = { queue: event.queue!, totals: event.totals, limits: event.limits! };
-    if (event.history) this.history = event.history;
+    this.figures = event.figures;
+    const alive = [...this.rows.values()].filter(isLive).length;
+    this.history = event.history ?? [...this.history, [now, alive, event.figures.calls, event.figures.errors] as Moment].slice(-MOMENTS);
     this.forgetOld();
     this.ticks += 1;
   }

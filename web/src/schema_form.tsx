@@ -38,7 +38,7 @@ export function SchemaForm({ schema, action, busy, run }: FormProps): JSX.Elemen
             part={part}
             example={JSON.stringify(sample(name, part, schema))}
             needed={schema.required?.includes(name) ?? false}
-            text={texts[name]}
+            text={typed(texts, name)}
             type={(text) => set({ ...texts, [name]: text })}
           />
         ))
@@ -115,6 +115,9 @@ function Field({ name, part, example, needed, text, type }: FieldProps): JSX.Ele
   );
 }
 
+/** What was typed for a parameter, which may be called as what every object has, such as "constructor". */
+const typed = (texts: Record<string, string>, name: string): string | undefined => (Object.hasOwn(texts, name) ? texts[name] : undefined);
+
 /** The parameters, each as the form asks for it. */
 const fieldsOf = (schema: Schema): [string, Schema][] =>
   Object.entries(schema.properties ?? {}).map(([name, part]) => [name, beyondNull(part, schema)]);
@@ -135,7 +138,7 @@ const spelled = (value: unknown, kind: Kind): string =>
 function read(schema: Schema, texts: Record<string, string>): Record<string, unknown> {
   const values: Record<string, unknown> = {};
   for (const [name, part] of fieldsOf(schema)) {
-    const text = texts[name];
+    const text = typed(texts, name);
     const kind = kindOf(part);
     if (text === undefined || (text === "" && kind !== "text")) continue;
     if (kind === "text") values[name] = text;

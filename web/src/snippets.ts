@@ -1,6 +1,6 @@
 /** Code to copy: how programs and frameworks use an environment of this gateway. */
 
-import { FRAMEWORKS, type Framework } from "./frameworks";
+import { FRAMEWORKS, TRAINERS, type Framework } from "./frameworks";
 import { python } from "./schema_words";
 
 /** What the code uses. */
@@ -19,8 +19,8 @@ export interface Snippet {
   title: string;
   text: string;
   note?: string;
-  /** Whether it is one of many, of which a reader wants one. */
-  folded?: boolean;
+  /** Of many of a kind, a reader wants one: they are folded. */
+  kind?: "agents" | "trainers";
 }
 
 export function snippets(used: Used, url: string): Snippet[] {
@@ -106,6 +106,13 @@ curl -H 'Authorization: Bearer TOKEN' -H 'Content-Type: application/json' \\
 `,
     },
     ...FRAMEWORKS.map((one) => ofFramework(one, used, url)),
+    ...(used.hasReward ? TRAINERS : []).map(({ module, title, text, extra = module }): Snippet => ({
+      id: module,
+      title,
+      kind: "trainers",
+      note: `Install it with pip install 'aenvironment[${extra}]', and set AENV_SYSTEM_URL=${url}.`,
+      text: text(used),
+    })),
   ];
 }
 
@@ -128,7 +135,7 @@ function ofFramework({ module, title, imports, lines, blocks }: Framework, used:
   return {
     id: module,
     title,
-    folded: true,
+    kind: "agents",
     note: `Install it with pip install 'aenvironment[${module.replaceAll("_", "-")}]'.`,
     text: `${program.join("\n")}\n`,
   };

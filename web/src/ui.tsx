@@ -1,6 +1,6 @@
 /** Small parts that every page uses. */
 
-import type { ComponentChildren, JSX } from "preact";
+import { Component, type ComponentChildren, type JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "./api";
 
@@ -21,6 +21,19 @@ export function Problem({ error }: { error: unknown }): JSX.Element {
       {message}
     </p>
   );
+}
+
+/** `instead`, where data that others wrote does not have the form that `children` expect. */
+export class Lenient extends Component<{ instead: ComponentChildren; children: ComponentChildren }, { failed?: boolean }> {
+  override state: { failed?: boolean } = {};
+
+  static getDerivedStateFromError(): { failed: boolean } {
+    return { failed: true };
+  }
+
+  render(): ComponentChildren {
+    return this.state.failed ? this.props.instead : this.props.children;
+  }
 }
 
 /** Where there is nothing to show; `whole` where that is all that the page has. */

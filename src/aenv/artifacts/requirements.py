@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import hashlib
 import importlib.metadata
+import logging
 import os
 import re
 import secrets
@@ -60,7 +61,12 @@ _OFFLINE_HINT = (
     "reach with UV_DEFAULT_INDEX, or a folder of wheels with UV_FIND_LINKS and UV_OFFLINE=1"
 )
 
+# A line of requirements.txt: the environment does what it can without them.
+_OPTIONAL = re.compile(r"#[ \t]*aenv:[ \t]*optional[ \t]*")
+
 OnLine = Callable[[str], None]
+
+logger = logging.getLogger("aenv.artifacts.requirements")
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,7 @@ async def folder_for(
 ) -> Path | None:
     """The folder with what a requirements.txt asks for, made when it is missing; None when nothing is required.
 
+    It is None also where no package index can be reached and the file has the line `# aenv: optional`.
     `on_line` gets what uv says meanwhile. Requirements that are not `trusted` may be names and versions only, and
     come as wheels: nothing of theirs is run or read on the host. On failure nothing is left behind.
     """
@@ -94,7 +101,13 @@ async def folder_for(
     # Not in a stranger's project, which may bring a configuration for uv.
     folder = _above(requirements) if trusted else place(home)
     work = _Work(repr(str(requirements)), tuple(lines.values()), place(home), folder, trusted, on_line, target)
-    return await work.folder_of_packages() if lines else None
+    try:
+        return await work.folder_of_packages() if lines else None
+    except StartFailed as error:
+        if _OFFLINE_HINT not in error.message or not _is_optional(requirements):
+            raise
+        logger.warning("no package index can be reached; %s starts without its packages", work.what)
+        return None
 
 
 async def folder_of(lines: Iterable[str], home: Path, *, what: str, on_line: OnLine | None = None) -> Path | None:
@@ -327,6 +340,10 @@ def _required(requirements: Path) -> dict[int, str]:
         raise InvalidRequest(f"{str(requirements)!r} is not text: {error}") from None
     lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in text.replace("\\\n", " ").split("\n"))
     return {number: line for number, line in enumerate(lines, 1) if line and not _is_ours(line)}
+
+
+def _is_optional(requirements: Path) -> bool:
+    return any(_OPTIONAL.fullmatch(line) for line in requirements.read_text().splitlines())
 
 
 def _is_ours(line: str) -> bool:

@@ -34,6 +34,7 @@ from .session_key import SessionKey
 from .viewed_runs import ViewedRuns
 
 _MAX_BODY_BYTES = 64 << 20
+_LOOK_EVERY = 2.0  # seconds between two looks at the files that are shown
 _PASSED_ON = ("content-type", "accept")
 _PASSED_BACK = (b"content-type", b"content-disposition", b"x-total-count", b"retry-after", b"cache-control")
 _LOCAL = {"user": "local", "role": "viewer", "account": None, "max_instances": None, "version": __version__}
@@ -83,11 +84,27 @@ class ViewServer:
                 return envelope.success(await self._session())
             case "GET", ["runs"]:
                 return envelope.success(await asyncio.to_thread(self._runs.list))
+            case "GET", ["runs", "live"]:
+                return StreamingResponse(
+                    self._changes(), media_type="text/event-stream", headers={"cache-control": "no-store"}
+                )
             case "GET", ["runs", run]:
                 return envelope.success(await asyncio.to_thread(self._runs.show, run))
-            case "GET", ["runs", run, "rollouts", rollout]:
-                return envelope.success(await asyncio.to_thread(self._runs.trajectory, run, rollout))
+            case "GET", ["runs", run, "rollouts"]:
+                # The id is in the query: one of others may be "..", and browsers resolve that in a path.
+                id = request.query_params.get("id", "")
+                return envelope.success(await asyncio.to_thread(self._runs.trajectory, run, id))
         return await self._pass_on(request)
+
+    async def _changes(self) -> AsyncIterator[bytes]:
+        """`ready`, and `runs` when a file has changed; else a comment, so that silence means a lost connection."""
+        known = await asyncio.to_thread(self._runs.versions)
+        yield b"event: ready\ndata: {}\n\n"
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            found = await asyncio.to_thread(self._runs.versions)
+            yield b"event: runs\ndata: {}\n\n" if found != known else b": alive\n\n"
+            known = found
 
     async def _session(self) -> dict[str, Any]:
         caller: Mapping[str, Any] = _LOCAL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -135,12 +136,21 @@ _UNREADABLE: dict[str, Any] = {
 }
 
 
+FileVersion = tuple[int, int]
+"""When a file was changed, and its size."""
+
+
 class ViewedRuns:
     """Files that are shown, by a number. Each is read again when it has changed."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = [path.absolute() for path in paths]
-        self._read: dict[Path, tuple[tuple[int, int], ViewedRun]] = {}
+        self._read: dict[Path, tuple[FileVersion, ViewedRun]] = {}
+        self._reading = threading.Lock()
+
+    def versions(self) -> Sequence[FileVersion | None]:
+        """What changes when a file does; None for one that is not there."""
+        return [_version(path) for path in self._paths]
 
     def list(self) -> list[dict[str, Any]]:
         """A summary of each file; one that cannot be read has an `error` instead."""
@@ -170,12 +180,21 @@ class ViewedRuns:
         return self._paths[int(number)]
 
     def _run(self, path: Path) -> ViewedRun:
+        with self._reading:  # pages ask at the same time: what one has read is there for the others
+            state = path.stat()
+            version: FileVersion = (state.st_mtime_ns, state.st_size)
+            known = self._read.get(path)
+            if known is None or known[0] != version:
+                known = self._read[path] = version, ViewedRun.read(path)
+            return known[1]
+
+
+def _version(path: Path) -> FileVersion | None:
+    try:
         state = path.stat()
-        version = state.st_mtime_ns, state.st_size
-        known = self._read.get(path)
-        if known is None or known[0] != version:
-            known = self._read[path] = version, ViewedRun.read(path)
-        return known[1]
+    except OSError:
+        return None
+    return state.st_mtime_ns, state.st_size
 
 
 def check_any_is_shown(paths: Sequence[Path]) -> None:

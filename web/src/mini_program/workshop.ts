@@ -46,6 +46,7 @@ interface State extends Project {
 }
 
 const LONGEST_WAIT = 5_000;
+const SILENCE = 45_000; // the server says at least something every 15 seconds
 
 class Workshop {
   state: State | null = null;
@@ -67,7 +68,7 @@ class Workshop {
           wait = 250;
           this.connection = "live";
           this.take(name, JSON.parse(data));
-        });
+        }, SILENCE);
       } catch (error) {
         if (error instanceof ApiError && error.status === 401) {
           this.connection = "ended";

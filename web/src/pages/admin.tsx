@@ -86,7 +86,11 @@ function Quota({ of, set }: { of: Account; set: (account: Account, text: string)
       value={of.maxInstanceCount ?? ""}
       placeholder="no limit"
       disabled={of.revoked_at !== null}
-      onChange={(event) => event.currentTarget.value && set(of, event.currentTarget.value)}
+      onChange={(event) => {
+        const box = event.currentTarget;
+        if (box.value) set(of, box.value);
+        else box.value = String(of.maxInstanceCount ?? ""); // a limit can be changed, and not taken away
+      }}
     />
   );
 }

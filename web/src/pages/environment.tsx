@@ -8,8 +8,8 @@ import { Markdown } from "../markdown";
 import { link, setQuery, type Place } from "../router";
 import { offered, sampleArguments, typeWords, type Offer, type Schema } from "../schema_words";
 import type { Caller } from "../session";
-import { snippets } from "../snippets";
-import { Badge, Code, Empty, Facts, Problem, Tabs, useAsked, useTitle } from "../ui";
+import { snippets, type Snippet } from "../snippets";
+import { Badge, Code, Empty, Facts, Lenient, Problem, Tabs, useAsked, useTitle } from "../ui";
 import { bytes, day } from "../words";
 import type { Environment } from "./environments";
 
@@ -70,7 +70,7 @@ export function EnvironmentPage({ place, caller }: { place: Place; caller: Calle
     { id: "tools", title: `Tools ${value.tools.length}`, show: () => <Offers kind="tools" of={value.tools} /> },
     { id: "functions", title: `Functions ${value.functions.length}`, show: () => <Offers kind="functions" of={value.functions} /> },
     { id: "rewards", title: `Rewards ${value.rewards.length}`, show: () => <Offers kind="rewards" of={value.rewards} /> },
-    { id: "use", title: "Use it", show: () => <Use of={value} /> },
+    { id: "use", title: "Use it", show: () => <Lenient instead={<Empty title="Its tools cannot be described" />}><Use of={value} /></Lenient> },
     { id: "versions", title: "Versions", show: () => <Versions name={name} of={versions} at={value.version} /> },
     { id: "config", title: "Configuration", show: () => <Configuration of={value.deploy_config ?? {}} /> },
   ];
@@ -169,19 +169,27 @@ function Offers({ kind, of }: { kind: string; of: Offer[] }): JSX.Element {
   if (!of.length) return <Empty title={`It has no ${kind}`} />;
   return (
     <ul class="offers">
-      {of.map((offer) => {
-        const schema = offered(offer);
-        return (
-          <li key={offer.name}>
-            <h2>
-              <code>{offer.name}</code>
-            </h2>
-            {offer.description && <p class="pre">{offer.description}</p>}
-            {schema !== undefined && <Parameters of={offer.name} schema={schema} />}
-          </li>
-        );
-      })}
+      {of.map((offer, at) => (
+        <li key={at}>
+          <Lenient instead={<JsonTree value={offer} open={2} />}>
+            <Offered offer={offer} />
+          </Lenient>
+        </li>
+      ))}
     </ul>
+  );
+}
+
+function Offered({ offer }: { offer: Offer }): JSX.Element {
+  const schema = offered(offer);
+  return (
+    <>
+      <h2>
+        <code>{offer.name}</code>
+      </h2>
+      {offer.description && <p class="pre">{offer.description}</p>}
+      {schema !== undefined && <Parameters of={offer.name} schema={schema} />}
+    </>
   );
 }
 
@@ -232,22 +240,32 @@ function Use({ of }: { of: Details }): JSX.Element {
   const all = snippets(used, location.origin);
   return (
     <>
-      {all.filter((one) => !one.folded).map((one) => (
+      {all.filter((one) => !one.kind).map((one) => (
         <section key={one.id}>
           <h2>{one.title}</h2>
           {one.note && <p class="quiet">{one.note}</p>}
           <Code text={one.text} label={one.title} />
         </section>
       ))}
-      <h2>Agents of frameworks</h2>
-      {all.filter((one) => one.folded).map((one) => (
+      <Folded title="Agents of frameworks" of={all.filter((one) => one.kind === "agents")} />
+      <Folded title="Trainers" of={all.filter((one) => one.kind === "trainers")} />
+    </>
+  );
+}
+
+function Folded({ title, of }: { title: string; of: Snippet[] }): JSX.Element | null {
+  if (!of.length) return null;
+  return (
+    <section>
+      <h2>{title}</h2>
+      {of.map((one) => (
         <details key={one.id} class="use">
           <summary>{one.title}</summary>
           <p class="quiet">{one.note}</p>
           <Code text={one.text} label={one.title} />
         </details>
       ))}
-    </>
+    </section>
   );
 }
 

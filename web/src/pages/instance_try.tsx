@@ -7,7 +7,7 @@ import { Content, type Part } from "../content";
 import { JsonTree } from "../json_tree";
 import { SchemaForm } from "../schema_form";
 import { offered, type Offer, type Schema } from "../schema_words";
-import { Badge, Empty, Problem, useAsked } from "../ui";
+import { Badge, Empty, Lenient, Problem, useAsked } from "../ui";
 import { milliseconds } from "../words";
 import type { Instance } from "./instance";
 import { LivePicture } from "./instance_picture";
@@ -49,8 +49,16 @@ function useRewards(environment: Instance["env"]): Reward[] {
     [environment?.name, environment?.version],
   );
   const [first, ...others] = value?.rewards ?? [];
-  const named = others.map((one) => ({ title: `reward ${one.name}`, name: one.name, schema: offered(one) }));
-  return [{ title: REWARD, schema: first && offered(first) }, ...named];
+  const named = others.map((one) => ({ title: `reward ${one.name}`, name: one.name, schema: offeredOrNone(one) }));
+  return [{ title: REWARD, schema: offeredOrNone(first) }, ...named];
+}
+
+function offeredOrNone(offer: Offer | undefined): Schema | undefined {
+  try {
+    return offer && offered(offer);
+  } catch {
+    return undefined; // it is not described as it should be, and is asked for as JSON
+  }
 }
 
 export function TryIt({ id, environment, tools }: { id: string; environment: Instance["env"]; tools: Tool[] }): JSX.Element {
@@ -90,7 +98,9 @@ export function TryIt({ id, environment, tools }: { id: string; environment: Ins
           </select>
         </label>
         {tool?.description && <p class="pre quiet">{tool.description}</p>}
-        <SchemaForm key={`${name} ${!!reward?.schema}`} schema={tool?.inputSchema ?? reward?.schema ?? {}} action="Call" busy={busy} run={run} />
+        <Lenient key={`${name} ${!!reward?.schema}`} instead={<SchemaForm schema={{ properties: {} }} action="Call" busy={busy} run={run} />}>
+          <SchemaForm schema={tool?.inputSchema ?? reward?.schema ?? {}} action="Call" busy={busy} run={run} />
+        </Lenient>
       </div>
       <div aria-live="polite">
         {calls.length === 0 && <Empty title="Nothing was called yet" />}
@@ -112,7 +122,11 @@ function Called({ call }: { call: Call }): JSX.Element {
       </header>
       <JsonTree name="arguments" value={call.values} open={0} />
       {call.error !== undefined && <Problem error={call.error} />}
-      {call.answer && <Content parts={call.answer.content} value={call.answer.structured} />}
+      {call.answer && (
+        <Lenient instead={<JsonTree value={call.answer} open={2} />}>
+          <Content parts={call.answer.content} value={call.answer.structured} />
+        </Lenient>
+      )}
       {call.value !== undefined && <JsonTree value={call.value} />}
     </article>
   );

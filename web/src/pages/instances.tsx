@@ -48,7 +48,7 @@ export function InstancesPage({ place, caller }: { place: Place; caller: Caller 
           />
         </div>
       </div>
-      {mayChange && chosen.size > 0 && <Chosen ids={chosen} kind="instance" route="env-instance" done={() => select(new Set())} />}
+      {mayChange && chosen.size > 0 && <Chosen ids={chosen} kind="instance" route="env-instance" done={select} />}
       {rows.length === 0 ? (
         <Empty title={live.state === "connecting" ? "Looking…" : words || status !== "live" ? "No instance matches" : "No instance is running"}>
           {!words && status === "live" && live.state === "live" && (

@@ -1,41 +1,17 @@
 /** How the gateway is doing: what is alive, how long creates take, how full it is, what fails. */
 
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
-import { send } from "../api";
 import { Chart } from "../chart";
-import { isLive, useLive, type Moment } from "../live";
-import { bucketQuantile, parse, sum, type Sample } from "../metrics";
+import { isLive, useLive, type Figures, type Moment } from "../live";
 import { link } from "../router";
-import type { Caller } from "../session";
 import { useTitle } from "../ui";
 import { bytes, milliseconds } from "../words";
 
-const KEPT = 720;
-const isFault = (labels: Record<string, string>): boolean => /^5/.test(labels["status"] ?? "");
-
-export function OverviewPage({ caller }: { caller: Caller }): JSX.Element {
+export function OverviewPage(): JSX.Element {
   useTitle("Overview");
   const live = useLive();
-  const [samples, set] = useState<Sample[]>([]);
   const alive = [...live.rows.values()].filter(isLive);
-  useEffect(() => {
-    if (live.state !== "live") return;
-    const stop = new AbortController();
-    send("GET", "/metrics", { signal: stop.signal })
-      .then((reply) => reply.text())
-      .then((text) => {
-        const found = parse(text);
-        set(found);
-        const calls = sum(found, "aenv_api_mcp_requests_total");
-        const errors = sum(found, "aenv_api_requests_total", isFault) + sum(found, "aenv_api_mcp_requests_total", isFault);
-        live.history = [...live.history, [Date.now() / 1000, alive.length, calls, errors] as Moment].slice(-KEPT);
-      })
-      .catch(() => undefined); // the stream tells when the gateway is lost, and this is asked again with it
-    return () => stop.abort();
-  }, [live.ticks, live.state]);
-  const create = (part: number) => bucketQuantile(samples, "aenv_instance_create_seconds", part);
-  const call = (part: number) => ms(bucketQuantile(samples, "aenv_api_mcp_request_duration_ms", part, () => true));
+  const figures = live.figures;
   return (
     <>
       <h1>Overview</h1>
@@ -43,31 +19,28 @@ export function OverviewPage({ caller }: { caller: Caller }): JSX.Element {
         <Figure title="Instances alive" value={alive.length.toLocaleString("en")}>
           {alive.filter((row) => row.status === "Creating").length} being created, {live.frozen.size} frozen
         </Figure>
-        <Figure title="Create, median" value={milliseconds(create(0.5))}>
-          p90 {milliseconds(create(0.9))}, p99 {milliseconds(create(0.99))}
+        <Figure title="Create, median" value={milliseconds(figures?.create?.[0])}>
+          p90 {milliseconds(figures?.create?.[1])}, p99 {milliseconds(figures?.create?.[2])}
         </Figure>
-        <Figure title="Call, median" value={milliseconds(call(0.5))}>
-          p90 {milliseconds(call(0.9))}, p99 {milliseconds(call(0.99))}
+        <Figure title="Call, median" value={milliseconds(figures?.call?.[0])}>
+          p90 {milliseconds(figures?.call?.[1])}, p99 {milliseconds(figures?.call?.[2])}
         </Figure>
         {live.load && (
           <Figure title="Queue" value={String(live.load.queue)}>
             requests that wait for room
           </Figure>
         )}
-        <Figure title="Errors" value={(live.history.at(-1)?.[3] ?? 0).toLocaleString("en")}>
+        <Figure title="Errors" value={(figures?.errors ?? 0).toLocaleString("en")}>
           answers of 500 and above
         </Figure>
       </div>
       <Lines of={live.history} />
       {live.load && <Capacity totals={live.load.totals} limits={live.load.limits} />}
       <ByEnvironment names={alive.map((row) => row.env)} experiments={alive.map((row) => row.labels["experiment"])} />
-      <Stages samples={samples} />
-      {caller.role === "admin" && !samples.length && live.state === "connecting" && <div class="loading" />}
+      <Stages of={figures?.stages ?? {}} />
     </>
   );
 }
-
-const ms = (value: number | null): number | null => (value === null ? null : value / 1000);
 
 function Figure({ title, value, children }: { title: string; value: string; children?: ComponentChildren }): JSX.Element {
   return (
@@ -163,9 +136,8 @@ function ByEnvironment({ names, experiments }: { names: string[]; experiments: (
   );
 }
 
-function Stages({ samples }: { samples: Sample[] }): JSX.Element | null {
-  const name = "aenv_instance_create_stage_seconds";
-  const stages = [...new Set(samples.filter((one) => one.name === `${name}_count` && one.value > 0).map((one) => one.labels["stage"]!))];
+function Stages({ of }: { of: Figures["stages"] }): JSX.Element | null {
+  const stages = Object.entries(of);
   if (!stages.length) return null;
   return (
     <section>
@@ -180,11 +152,11 @@ function Stages({ samples }: { samples: Sample[] }): JSX.Element | null {
           </tr>
         </thead>
         <tbody>
-          {stages.map((stage) => (
+          {stages.map(([stage, seconds]) => (
             <tr key={stage}>
               <th scope="row">{stage}</th>
-              {[0.5, 0.9, 0.99].map((part) => (
-                <td key={part}>{milliseconds(bucketQuantile(samples, name, part, (labels) => labels["stage"] === stage))}</td>
+              {seconds.map((one, at) => (
+                <td key={at}>{milliseconds(one)}</td>
               ))}
             </tr>
           ))}

@@ -8,7 +8,7 @@ import { link, setQuery, type Place } from "../router";
 import { Table } from "../table";
 import { Badge, Empty, Problem, useAsked, useTitle } from "../ui";
 import { milliseconds, percent, quantile } from "../words";
-import type { RunSummary } from "./runs";
+import { useChanges, type RunSummary } from "./runs";
 import { Trajectories } from "./trajectories";
 
 export interface RolloutRow {
@@ -31,13 +31,14 @@ export interface Run extends RunSummary {
 
 export function RunPage({ place }: { place: Place }): JSX.Element {
   const id = place.parts[1]!;
-  const { value, error } = useAsked((signal) => ask<Run>("GET", path("runs", id), { signal }), [id]);
+  const changes = useChanges();
+  const { value, error } = useAsked((signal) => ask<Run>("GET", path("runs", id), { signal }), [id, changes]);
   useTitle(value?.name ?? "Run");
   const [chosen, choose] = useState<Set<string>>(new Set());
   if (error !== undefined) return <Problem error={error} />;
   if (!value) return <div class="loading" />;
   const shown = place.parts.slice(2);
-  if (shown.length) return <Trajectories key={shown.join()} run={id} name={value.name} ids={shown} environment={value.environment} rows={value.rows} />;
+  if (shown.length) return <Trajectories key={shown.join()} changes={changes} run={id} name={value.name} ids={shown} environment={value.environment} rows={value.rows} />;
   const words = (place.query.get("q") ?? "").toLowerCase();
   const outcome = place.query.get("outcome") ?? "";
   const rows = value.rows.filter(

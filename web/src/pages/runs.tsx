@@ -1,7 +1,8 @@
 /** Runs: files of results and trajectories that `aenv view FILE…` shows. */
 
 import type { JSX } from "preact";
-import { ask } from "../api";
+import { useEffect, useState } from "preact/hooks";
+import { ask, events } from "../api";
 import { link } from "../router";
 import { session } from "../session";
 import { Badge, Empty, Problem, useAsked, useTitle } from "../ui";
@@ -42,6 +43,32 @@ export function RunsPage(): JSX.Element {
   return <RunList />;
 }
 
+const AGAIN = 2000; // ms until a lost connection is tried again
+const SILENCE = 20_000;
+
+/** How often a file has changed since the page was opened: what is asked for with it is asked again. */
+export function useChanges(): number {
+  const [count, told] = useState(0);
+  useEffect(() => {
+    const stop = new AbortController();
+    let timer = 0;
+    let isFirst = true; // what the page has asked for by itself is as new
+    const follow = () => {
+      const again = () => {
+        if (!stop.signal.aborted) timer = window.setTimeout(follow, AGAIN);
+      };
+      const hear = () => {
+        if (!isFirst) told((before) => before + 1);
+        isFirst = false;
+      };
+      events("GET", "/runs/live", { signal: stop.signal }, hear, SILENCE).then(again, again);
+    };
+    follow();
+    return () => (clearTimeout(timer), stop.abort());
+  }, []);
+  return count;
+}
+
 /** Runs that can be compared: of one environment, by one agent with one model. */
 function series(dated: RunSummary[]): Series[] {
   const name = (run: RunSummary) => [`${run.environment},`, run.agent, run.model].filter(Boolean).join(" ");
@@ -52,7 +79,8 @@ function series(dated: RunSummary[]): Series[] {
 }
 
 function RunList(): JSX.Element {
-  const { value, error } = useAsked((signal) => ask<RunSummary[]>("GET", "/runs", { signal }), []);
+  const changes = useChanges();
+  const { value, error } = useAsked((signal) => ask<RunSummary[]>("GET", "/runs", { signal }), [changes]);
   if (error !== undefined) return <Problem error={error} />;
   const runs = value ?? [];
   const dated = runs.filter((run) => run.began && run.judged).sort((a, b) => Date.parse(a.began!) - Date.parse(b.began!));

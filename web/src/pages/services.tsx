@@ -74,7 +74,7 @@ function ServiceList({ place, caller }: { place: Place; caller: Caller }): JSX.E
       </div>
       {error !== undefined && !isMissing(error) && <Problem error={error} />}
       {mayChange(caller) && chosen.size > 0 && (
-        <Chosen ids={chosen} kind="service" route="env-service" done={() => (select(new Set()), reload())} />
+        <Chosen ids={chosen} kind="service" route="env-service" done={(left) => (select(left), reload())} />
       )}
       {value && !rows.length && (
         <Empty title={all.length ? "No service matches" : "There are no services"}>

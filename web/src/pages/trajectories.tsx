@@ -6,7 +6,7 @@ import { ask, path } from "../api";
 import { Content, Text, type Part } from "../content";
 import { JsonTree } from "../json_tree";
 import { link } from "../router";
-import { Badge, Facts, Problem, useAsked } from "../ui";
+import { Badge, Facts, Lenient, Problem, useAsked } from "../ui";
 import { milliseconds, short } from "../words";
 import { classOf, kind, type RolloutRow, type Run } from "./run";
 import type { RunSummary } from "./runs";
@@ -44,6 +44,8 @@ interface TrajectoriesProps {
   /** One or two rollouts: the id, or "RUN:ID" for one of another run. */
   ids: string[];
   rows: RolloutRow[];
+  /** Another number when a file has changed. */
+  changes: number;
 }
 
 const SHOWN = 200;
@@ -58,9 +60,9 @@ export function Trajectories(props: TrajectoriesProps): JSX.Element {
   const ids = props.ids.slice(0, 2);
   const found = ids.map((id) => {
     const [run, rollout] = named(id, props);
-    return useAsked((signal) => ask<TrajectoryView>("GET", path("runs", run, "rollouts", rollout), { signal }), [run, rollout]);
+    return useAsked((signal) => ask<TrajectoryView>("GET", `${path("runs", run, "rollouts")}?id=${encodeURIComponent(rollout)}`, { signal }), [run, rollout, props.changes]);
   });
-  const others = useAsked((signal) => toldByOthers(props, signal), [props.run]);
+  const others = useAsked((signal) => toldByOthers(props, signal), [props.run, props.changes]);
   const told = [...props.rows.map((row): Told => ({ run: props.run, name: props.name, row })), ...(others.value ?? [])];
   const [at, go] = useState(0);
   const most = Math.max(0, ...found.map((one) => one.value?.steps.length ?? 0));
@@ -212,7 +214,11 @@ function StepCard({ step, number, all }: { step: StepView; number: number; all: 
         {step.reward !== null && <Badge kind="good">reward {short(step.reward)}</Badge>}{" "}
         {step.seconds > 0 && <span class="quiet">{milliseconds(step.seconds)}</span>}
       </header>
-      {message && <Said message={message} all={all} />}
+      {message && (
+        <Lenient instead={<JsonTree value={message} open={3} />}>
+          <Said message={message} all={all} />
+        </Lenient>
+      )}
       {call && (
         <>
           <JsonTree name="arguments" value={call.arguments} open={2} />

@@ -128,6 +128,7 @@ def _announce(address: GatewayAddress, ready_fd: int | None) -> None:
         output.talk(f"metrics  {address.metrics_url}")
     output.talk(f"engine   {address.engine}")
     if not address.socket:
+        output.talk(f"pages    {address.url}/ in a browser")
         output.talk(f"\nexport AENV_SYSTEM_URL={address.url}")
     ready = {"url": address.url, "data_url": address.data_url}
     if address.socket:

@@ -128,7 +128,10 @@ class LiveRoutes:
         state = await self._state() if caller.is_admin else {}
         if state and is_first:
             state["history"] = self.history.moments()
-        return _event("usage", mcp.dumps({"at": timestamp(), "used": rows, "frozen": frozen, **state}))
+        figures = self.history.figures()
+        return _event(
+            "usage", mcp.dumps({"at": timestamp(), "used": rows, "frozen": frozen, "figures": figures, **state})
+        )
 
     async def _state(self) -> dict[str, Any]:
         """For administrators: how full the gateway is."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from typing import Any
 
 from ..serving.metrics import Metrics
 
 _EVERY = 10.0  # seconds
 _KEPT = 360
+_FRESH = 1.0  # seconds for which figures are told again: fifty pages ask ten times a second
 
 
 class LoadHistory:
@@ -18,6 +20,8 @@ class LoadHistory:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._moments: deque[tuple[float, int, int, int]] = deque(maxlen=_KEPT)
+        self._figures: dict[str, Any] = {}
+        self._figured_at = -_FRESH
 
     async def run(self) -> None:
         while True:
@@ -26,6 +30,12 @@ class LoadHistory:
 
     def moments(self) -> list[tuple[float, int, int, int]]:
         return [*self._moments, self._now()]
+
+    def figures(self) -> dict[str, Any]:
+        """What the gateway has done since it started."""
+        if (now := time.monotonic()) - self._figured_at >= _FRESH:
+            self._figures, self._figured_at = self._metrics.figures(), now
+        return self._figures
 
     def _now(self) -> tuple[float, int, int, int]:
         load = self._metrics.load()

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
@@ -25,6 +26,7 @@ from ..board.call_counts import (
     summed_timings,
 )
 from ..board.shared_memory import Board
+from . import quantiles
 
 _SECONDS = (
     0.0002,
@@ -147,6 +149,19 @@ class Metrics:
         calls = summed_series(self._board)
         faults = sum(count for (_, status), count in calls.items() if status >= 500)
         return Load(self._alive, sum(calls.values()), self._faults + faults)
+
+    def figures(self) -> dict[str, Any]:
+        """What pages show of all this. Times are in seconds: the median, p90 and p99."""
+        load = self.load()
+        calls = [timing.buckets for timing in summed_timings(self._board).values()]
+        milliseconds = quantiles.of_buckets(BOUNDS_MS, [sum(counts) for counts in zip(*calls, strict=True)])
+        return {
+            "calls": load.calls,
+            "errors": load.errors,
+            "create": quantiles.of_histograms(self._creates).get(""),
+            "call": milliseconds and [value / 1e3 for value in milliseconds],
+            "stages": quantiles.of_histograms(self._stages),
+        }
 
     def text(self, *, names: bool = True) -> bytes:
         """All of them, in the text form of Prometheus; without `names`, environments and experiments together."""

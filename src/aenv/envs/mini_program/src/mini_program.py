@@ -21,7 +21,10 @@ from aenv import Context, Depends, ToolError, register_function, register_reset,
 
 HOME = "index.html"
 _WIDTHS = (360, 768, 1280)
-_STATIC = "static: no Chromium in this instance, so no script has run; 'aenv data pull browser' gives it one"
+_STATIC = (
+    "static: no Chromium in this instance, or no Playwright to drive it, so no script has run; 'aenv data pull "
+    "browser' gives it the first, and a start with a package index in reach the second"
+)
 _CHROMIUM = "chromium"
 _MAX_LISTENING = 5.0
 _MAX_WIDTHS = 5

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import importlib.util
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
@@ -60,7 +61,9 @@ _WIDER = """() => {
 
 
 def program(variables: Mapping[str, str]) -> str | None:
-    """The Chromium of this instance, if there is one."""
+    """The Chromium of this instance, if there is one, and Playwright, which drives it."""
+    if importlib.util.find_spec("playwright") is None:
+        return None
     chosen = variables.get("BROWSER_CHROMIUM")
     pulled = f"{variables.get('BROWSER_DATA_DIR') or '/data'}/{_PULLED}"
     for path in (chosen,) if chosen else (pulled, *_PROGRAMS):

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from xml.etree.ElementTree import Element
 
 from mini_program_paths import cleaned
+from mini_program_plain_html import PlainParser
 
 from aenv import ToolError
 
@@ -33,7 +34,12 @@ class Page:
 
     def __init__(self, text: str, path: str) -> None:
         # Not at the top of the module: what every instance loads is the standard library.
-        parser: Any = importlib.import_module("tinyhtml5.parser").HTMLParser(namespace_html_elements=False)
+        try:
+            parser: Any = importlib.import_module("tinyhtml5.parser").HTMLParser(namespace_html_elements=False)
+            self.checked_by = "tinyhtml5, which parses as the HTML standard says"
+        except ModuleNotFoundError:
+            parser = PlainParser()
+            self.checked_by = "html.parser, which sees the nesting of tags alone: tinyhtml5 could not be installed"
         self.path = path
         self.tree: Element = parser.parse(text)
         self.errors = [
@@ -74,7 +80,7 @@ def validated(text: str, path: str, files: Mapping[str, bytes]) -> dict[str, Any
         "valid": not page.errors,
         "errors": page.errors,
         "warnings": warnings[:_MOST],
-        "checked_by": "tinyhtml5, which parses as the HTML standard says",
+        "checked_by": page.checked_by,
     }
 
 
