@@ -233,7 +233,7 @@ class Creation:
         try:
             # It has asked for what it needs when the store is written to.
             if soon := self._means.soon:
-                # In a crowd it waits for the others: that is no reason to write of it twice.
+                # In a crowd it waits for the others, and is worth one write all the same.
                 await asyncio.wait({starting}, timeout=soon + self._means.transitions.delay)
             else:
                 await asyncio.sleep(0)
