@@ -68,6 +68,16 @@ class TestFailures:
                 "aenv: invalid value for '--limit': must be greater than 0, got '0'",
             ),
             (["list", "-o", "-1"], 2, "aenv: invalid value for '-o' / '--offset': must be 0 or greater, got '-1'"),
+            (
+                ["serve", "--workers", "100000"],
+                2,
+                "aenv: invalid value for '--workers': must be from 1 to 1024, got '100000'",
+            ),
+            (
+                ["serve", "--workers", "2", "--socket", "s"],
+                2,
+                "aenv: --workers is for the data port, and --socket replaces the ports",
+            ),
             (["serve", "--warm-memory", "x"], 2, "aenv: invalid value for '--warm-memory': bad size 'x'"),
             (["run", "nowhere"], 1, "aenv: no such file or folder: '"),
             (["run", "--work-dir", "nowhere"], 2, "aenv: invalid value for '-w' / '--work-dir'"),

@@ -25,6 +25,7 @@ from tests.gateways import composed, make_project
 from tests.instance_world import StubEngine, World
 
 ASKED = CreateInstance(env_name="echo")
+CROWD = 100
 WAYS = {
     State.CREATING: (),
     State.RUNNING: (State.RUNNING,),
@@ -141,3 +142,19 @@ async def test_a_create_a_get_and_a_delete_cost_three_writes_and_two_where_the_e
         await made.instances.get(record.id)
         await made.instances.delete(record.id)
         assert written == expected
+
+
+async def test_instances_of_a_crowd_that_wait_for_each_other_are_written_once(tmp_path: Path) -> None:
+    async with composed(tmp_path / "home", make_project(tmp_path), engine=SoonEngine(0.01)) as made:
+        written: list[str] = []
+        write = made.shared.store.write
+
+        async def counted(*changes: Any, **options: Any) -> None:
+            written.extend(change.value["status"] for change in changes if change.kind == "instances")
+            await write(*changes, **options)
+
+        made.shared.store.write = counted  # type: ignore[method-assign]  # which still writes
+        await asyncio.gather(*(made.creator.create(ASKED, LOCAL) for _ in range(CROWD)))
+        # The first ones began alone; each takes ten times as long as an instance does as a rule.
+        assert written.count("Running") == CROWD
+        assert written.count("Creating") < CROWD / 2

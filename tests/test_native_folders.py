@@ -139,6 +139,18 @@ def test_a_state_that_was_cut_short_is_the_state_before(root: Path) -> None:
     assert InstanceFolder(root, "one").read_state() == InstanceState(pid=1, tools=[])
 
 
+def test_a_state_that_is_used_again_is_not_emptied_for_which_its_next_user_would_wait_for_the_disk(
+    root: Path,
+) -> None:
+    folders = InstanceFolders(root)
+    folder, listener = folders.take("one")
+    listener.close()
+    folder.write_state(InstanceState(pid=1))
+    assert folders.put_back(folder)
+    assert next(root.glob("*/state*")).read_bytes() == b"{}\n"
+    folders.close()
+
+
 def test_the_folder_of_an_ended_instance_is_used_again_but_nothing_that_was_in_it(root: Path) -> None:
     folders = InstanceFolders(root)
     ended, before = folders.take("one")

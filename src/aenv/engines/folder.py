@@ -18,6 +18,7 @@ from .proc import Process
 
 STATE = "state.jsonl"
 """The name of the file in which its state is kept."""
+_NOTHING = b"{}\n"
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,127}\Z")
 SOCKET_FOLDER = "aenv-socket-"
 """What the names of folders for sockets begin with whose paths would be too long."""
@@ -101,17 +102,30 @@ class InstanceFolder:
         self._known = InstanceState()
 
     def give(self, spare: str) -> bool:
-        """Move the folder there, with an empty state and nothing else; False, when there is more in it."""
+        """Move the folder there, with a state that tells nothing, and nothing else; False, when it holds more."""
         try:
             if {*os.listdir(self.path)} != {"socket", STATE}:
                 return False
             os.unlink(f"{self.path}/socket")
-            os.truncate(self._state, 0)
+            self._forget_state()
             os.rename(self.path, spare)
         except OSError:
             return False
         self._known = InstanceState()
         return True
+
+    def _forget_state(self) -> None:
+        """Leave one line that tells nothing.
+
+        Not an empty file: what is written to one that ext4 has emptied goes to the disk as soon as it is closed,
+        and to empty it again waits until it is there.
+        """
+        file = os.open(self._state, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.ftruncate(file, len(_NOTHING))
+            os.pwrite(file, _NOTHING, 0)
+        finally:
+            os.close(file)
 
     def read_state(self) -> InstanceState:
         """What was written; nothing of it that was cut short, or that code in the instance has spoilt."""

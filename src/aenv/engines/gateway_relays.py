@@ -120,4 +120,6 @@ class InstanceRelays:
 
     async def stop(self, id: str) -> None:
         """Return when all of the instance are closed."""
-        await asyncio.gather(self.models.stop(id), self._gateway.stop(id))
+        # One after the other: most instances have none, and a task for each would cost more than that.
+        await self.models.stop(id)
+        await self._gateway.stop(id)

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from .descriptors import readable
 
+_STAT_BYTES = 4096  # more than the fifty numbers and the name that it holds
+
 
 class Process(NamedTuple):
     """One process, and no other that has the same number later."""
@@ -132,10 +134,15 @@ def _environ(pid: int) -> list[bytes]:
 def _stat(pid: int) -> list[bytes] | None:
     """The fields of /proc/<pid>/stat from the state on; None when `pid` does not run (a zombie does not)."""
     try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            text = file.read()
+        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+    try:
+        text = os.read(file, _STAT_BYTES)
+    except OSError:
+        return None
+    finally:
+        os.close(file)
     fields = text.rpartition(b")")[2].split()  # the program's name comes before, and may hold anything, even ')'
     # A first thread that has ended makes the process look like a zombie while its others run on.
     return None if fields[0] in (b"Z", b"X") and int(fields[17]) <= 1 else fields

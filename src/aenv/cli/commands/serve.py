@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @options("host", "port", "data_port")
 @click.option(
     "--workers",
-    type=parameters.Number(1),
+    type=parameters.Number(1, 1024),
     help="Number of processes that serve the data port. With 1, the gateway's own process does.  "
     "[default: one per core]",
 )

@@ -232,7 +232,11 @@ class Creation:
         starting = asyncio.get_running_loop().create_task(self._start(checked, conditions))
         try:
             # It has asked for what it needs when the store is written to.
-            await (asyncio.wait({starting}, timeout=self._means.soon) if self._means.soon else asyncio.sleep(0))
+            if soon := self._means.soon:
+                # In a crowd it waits for the others, and is worth one write all the same.
+                await asyncio.wait({starting}, timeout=soon + self._means.transitions.delay)
+            else:
+                await asyncio.sleep(0)
             is_ready = starting.done() and not starting.cancelled() and starting.exception() is None
             if not is_ready and self._instance.stored is not Stored.YES:
                 await self._record_first()

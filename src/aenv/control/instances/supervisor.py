@@ -285,7 +285,10 @@ class Supervisor(Mapping[str, Supervised]):
         record = instance.record
         logs.instance_id.set(record.id)
         with self._transitions.under_way():
-            await asyncio.gather(self._end_quietly(instance), self.end_children(instance))
+            if record.may_have_children:
+                await asyncio.gather(self._end_quietly(instance), self.end_children(instance))
+            else:
+                await self._end_quietly(instance)
             await self._transitions.settle(instance)
         self._metrics.did("delete", record.name)
         self.gone(instance)

@@ -26,6 +26,8 @@ logger = logging.getLogger("aenv.control.instances.transitions")
 
 
 _CROWD = 8  # instances that begin or end at the same time: then their records are written together
+_TURN = 0.02  # seconds for which each of them keeps the others waiting, on two cores that others use as well
+_LONGEST = 5.0  # seconds
 
 
 class Transitions:
@@ -53,6 +55,11 @@ class Transitions:
     def is_crowded(self) -> bool:
         """Whether so many begin or end that each of them waits for the others more than for its own."""
         return self._under_way >= _CROWD
+
+    @property
+    def delay(self) -> float:
+        """Seconds by which one that begins now runs later than it would alone."""
+        return min(_TURN * self._under_way, _LONGEST)
 
     async def record(self, *instances: Supervised, limits: Mapping[str, int]) -> None:
         """Write new records, all or none. LimitReached when there is no room for them, Stale when one exists."""

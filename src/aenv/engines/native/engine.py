@@ -193,9 +193,9 @@ class NativeEngine(InsideAccess):
             )
         )
         instance.fork.keep()
-        spec = await self._instance_relays.opened(
-            spec, folder, None if recipe.kind.host_network else folder.leader()
-        )
+        if spec.model or spec.uses_environments:
+            inside = None if recipe.kind.host_network else folder.leader()
+            spec = await self._instance_relays.opened(spec, folder, inside)
         # While others wait for theirs, there is no time for what the first call does as well.
         assignment = assignment_of(spec, root, rehearse=rehearse)
         await instance.assign(listener, assignment)

@@ -18,6 +18,8 @@ from .. import proc
 if TYPE_CHECKING:
     from .zygotes import Zygote
 
+_FACTS_BYTES = 4096  # more than the few lines of a pidfd
+
 
 @dataclass(frozen=True)
 class Handed:
@@ -103,5 +105,9 @@ class ForkedProcess:
 
 def pid_of(pidfd: int) -> int:
     """The number of a process in our own pid namespace; -1 when it has ended."""
-    with open(f"/proc/self/fdinfo/{pidfd}") as lines:
-        return next((int(line.split()[1]) for line in lines if line.startswith("Pid:")), -1)
+    file = os.open(f"/proc/self/fdinfo/{pidfd}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        lines = os.read(file, _FACTS_BYTES).split(b"\n")
+    finally:
+        os.close(file)
+    return next((int(line[4:]) for line in lines if line.startswith(b"Pid:")), -1)
