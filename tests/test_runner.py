@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,32 @@ class TestResults:
         found = await one(served, plain)
         assert (found.reward, found.steps) == (1.0, 1)
         assert found.trajectory and [call.name for call in found.trajectory.calls] == ["submit", "name_of"]
+
+    async def test_calls_of_a_function_that_is_not_async_end_with_its_rollout(self, served: str) -> None:
+        raised: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+
+        def hangs(env: Any, task: dict[str, Any]) -> None:
+            try:
+                env.call_tool("hang")
+            except BaseException as error:
+                loop.call_soon_threadsafe(raised.set_result, error)
+
+        loop, variables = asyncio.get_running_loop(), {"ID": "two", "N": "1", "SUM": "1+1"}
+        async with Environment("trouble@1.0.0", aenv_url=served, environment_variables=variables) as env:
+            found = await rollout(env, hangs, timeouts=Timeouts(agent=0.3))
+            assert found.outcome == Outcome.TIMEOUT
+            assert isinstance(await raised, CancelledError)  # and the instance is still there
+
+    async def test_a_function_that_is_not_async_calls_on_the_loop_of_the_run(self, served: str) -> None:
+        async def loop() -> asyncio.AbstractEventLoop:
+            return asyncio.get_running_loop()
+
+        def plain(env: Any, task: dict[str, Any]) -> None:
+            found.append(env.run(loop()))
+
+        found: list[asyncio.AbstractEventLoop] = []
+        await one(served, plain)
+        assert found == [asyncio.get_running_loop()]
 
     async def test_a_function_that_is_not_async_is_limited_as_others_are(self, served: str) -> None:
         def floods(env: Any, task: dict[str, Any]) -> None:
