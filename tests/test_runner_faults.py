@@ -334,8 +334,8 @@ from aenv.rollouts import Runner, Timeouts
 async def agent(env, task):
     pid = os.getpid()
     stop = subprocess.Popen(["sh", "-c", f"kill -STOP {{pid}}; sleep 8; kill -CONT {{pid}}"])
-    while stop.poll() is None:
-        await asyncio.sleep(0.1)
+    while stop.poll() is None:  # its task runs when the process goes on
+        await asyncio.sleep(0)
     await env.call_tool("submit", {{"answer": 2}})
 
 

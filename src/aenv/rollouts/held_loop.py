@@ -140,11 +140,14 @@ def noticed(limit: float) -> Iterator[None]:
         beats[0] = ran[0]
 
     def watch() -> None:
-        looked = time.monotonic()
+        looked, computed = time.monotonic(), time.process_time()
         while not over.wait(_LOOK_EVERY):
-            now = time.monotonic()
-            ran[0] += min(now - looked, 2 * _LOOK_EVERY)
-            looked = now
+            now, used = time.monotonic(), time.process_time()
+            gap, busy = now - looked, used - computed
+            looked, computed = now, used
+            # A long gap in which nothing was computed: the process was stopped, and no task is to blame for it.
+            if gap <= 2 * _LOOK_EVERY or busy >= gap / 2:
+                ran[0] += min(gap, 2 * _LOOK_EVERY)
             still, task = ran[0] - beats[0], asyncio.current_task(loop)
             if still > 1.5 * _LOOK_EVERY:
                 lost.holder = task or lost.holder
