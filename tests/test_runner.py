@@ -274,6 +274,15 @@ class TestStages:
         assert (found.outcome, found.reason) == (Outcome.TIMEOUT, "the reward took longer than 0.3 s")
 
 
+class ErrorOfItsOwn(BaseException):
+    """One that `except Exception` does not catch."""
+
+
+class ErrorWithoutText(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
 class TestAgents:
     @pytest.mark.parametrize(
         ("gives", "why"),
@@ -307,13 +316,31 @@ class TestAgents:
             TimeoutError(),
             StopAsyncIteration(),
             asyncio.CancelledError(),
+            GeneratorExit(),
+            BaseExceptionGroup("two", [SystemExit(1), ValueError("no")]),
+            ErrorOfItsOwn(),
+            ErrorWithoutText(),
         ],
     )
-    async def test_an_agent_that_raises(self, served: str, error: BaseException) -> None:
+    @pytest.mark.parametrize("kind", ["async", "plain"])
+    async def test_an_agent_that_raises(self, served: str, error: BaseException, kind: str) -> None:
         async def agent(env: Any, task: dict[str, Any]) -> None:
             raise error
 
-        assert (await one(served, agent)).outcome == Outcome.AGENT_ERROR
+        def plain(env: Any, task: dict[str, Any]) -> None:
+            raise error
+
+        found = await one(served, agent if kind == "async" else plain)
+        assert found.outcome == Outcome.AGENT_ERROR
+
+    async def test_an_agent_that_raises_a_long_text(self, served: str, tmp_path: Path) -> None:
+        async def agent(env: Any, task: dict[str, Any]) -> None:
+            raise ValueError("x" * 50_000_000)
+
+        found = await one(served, agent, out=tmp_path / "x")
+        assert found.outcome == Outcome.AGENT_ERROR
+        assert found.reason.endswith("x… (50,000,012 characters)")
+        assert (tmp_path / "x").stat().st_size < 100_000
 
     async def test_a_lambda_that_makes_a_coroutine_says_what_to_write(self, served: str) -> None:
         found = await one(served, lambda env, task: solve(env, task))

@@ -299,6 +299,9 @@ class _Attempt:
                 raise AgentStopped(f"the agent made more than {env.max_calls} calls")
             if playing.cancelled():  # not by us: that is below
                 raise AgentStopped("the agent raised CancelledError, or cancelled itself")
+            error = playing.exception()
+            if error and not isinstance(error, Exception | KeyboardInterrupt):
+                raise AgentStopped(faults.reason_of(error)) from error  # it would end the whole run
             playing.result()
         finally:
             flooded.cancel()

@@ -82,6 +82,7 @@ def watch(task: asyncio.Task[Any]) -> None:
 def abandon(task: asyncio.Task[Any]) -> None:
     """Let neither the end of the loop nor that of the interpreter wait for a task that may never end."""
     asyncio._unregister_task(task)  # `asyncio.run` waits for all that it knows
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # seen, whatever it is
     # A task that is freed closes its coroutine, which may go on at that, too.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
 
