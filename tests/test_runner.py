@@ -7,9 +7,7 @@ import contextlib
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -78,50 +76,6 @@ class TestResults:
             settings.home() / "run"
         ).exists()  # the gateway of the variable is used, and no other is started
 
-    async def test_a_function_that_is_not_async_plays_in_a_thread(self, served: str) -> None:
-        def plain(env: Any, task: dict[str, Any]) -> None:
-            assert threading.current_thread() is not threading.main_thread()
-            env.call_tool("submit", {"answer": 2})
-            env.call_function("name_of", {"value": 1})
-
-        found = await one(served, plain)
-        assert (found.reward, found.steps) == (1.0, 1)
-        assert found.trajectory and [call.name for call in found.trajectory.calls] == ["submit", "name_of"]
-
-    async def test_calls_of_a_function_that_is_not_async_end_with_its_rollout(self, served: str) -> None:
-        raised: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-
-        def hangs(env: Any, task: dict[str, Any]) -> None:
-            try:
-                env.call_tool("hang")
-            except BaseException as error:
-                loop.call_soon_threadsafe(raised.set_result, error)
-
-        loop, variables = asyncio.get_running_loop(), {"ID": "two", "N": "1", "SUM": "1+1"}
-        async with Environment("trouble@1.0.0", aenv_url=served, environment_variables=variables) as env:
-            found = await rollout(env, hangs, timeouts=Timeouts(agent=0.3))
-            assert found.outcome == Outcome.TIMEOUT
-            assert isinstance(await raised, CancelledError)  # and the instance is still there
-
-    async def test_a_function_that_is_not_async_calls_on_the_loop_of_the_run(self, served: str) -> None:
-        async def loop() -> asyncio.AbstractEventLoop:
-            return asyncio.get_running_loop()
-
-        def plain(env: Any, task: dict[str, Any]) -> None:
-            found.append(env.run(loop()))
-
-        found: list[asyncio.AbstractEventLoop] = []
-        await one(served, plain)
-        assert found == [asyncio.get_running_loop()]
-
-    async def test_a_function_that_is_not_async_is_limited_as_others_are(self, served: str) -> None:
-        def floods(env: Any, task: dict[str, Any]) -> None:
-            while True:
-                env.call_tool("look")
-
-        found = await one(served, floods, max_calls=5)
-        assert (found.outcome, found.reason) == (Outcome.AGENT_ERROR, "the agent made more than 5 calls")
-
     async def test_the_folder_of_a_project_is_served_while_the_runner_lives(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -183,19 +137,6 @@ class TestStages:
 
         found = await one(served, agent, timeouts=Timeouts(agent=0.2))
         assert (found.outcome, ends.is_set()) == (Outcome.TIMEOUT, True)
-
-    async def test_a_thread_of_an_agent_ends_at_its_next_call(self, served: str) -> None:
-        ended = threading.Event()
-
-        def agent(env: Any, task: dict[str, Any]) -> None:
-            try:
-                env.call_tool("hang")
-            finally:
-                ended.set()
-
-        found = await one(served, agent, timeouts=Timeouts(agent=0.3))
-        assert found.outcome == Outcome.TIMEOUT
-        assert await asyncio.to_thread(ended.wait, 30)
 
     @pytest.mark.slow  # agents that do not end are waited for
     @pytest.mark.parametrize("agent", ["calls", "sleeps", "blocks"])
@@ -345,6 +286,20 @@ class TestAgents:
     async def test_a_lambda_that_makes_a_coroutine_says_what_to_write(self, served: str) -> None:
         found = await one(served, lambda env, task: solve(env, task))
         assert (found.outcome, "use 'async def'" in found.reason) == (Outcome.AGENT_ERROR, True)
+
+    @pytest.mark.parametrize("kind", ["async", "plain"])
+    async def test_an_agent_that_leaves_the_block_of_its_environment(self, served: str, kind: str) -> None:
+        async def agent(env: Any, task: dict[str, Any]) -> None:
+            async with env:
+                await solve(env, task)
+
+        def plain(env: Any, task: dict[str, Any]) -> None:
+            with env:
+                env.call_tool("submit", {"answer": 2})
+            env.release()
+
+        found = await one(served, agent if kind == "async" else plain)
+        assert found.reward == 1.0  # of the instance that it has played on
 
     async def test_an_object_that_plays(self, served: str) -> None:
         class Player:
