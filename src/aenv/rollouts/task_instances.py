@@ -105,7 +105,7 @@ class WatchedEnvironment(Environment):
         return self.captured
 
     async def release(self) -> None:
-        """Do nothing, so that an agent may write `async with env`: what it leaves is judged, and then given back."""
+        """Do nothing: an agent may write `async with env`, and what it leaves there is judged."""
 
     async def give_back(self) -> None:
         """End the instance."""
