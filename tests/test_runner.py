@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -334,6 +336,27 @@ class TestAgents:
         (step,) = lines(tmp_path / "x", "step")[1:]
         assert (step["cut_bytes"] > 20_000_000, len(step["sha256"])) == (True, 64)
         assert (tmp_path / "x").stat().st_size < 100_000
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: Runner(0), "concurrency must be a whole number of 1 or more, and is 0"),
+        (lambda: Runner(cast(Any, "4")), "concurrency must be a whole number of 1 or more, and is '4'"),
+        (lambda: Runner(retries=-1), "retries must be a whole number of 0 or more, and is -1"),
+        (lambda: Runner(max_calls=0), "max_calls must be a whole number of 1 or more, and is 0"),
+        (lambda: Timeouts(agent=-1), "timeouts: 'agent' must be a number of 0 or more seconds, and is -1"),
+        (
+            lambda: Timeouts(reward=math.nan),
+            "timeouts: 'reward' must be a number of 0 or more seconds, and is nan",
+        ),
+        (lambda: Timeouts(whole=cast(Any, None)), "timeouts: 'whole' must be a number of more than 0 seconds"),
+        (lambda: Timeouts(whole=0), "timeouts: 'whole' must be a number of more than 0 seconds, and is 0"),
+    ],
+)
+def test_a_wrong_limit_is_refused_with_its_name(make: Callable[[], Any], why: str) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(why)):
+        make()
 
 
 class TestTasks:
