@@ -48,6 +48,9 @@ class _LostTime:
         """Count what this task takes from the others."""
         self._by[task] = 0.0
 
+    def is_watched(self, task: asyncio.Task[Any]) -> bool:
+        return task in self._by
+
     def stop(self) -> None:
         self._next.cancel()
 
@@ -129,8 +132,11 @@ async def limited(
 
 
 @contextmanager
-def noticed(limit: float) -> Iterator[None]:
-    """In the block LoopHeld is raised in code of this thread that holds the running loop for `limit` seconds."""
+def noticed(limit: float, *, watched_only: bool = False) -> Iterator[None]:
+    """In the block LoopHeld is raised in code of this thread that holds the running loop for `limit` seconds.
+
+    `watched_only` leaves other tasks alone than those that `watch` was told of: the loop is the caller's then.
+    """
     loop, holder = asyncio.get_running_loop(), threading.get_ident()
     ran = [0.0]  # seconds, without those in which the watcher itself stood still: the process was stopped
     beats = [0.0]
@@ -152,7 +158,7 @@ def noticed(limit: float) -> Iterator[None]:
             still, task = ran[0] - beats[0], asyncio.current_task(loop)
             if still > 1.5 * _LOOK_EVERY:
                 lost.holder = task or lost.holder
-            if still > limit + _LOOK_EVERY and task:
+            if still > limit + _LOOK_EVERY and task and (lost.is_watched(task) or not watched_only):
                 # Again at each look, for code that catches even this.
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(holder), ctypes.py_object(LoopHeld))
             with suppress(RuntimeError):  # the loop has just been closed

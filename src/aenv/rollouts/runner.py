@@ -214,7 +214,8 @@ async def _on(
     episode = Episode(task)
     try:
         with journal.opened(Path(out) if out is not None else None, about, mode="either") as file:
-            await episodes.play_on(env, episode, agent, PlayRules(about, timeouts, retries=0), file)
+            with held_loop.noticed(timeouts.of_agent, watched_only=True):
+                await episodes.play_on(env, episode, agent, PlayRules(about, timeouts, retries=0), file)
             assert episode.result
             return _recorded(file, episode.result)
     finally:
