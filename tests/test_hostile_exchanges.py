@@ -96,6 +96,18 @@ async def test_the_name_of_the_unnamed_rollout_is_the_same_rollout(tmp_path: Pat
     assert len(found.exchanges) == 2
 
 
+async def test_the_key_of_a_named_capture_is_not_recorded_under_any_name(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    with journal.opened(file, RunIdentity("")) as written:
+        async with streaming_model(completion()) as model, NamedCapture(written, model.url) as capture:
+            assert isinstance(capture, NamedCapture)
+            message = {"role": "user", "content": f"OPENAI_API_KEY={capture.key}, and {capture.key}-one"}
+            key = ("x-api-key", f"{capture.key}-one")
+            assert (await post(capture.url, "chat/completions", {"messages": [message]}, key))[0] == 200
+    assert "OPENAI_API_KEY=***, and ***" in file.read_text()
+    assert capture.key not in file.read_text()
+
+
 def test_secrets_among_variables_are_in_no_line(tmp_path: Path) -> None:
     secret = {
         "MY_PASSWD": "hunter2hunter2",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
+import re
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -77,24 +78,6 @@ class TestResults:
             settings.home() / "run"
         ).exists()  # the gateway of the variable is used, and no other is started
 
-    async def test_a_function_that_is_not_async_plays_in_a_thread(self, served: str) -> None:
-        def plain(env: Any, task: dict[str, Any]) -> None:
-            assert threading.current_thread() is not threading.main_thread()
-            env.call_tool("submit", {"answer": 2})
-            env.call_function("name_of", {"value": 1})
-
-        found = await one(served, plain)
-        assert (found.reward, found.steps) == (1.0, 1)
-        assert found.trajectory and [call.name for call in found.trajectory.calls] == ["submit", "name_of"]
-
-    async def test_a_function_that_is_not_async_is_limited_as_others_are(self, served: str) -> None:
-        def floods(env: Any, task: dict[str, Any]) -> None:
-            while True:
-                env.call_tool("look")
-
-        found = await one(served, floods, max_calls=5)
-        assert (found.outcome, found.reason) == (Outcome.AGENT_ERROR, "the agent made more than 5 calls")
-
     async def test_the_folder_of_a_project_is_served_while_the_runner_lives(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -156,19 +139,6 @@ class TestStages:
 
         found = await one(served, agent, timeouts=Timeouts(agent=0.2))
         assert (found.outcome, ends.is_set()) == (Outcome.TIMEOUT, True)
-
-    async def test_a_thread_of_an_agent_ends_at_its_next_call(self, served: str) -> None:
-        ended = threading.Event()
-
-        def agent(env: Any, task: dict[str, Any]) -> None:
-            try:
-                env.call_tool("hang")
-            finally:
-                ended.set()
-
-        found = await one(served, agent, timeouts=Timeouts(agent=0.3))
-        assert found.outcome == Outcome.TIMEOUT
-        assert await asyncio.to_thread(ended.wait, 30)
 
     @pytest.mark.slow  # agents that do not end are waited for
     @pytest.mark.parametrize("agent", ["calls", "sleeps", "blocks"])
@@ -247,6 +217,15 @@ class TestStages:
         assert (found.outcome, found.reason) == (Outcome.TIMEOUT, "the reward took longer than 0.3 s")
 
 
+class ErrorOfItsOwn(BaseException):
+    """One that `except Exception` does not catch."""
+
+
+class ErrorWithoutText(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
 class TestAgents:
     @pytest.mark.parametrize(
         ("gives", "why"),
@@ -280,17 +259,49 @@ class TestAgents:
             TimeoutError(),
             StopAsyncIteration(),
             asyncio.CancelledError(),
+            GeneratorExit(),
+            BaseExceptionGroup("two", [SystemExit(1), ValueError("no")]),
+            ErrorOfItsOwn(),
+            ErrorWithoutText(),
         ],
     )
-    async def test_an_agent_that_raises(self, served: str, error: BaseException) -> None:
+    @pytest.mark.parametrize("kind", ["async", "plain"])
+    async def test_an_agent_that_raises(self, served: str, error: BaseException, kind: str) -> None:
         async def agent(env: Any, task: dict[str, Any]) -> None:
             raise error
 
-        assert (await one(served, agent)).outcome == Outcome.AGENT_ERROR
+        def plain(env: Any, task: dict[str, Any]) -> None:
+            raise error
+
+        found = await one(served, agent if kind == "async" else plain)
+        assert found.outcome == Outcome.AGENT_ERROR
+
+    async def test_an_agent_that_raises_a_long_text(self, served: str, tmp_path: Path) -> None:
+        async def agent(env: Any, task: dict[str, Any]) -> None:
+            raise ValueError("x" * 50_000_000)
+
+        found = await one(served, agent, out=tmp_path / "x")
+        assert found.outcome == Outcome.AGENT_ERROR
+        assert found.reason.endswith("x… (50,000,012 characters)")
+        assert (tmp_path / "x").stat().st_size < 100_000
 
     async def test_a_lambda_that_makes_a_coroutine_says_what_to_write(self, served: str) -> None:
         found = await one(served, lambda env, task: solve(env, task))
         assert (found.outcome, "use 'async def'" in found.reason) == (Outcome.AGENT_ERROR, True)
+
+    @pytest.mark.parametrize("kind", ["async", "plain"])
+    async def test_an_agent_that_leaves_the_block_of_its_environment(self, served: str, kind: str) -> None:
+        async def agent(env: Any, task: dict[str, Any]) -> None:
+            async with env:
+                await solve(env, task)
+
+        def plain(env: Any, task: dict[str, Any]) -> None:
+            with env:
+                env.call_tool("submit", {"answer": 2})
+            env.release()
+
+        found = await one(served, agent if kind == "async" else plain)
+        assert found.reward == 1.0  # of the instance that it has played on
 
     async def test_an_object_that_plays(self, served: str) -> None:
         class Player:
@@ -325,6 +336,27 @@ class TestAgents:
         (step,) = lines(tmp_path / "x", "step")[1:]
         assert (step["cut_bytes"] > 20_000_000, len(step["sha256"])) == (True, 64)
         assert (tmp_path / "x").stat().st_size < 100_000
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: Runner(0), "concurrency must be a whole number of 1 or more, and is 0"),
+        (lambda: Runner(cast(Any, "4")), "concurrency must be a whole number of 1 or more, and is '4'"),
+        (lambda: Runner(retries=-1), "retries must be a whole number of 0 or more, and is -1"),
+        (lambda: Runner(max_calls=0), "max_calls must be a whole number of 1 or more, and is 0"),
+        (lambda: Timeouts(agent=-1), "timeouts: 'agent' must be a number of 0 or more seconds, and is -1"),
+        (
+            lambda: Timeouts(reward=math.nan),
+            "timeouts: 'reward' must be a number of 0 or more seconds, and is nan",
+        ),
+        (lambda: Timeouts(whole=cast(Any, None)), "timeouts: 'whole' must be a number of more than 0 seconds"),
+        (lambda: Timeouts(whole=0), "timeouts: 'whole' must be a number of more than 0 seconds, and is 0"),
+    ],
+)
+def test_a_wrong_limit_is_refused_with_its_name(make: Callable[[], Any], why: str) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(why)):
+        make()
 
 
 class TestTasks:

@@ -107,6 +107,16 @@ class TestFaults:
         assert "ended before" in lines(tmp_path / "x", "retry")[0]["error"]
         assert found.trajectory and [call.name for call in found.trajectory.calls] == ["submit"]
 
+    async def test_an_agent_on_an_environment_of_your_own_that_never_awaits(
+        self, served: str, tmp_path: Path
+    ) -> None:
+        script = tmp_path / "script.py"
+        script.write_text(HOLDING.format(url=served))
+        done = await asyncio.to_thread(
+            subprocess.run, [sys.executable, script], capture_output=True, text=True, env=environ(), timeout=60
+        )
+        assert (done.returncode, done.stdout) == (0, "timeout the agent took longer than 1 s\n"), done.stderr
+
     @pytest.mark.slow  # an instance is filled
     async def test_an_instance_out_of_memory_is_an_error_of_the_environment(self, served: str) -> None:
         async def agent(env: Any, task: dict[str, Any]) -> None:
@@ -326,6 +336,28 @@ asyncio.run(main())
 """
 
 
+HOLDING = """
+import asyncio
+from aenv import Environment
+from aenv.rollouts import Timeouts, rollout
+
+
+async def agent(env, task):
+    while True:
+        pass
+
+
+async def main():
+    task = {{"ID": "two", "N": "1", "SUM": "1+1"}}
+    async with Environment("trouble@1.0.0", aenv_url={url!r}, environment_variables=task) as env:
+        found = await rollout(env, agent, timeouts=Timeouts(agent=1))
+    print(found.outcome, found.reason)
+
+
+asyncio.run(main())
+"""
+
+
 STOPPED = """
 import asyncio, os, subprocess
 from aenv.rollouts import Runner, Timeouts
@@ -334,8 +366,8 @@ from aenv.rollouts import Runner, Timeouts
 async def agent(env, task):
     pid = os.getpid()
     stop = subprocess.Popen(["sh", "-c", f"kill -STOP {{pid}}; sleep 8; kill -CONT {{pid}}"])
-    while stop.poll() is None:
-        await asyncio.sleep(0.1)
+    while stop.poll() is None:  # its task runs when the process goes on
+        await asyncio.sleep(0)
     await env.call_tool("submit", {{"answer": 2}})
 
 

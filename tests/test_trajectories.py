@@ -267,6 +267,19 @@ class TestCommand:
         assert done.returncode == 1
         assert "step 2: " in done.stdout and "'what is 1+1' and then 'how much is 1+1'" in done.stdout
 
+    @pytest.mark.parametrize(
+        "words", [["trajectories", "show"], ["trajectories", "diff", "RUN"], ["replay"], ["rescore"]]
+    )
+    def test_a_file_of_others_cannot_move_the_cursor(
+        self, served: str, run: Path, tmp_path: Path, words: list[str]
+    ) -> None:
+        file = tmp_path / "x"
+        file.write_text(run.read_text().replace('"two"', '"two\\u001b[2J\\u009b1A"'))
+        asks = ("--system-url", served) if words[0] in ("replay", "rescore") else ()
+        done = aenv(*(str(run) if word == "RUN" else word for word in words), file, *asks)
+        assert "two[2J1A" in done.stdout, done.stderr
+        assert not {"\x1b", "\x9b"} & set(done.stdout + done.stderr)
+
 
 class TestReplay:
     async def test_the_same_calls_have_the_same_answers(self, served: str, run: Path) -> None:

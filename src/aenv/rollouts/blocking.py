@@ -32,7 +32,8 @@ class BlockingEnvironment(SyncEnvironment):
         """As `WatchedEnvironment.model`."""
         return self.environment.model
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Drive `work` on the loop of the rollouts, where the connections of the environment are."""
         with self._lock:
             future = None if self._is_closed else asyncio.run_coroutine_threadsafe(work, self._loop)
             if future:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Literal, Protocol
 
-from ..base.errors import AEnvError
+from ..base.errors import AEnvError, InvalidRequest
 from ..base.outcomes import Outcome, Reward
 from ..client.environment import Environment
 from . import faults, held_loop, known_secrets, rewards
@@ -40,6 +40,15 @@ class Timeouts:
     agent: float | None = None
     reward: float | None = None
     whole: float = 1800.0
+
+    def __post_init__(self) -> None:
+        for name in ("start", "agent", "reward"):
+            if (value := getattr(self, name)) is not None and not (isinstance(value, int | float) and value >= 0):
+                raise InvalidRequest(f"timeouts: {name!r} must be a number of 0 or more seconds, and is {value!r}")
+        if not (isinstance(self.whole, int | float) and self.whole > 0):
+            raise InvalidRequest(
+                f"timeouts: 'whole' must be a number of more than 0 seconds, and is {self.whole!r}"
+            )
 
     @property
     def of_agent(self) -> float:
@@ -299,6 +308,9 @@ class _Attempt:
                 raise AgentStopped(f"the agent made more than {env.max_calls} calls")
             if playing.cancelled():  # not by us: that is below
                 raise AgentStopped("the agent raised CancelledError, or cancelled itself")
+            error = playing.exception()
+            if error and not isinstance(error, Exception | KeyboardInterrupt):
+                raise AgentStopped(faults.reason_of(error)) from error  # it would end the whole run
             playing.result()
         finally:
             flooded.cancel()

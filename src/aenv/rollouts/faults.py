@@ -24,6 +24,7 @@ from .journal import NotRecorded
 # Not the environment's answer: a proxy between it and us answered, or nothing did.
 _INFRASTRUCTURE = (NetworkError, Unavailable, TooManyRequests, UnrecoverableEnvironmentError, ToolServerError)
 _GONE = re.compile(r"instance '[^']+' not found")  # as the gateway says it: ended by its TTL, or by others
+MAX_REASON = 10_000
 _OUT_OF_MEMORY = "it used more memory than its limit"  # as the gateway says it
 
 
@@ -90,13 +91,22 @@ _FIXES = {
 
 
 def reason_of(error: BaseException) -> str:
+    """Why, in at most MAX_REASON characters."""
     if isinstance(error, ModelFailed) and (fix := fix_of(error)):
         return f"{error.reason}; {fix}"
-    return error.message if isinstance(error, AEnvError) else f"{type(error).__name__}: {error}"
+    reason = error.message if isinstance(error, AEnvError) else f"{type(error).__name__}: {_text_of(error)}"
+    return reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}… ({len(reason):,} characters)"
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # boundary: an exception of the agent's code
+        return "its text cannot be read"
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    return any(_OUT_OF_MEMORY in str(one) for one in _chain(error))
+    return any(_OUT_OF_MEMORY in _text_of(one) for one in _chain(error))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -48,6 +48,9 @@ class _LostTime:
         """Count what this task takes from the others."""
         self._by[task] = 0.0
 
+    def is_watched(self, task: asyncio.Task[Any]) -> bool:
+        return task in self._by
+
     def stop(self) -> None:
         self._next.cancel()
 
@@ -82,6 +85,7 @@ def watch(task: asyncio.Task[Any]) -> None:
 def abandon(task: asyncio.Task[Any]) -> None:
     """Let neither the end of the loop nor that of the interpreter wait for a task that may never end."""
     asyncio._unregister_task(task)  # `asyncio.run` waits for all that it knows
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # seen, whatever it is
     # A task that is freed closes its coroutine, which may go on at that, too.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
 
@@ -128,8 +132,11 @@ async def limited(
 
 
 @contextmanager
-def noticed(limit: float) -> Iterator[None]:
-    """In the block LoopHeld is raised in code of this thread that holds the running loop for `limit` seconds."""
+def noticed(limit: float, *, watched_only: bool = False) -> Iterator[None]:
+    """In the block LoopHeld is raised in code of this thread that holds the running loop for `limit` seconds.
+
+    `watched_only` leaves other tasks alone than those that `watch` was told of: the loop is the caller's then.
+    """
     loop, holder = asyncio.get_running_loop(), threading.get_ident()
     ran = [0.0]  # seconds, without those in which the watcher itself stood still: the process was stopped
     beats = [0.0]
@@ -140,15 +147,18 @@ def noticed(limit: float) -> Iterator[None]:
         beats[0] = ran[0]
 
     def watch() -> None:
-        looked = time.monotonic()
+        looked, computed = time.monotonic(), time.process_time()
         while not over.wait(_LOOK_EVERY):
-            now = time.monotonic()
-            ran[0] += min(now - looked, 2 * _LOOK_EVERY)
-            looked = now
+            now, used = time.monotonic(), time.process_time()
+            gap, busy = now - looked, used - computed
+            looked, computed = now, used
+            # A long gap in which nothing was computed: the process was stopped, and no task is to blame for it.
+            if gap <= 2 * _LOOK_EVERY or busy >= gap / 2:
+                ran[0] += min(gap, 2 * _LOOK_EVERY)
             still, task = ran[0] - beats[0], asyncio.current_task(loop)
             if still > 1.5 * _LOOK_EVERY:
                 lost.holder = task or lost.holder
-            if still > limit + _LOOK_EVERY and task:
+            if still > limit + _LOOK_EVERY and task and (lost.is_watched(task) or not watched_only):
                 # Again at each look, for code that catches even this.
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(holder), ctypes.py_object(LoopHeld))
             with suppress(RuntimeError):  # the loop has just been closed

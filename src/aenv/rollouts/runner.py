@@ -81,8 +81,10 @@ class Runner:
         model_url: str | None = None,
         model_key: str | None = None,
     ) -> None:
-        if concurrency < 1:
-            raise InvalidRequest(f"concurrency must be above 0, and is {concurrency}")
+        _check_whole("concurrency", concurrency, 1)
+        _check_whole("retries", retries, 0)
+        if max_calls is not None:
+            _check_whole("max_calls", max_calls, 1)
         limits = timeouts or Timeouts()
         self._options = RunnerOptions(
             concurrency=concurrency, retries=retries, timeouts=limits, max_calls=max_calls
@@ -129,8 +131,7 @@ class Runner:
         and the task, which has the "instruction"; or a name as for `aenv eval`. With `out` every step is appended
         to that file, and a run that was interrupted goes on there: what was judged is not played again.
         """
-        if repeat < 1:
-            raise InvalidRequest(f"repeat must be above 0, and is {repeat}")
+        _check_whole("repeat", repeat, 1)
         player = as_agent(agent, model, seed)
         wanted = TaskSelection.of(tasks, split, limit)
         options = replace(
@@ -158,6 +159,11 @@ class Runner:
         if key not in self._places:
             self._places[key] = await self._stack.enter_async_context(place_of(env, self._place))
         return self._places[key]
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or value < least:
+        raise InvalidRequest(f"{name} must be a whole number of {least} or more, and is {value!r}")
 
 
 def place_of(env: str | Path, given: InstanceSource | None = None) -> AbstractAsyncContextManager[InstanceSource]:
@@ -208,7 +214,8 @@ async def _on(
     episode = Episode(task)
     try:
         with journal.opened(Path(out) if out is not None else None, about, mode="either") as file:
-            await episodes.play_on(env, episode, agent, PlayRules(about, timeouts, retries=0), file)
+            with held_loop.noticed(timeouts.of_agent, watched_only=True):
+                await episodes.play_on(env, episode, agent, PlayRules(about, timeouts, retries=0), file)
             assert episode.result
             return _recorded(file, episode.result)
     finally:

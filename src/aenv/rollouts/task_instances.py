@@ -104,6 +104,13 @@ class WatchedEnvironment(Environment):
             )
         return self.captured
 
+    async def release(self) -> None:
+        """Do nothing: an agent may write `async with env`, and what it leaves there is judged."""
+
+    async def give_back(self) -> None:
+        """End the instance."""
+        await super().release()
+
     async def call_tool(
         self,
         tool_name: str,
@@ -293,4 +300,4 @@ class TaskInstances:
 
     async def _release(self, env: WatchedEnvironment) -> None:
         async with self._releases:
-            await env.release()
+            await env.give_back()

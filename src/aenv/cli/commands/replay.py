@@ -35,5 +35,5 @@ def command(
         if as_json:
             output.line({**recorded_runs.told(head), "same": one.is_same, "calls": one.calls, "detail": one.told})
         else:
-            output.data(f"{recorded_runs.name(head)}: {one.told}")
+            output.data(output.plain(f"{recorded_runs.name(head)}: {one.told}"))
     return int(not all(one.is_same for one in found))

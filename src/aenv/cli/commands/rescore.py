@@ -58,7 +58,9 @@ def command(
         if as_json:
             output.line(result.as_json())
         elif before:
-            output.data(f"{recorded_runs.name(one.trajectory.head)}: {_told(before)} → {_told(result)}")
+            output.data(
+                output.plain(f"{recorded_runs.name(one.trajectory.head)}: {_told(before)} → {_told(result)}")
+            )
     if out:
         changed = [replace(one.trajectory, result=result) for one, result in zip(found, results, strict=True)]
         exchange.save(out, changed, "journal")

@@ -129,10 +129,10 @@ def diff(file: Path, other: Path, task: str) -> int:
         name = key[0] + (f" attempt {key[1]}" if key[1] else "")
         found = difference(one, theirs[key]) if key in theirs else [f"only in {file}"]
         differ = differ or bool(found)
-        output.data("\n  ".join([f"{name}: {'the same' if not found else ''}".rstrip(), *found]))
+        output.data(output.plain("\n  ".join([f"{name}: {'the same' if not found else ''}".rstrip(), *found])))
     for task_id, attempt in theirs.keys() - mine.keys():
         differ = True
-        output.data(f"{task_id}{f' attempt {attempt}' if attempt else ''}:\n  only in {other}")
+        output.data(output.plain(f"{task_id}{f' attempt {attempt}' if attempt else ''}:\n  only in {other}"))
     return int(differ)
 
 

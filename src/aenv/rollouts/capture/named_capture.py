@@ -30,6 +30,7 @@ class NamedCapture(Capture):
         super().__init__(*args, **options)
         self._file = file
         self.key = f"{TOKEN_PREFIX}{secrets.token_hex(16)}"
+        self._secrets.append(self.key)  # the token of a named rollout is longer
 
     def found(self, token: str) -> Admitted | None:
         known = super().found(token)
