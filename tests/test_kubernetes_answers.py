@@ -13,10 +13,13 @@ pytest.importorskip("lightkube", reason="the extra 'kubernetes' is not installed
 
 import kmock as kmocks
 
-from aenv.base.errors import Conflict, Forbidden, TooManyRequests
+from aenv.base.errors import Conflict, Forbidden, StartFailed, TooManyRequests
+from aenv.engines.base import InstanceSpec
 from aenv.engines.kubernetes import cluster_client, pod_watch
 from aenv.engines.kubernetes.cluster_access import ClusterAccess
 from aenv.engines.kubernetes.cluster_client import Cluster, Pods
+from aenv.engines.kubernetes.kubernetes_engine import KubernetesEngine
+from aenv.engines.kubernetes.kubernetes_options import KubernetesOptions
 from aenv.engines.kubernetes.pod_creation import ATTEMPT, create_once
 from aenv.engines.kubernetes.pod_watch import PodWatch
 
@@ -30,7 +33,7 @@ TOO_OLD = {"type": "ERROR", "object": {**BUSY, "code": 410, "message": "too old 
 
 
 @pytest.fixture
-def cluster(kmock: kmocks.RawHandler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+def access(kmock: kmocks.RawHandler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterAccess:
     monkeypatch.setattr(cluster_client, "_FIRST_PAUSE", 0.01)
     config = {
         "apiVersion": "v1",
@@ -41,7 +44,12 @@ def cluster(kmock: kmocks.RawHandler, tmp_path: Path, monkeypatch: pytest.Monkey
         "current-context": "it",
     }
     (tmp_path / "kubeconfig").write_text(json.dumps(config))
-    return Cluster(ClusterAccess(tmp_path / "kubeconfig"))
+    return ClusterAccess(tmp_path / "kubeconfig")
+
+
+@pytest.fixture
+def cluster(access: ClusterAccess) -> Cluster:
+    return Cluster(access)
 
 
 def pods(*found: dict[str, Any], version: str = "5") -> dict[str, Any]:
@@ -87,6 +95,26 @@ async def test_a_pod_of_another_create_is_a_conflict_and_stays(kmock: kmocks.Raw
         with pytest.raises(Conflict):
             await create_once(cluster, PodWatch(cluster, {}), POD)
     assert len(kmock["delete"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "why"), [(503, "answered 503: .*it restarts"), (401, "does not accept our credentials: renew")]
+)
+async def test_a_create_that_no_server_takes_says_why_when_its_time_is_over(
+    kmock: kmocks.RawHandler, access: ClusterAccess, tmp_path: Path, code: int, why: str
+) -> None:
+    kmock[f"get {PODS}?watch=true"] << (...,)
+    kmock[f"get {PODS}/i-1"] << 404 << {**BUSY, "code": 404, "message": "not found"}
+    kmock[f"post {PODS}"][:1] << POD  # the dry run of the start
+    kmock[f"post {PODS}"] << code << {**BUSY, "code": code, "message": "it restarts"}
+    kmock["get"] << pods()
+    kmock["post"] << {"metadata": {"name": "made"}}
+    kmock["patch"] << POD
+    kmock["delete"] << {}
+    spec = InstanceSpec("i-1", "echo@1.0.0", tmp_path, start_timeout=1.0)
+    async with KubernetesEngine(KubernetesOptions(access, gateways="app=gateway")) as engine:
+        with pytest.raises(StartFailed, match=f"was not ready within 1 s: the cluster at .* {why}"):
+            await engine.create(spec)
 
 
 @pytest.mark.parametrize(
