@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,43 @@ async def test_a_watch_whose_version_the_server_has_forgotten_lists_again(
     async with cluster, PodWatch(cluster, {"aenv.owner": "me"}) as watch:
         found = await watch.until("x", lambda pod: pod)
         assert (found["metadata"]["resourceVersion"], watch.lists) == ("7", 2)
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "logged", "pause"),
+    [
+        (429, "too many requests", "interrupted: the cluster at .* has too many requests", 7.0),
+        (403, "User 'me' cannot watch resource 'pods'", "no rights in .*: User 'me' cannot watch", 0.2),
+        (410, "too old resource version", "begins again: its version is too old", 0.0),
+    ],
+)
+async def test_a_watch_that_the_server_refuses_says_why_in_a_line_and_begins_again_after_the_pause_that_it_names(
+    kmock: kmocks.RawHandler,
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    code: int,
+    said: str,
+    logged: str,
+    pause: float,
+) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    named = {"Retry-After": "7" if code == 429 else "0"}
+    kmock[f"get {PODS}?watch=true"][:1] << code << named << {**BUSY, "code": code, "message": said}
+    kmock[f"get {PODS}?watch=true"] << (...,)
+    kmock[f"get {PODS}"][:1] << pods()
+    kmock[f"get {PODS}"] << pods(POD, version="9")
+    monkeypatch.setattr(pod_watch, "_rest", sleep)  # how long is the property
+    caplog.set_level("INFO", "aenv")
+    async with cluster, PodWatch(cluster, {"aenv.owner": "me"}) as watch:
+        await watch.until("x", lambda pod: pod)
+    assert pauses == [pause]
+    (line,) = [record for record in caplog.records if record.name.startswith("aenv")]
+    assert re.search(logged, line.getMessage()) and not line.exc_info
 
 
 async def test_a_server_that_ends_every_watch_is_asked_with_growing_pauses(
