@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
 
@@ -15,7 +17,9 @@ from .docker_api import DockerApi, DockerRefused, frames
 
 _PIECE_BYTES = 64 << 10
 LONGEST = "port-65535"
-"""The longest name of a socket that is made in the shared folder."""
+"""The longest name of a socket."""
+SHARED_RUN = "run"
+"""The folder, beside the sockets that the gateway connects to, which the container sees as RUN."""
 _PATIENCE = 10.0  # seconds in which a program ends whose caller has left
 
 
@@ -75,9 +79,32 @@ class ContainerProgram:
         self._input.close()
 
 
-async def open_relay(api: DockerApi, container: str, id: str, port: int, run: Path) -> OpenRelay:
-    """A relay to a port of the container; `run` is the folder that the container sees as RUN."""
+async def open_relay(api: DockerApi, container: str, id: str, port: int, place: Path) -> OpenRelay:
+    """A relay to a port of the container; `place` is the folder of the instance's sockets."""
     name = f"port-{port}"
     program = await ContainerProgram.start(api, container, (*RELAY, str(port), f"{RUN}/{name}"))
-    await until_listening(program, id, port)
-    return OpenRelay(program, Origin("localhost", socket=str(run / name)))
+    try:
+        await until_listening(program, id, port)
+        return OpenRelay(program, Origin("localhost", socket=str(take_socket(place, name))))
+    except BaseException:
+        program.close()
+        raise
+
+
+def take_socket(place: Path, name: str) -> Path:
+    """The path by which to connect to a socket that the container has made in the folder that it shares.
+
+    The container may put a link to any socket of the host in its place, at any time. So it gets a second name, in
+    a folder that the container does not see. StartFailed when it is not a socket.
+    """
+    taken = place / name
+    with contextlib.suppress(FileNotFoundError):
+        taken.unlink()
+    try:
+        os.link(place / SHARED_RUN / name, taken, follow_symlinks=False)
+    except OSError as error:
+        raise StartFailed(f"the container shows no socket {name!r}: {error.strerror}") from None
+    if not stat.S_ISSOCK(taken.lstat().st_mode):
+        taken.unlink()
+        raise StartFailed(f"the container shows no socket {name!r}, but another file")
+    return taken

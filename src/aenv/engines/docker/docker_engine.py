@@ -1,8 +1,9 @@
 """The docker engine: one container an instance, made by a Docker or podman engine on this machine.
 
 The runtime listens on a unix socket in a folder that container and gateway share, so an instance needs no network
-to be reached. What is known of an instance is in its folder `<home>/run/instances/<id>/`, as with other engines;
-whether it lives is what the engine of containers says.
+to be reached; the gateway connects by another name of that socket, which the container cannot change. What is
+known of an instance is in its folder `<home>/run/instances/<id>/`, as with other engines; whether it lives is what
+the engine of containers says.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from ..ready_lines import read_ready
 from .container_access import FILES, ContainerAccess, container_name
 from .container_config import EngineFacts, main_container, sidecar_container
 from .container_images import ContainerImages
-from .container_programs import LONGEST
+from .container_programs import LONGEST, SHARED_RUN, take_socket
 from .container_sidecars import RuntimeTrees, make_folders, sidecar_plan
 from .docker_api import DockerApi, DockerRefused
 from .ways_out import WaysOut
@@ -170,6 +171,7 @@ class DockerEngine(ContainerAccess):
         not_enforced = _not_enforced(spec)
         if spec.id in self._ending or not folder.exists():
             raise StartFailed(f"{what} was destroyed while it started")
+        take_socket(folder.socket.parent, folder.socket.name)
         pid = int(state["Pid"])
         folder.write_state(
             InstanceState(
@@ -370,13 +372,14 @@ class DockerEngine(ContainerAccess):
     def _make_folders(self, folder: InstanceFolder) -> None:
         """Those of the instance's own; that of the sockets lies elsewhere where their paths would be too long."""
         (folder.path / _OUT).mkdir(mode=0o755)
-        run = folder.path / "run"
-        if not is_short_enough(str(run / LONGEST)):
-            run = folder.socket.parent if not folder.holds_socket else Path(tempfile.mkdtemp(prefix=SOCKET_FOLDER))
-        folder.write_state(InstanceState(socket=str(run / "socket")))
+        place = folder.path
+        if not is_short_enough(str(place / LONGEST)):
+            is_made = not folder.holds_socket
+            place = folder.socket.parent if is_made else Path(tempfile.mkdtemp(prefix=SOCKET_FOLDER))
+        folder.write_state(InstanceState(socket=str(place / "socket")))
         files = folder.path / FILES
-        for own in (files, files / "workspace", files / "aside", run):
-            own.mkdir(mode=0o700, exist_ok=own == run)
+        for own in (files, files / "workspace", files / "aside", place / SHARED_RUN):
+            own.mkdir(mode=0o700)
             self._give(own)
 
     def _give(self, path: Path) -> None:
@@ -403,7 +406,7 @@ def replace_mounts(spec: InstanceSpec, folder: InstanceFolder, base_image: str) 
         )
     own = (
         Mount(folder.path / FILES / "workspace", WORKSPACE, is_writable=True),
-        Mount(folder.socket.parent, RUN, is_writable=True),
+        Mount(folder.socket.parent / SHARED_RUN, RUN, is_writable=True),
         Mount(folder.path / _OUT, WAYS_OUT),
     )
     return replace(plan, mounts=(*own, *plan.mounts))
