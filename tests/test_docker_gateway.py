@@ -17,7 +17,7 @@ from tests.command_line import aenv, environ
 from tests.gateways import Gateway, make_project, running_gateway
 from tests.service_gateway import make_project as make_notes
 
-pytestmark = [pytest.mark.slow, pytest.mark.cluster]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(300)]
 
 DOCKERFILE = f"""\
 FROM {docker.BASE_IMAGE}
