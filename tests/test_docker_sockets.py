@@ -1,4 +1,4 @@
-"""The sockets that containers make: the gateway connects to these, and to nothing that is put in their place."""
+"""The sockets that instances make: the gateway connects to these, and to nothing that is put in their place."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 
 from aenv.base.errors import StartFailed
 from aenv.base.sockets import connect_unix
-from aenv.engines.docker.container_programs import SHARED_RUN, take_socket
+from aenv.engines.folder import take_socket
 
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Path:
-    """The folder that the container sees."""
-    (tmp_path / SHARED_RUN).mkdir()
-    return tmp_path / SHARED_RUN
+    """The folder that the instance sees."""
+    (tmp_path / "shared").mkdir()
+    return tmp_path / "shared"
 
 
 def listening(path: Path) -> socket.socket:
@@ -28,21 +28,26 @@ def listening(path: Path) -> socket.socket:
 
 
 def test_a_socket_that_was_taken_stays_the_same_whatever_the_container_does(tmp_path: Path, shared: Path) -> None:
+    taken = tmp_path / "socket"
     with listening(shared / "socket") as inside, listening(tmp_path / "hosts"):
-        taken = take_socket(tmp_path, "socket")
+        take_socket(shared / "socket", taken)
         (shared / "socket").unlink()
         (shared / "socket").symlink_to(tmp_path / "hosts")
         with connect_unix(str(taken)), inside.accept()[0] as accepted:
             assert accepted
-        with pytest.raises(StartFailed, match="no socket 'socket', but another file"):
-            take_socket(tmp_path, "socket")
+        with pytest.raises(StartFailed, match="something else than a socket"):
+            take_socket(shared / "socket", taken)
     assert not taken.exists()
 
 
 def test_what_is_not_a_socket_is_not_taken(tmp_path: Path, shared: Path) -> None:
-    os.mkfifo(shared / "socket")
-    with pytest.raises(StartFailed, match="no socket 'socket', but another file"):
-        take_socket(tmp_path, "socket")
-    with pytest.raises(StartFailed, match="no socket 'port-80': No such file"):
-        take_socket(tmp_path, "port-80")
-    assert sorted(os.listdir(tmp_path)) == [SHARED_RUN]
+    os.mkfifo(shared / "pipe")
+    (shared / "folder").mkdir()
+    for name, why in (
+        ("pipe", "something else"),
+        ("folder", "no socket: "),
+        ("nothing", "no socket: No such file"),
+    ):
+        with pytest.raises(StartFailed, match=f"the instance has made {why}"):
+            take_socket(shared / name, tmp_path / "socket")
+    assert os.listdir(tmp_path) == ["shared"]

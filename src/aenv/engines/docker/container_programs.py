@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from ...base.addresses import Origin
 from ...base.errors import NotFound, StartFailed
 from ..containers.container_commands import RELAY, OpenRelay, until_listening
 from ..containers.container_plan import RUN
+from ..folder import take_socket
 from .docker_api import DockerApi, DockerRefused, frames
 
 _PIECE_BYTES = 64 << 10
@@ -85,26 +84,8 @@ async def open_relay(api: DockerApi, container: str, id: str, port: int, place: 
     program = await ContainerProgram.start(api, container, (*RELAY, str(port), f"{RUN}/{name}"))
     try:
         await until_listening(program, id, port)
-        return OpenRelay(program, Origin("localhost", socket=str(take_socket(place, name))))
+        take_socket(place / SHARED_RUN / name, place / name)
+        return OpenRelay(program, Origin("localhost", socket=str(place / name)))
     except BaseException:
         program.close()
         raise
-
-
-def take_socket(place: Path, name: str) -> Path:
-    """The path by which to connect to a socket that the container has made in the folder that it shares.
-
-    The container may put a link to any socket of the host in its place, at any time. So it gets a second name, in
-    a folder that the container does not see. StartFailed when it is not a socket.
-    """
-    taken = place / name
-    with contextlib.suppress(FileNotFoundError):
-        taken.unlink()
-    try:
-        os.link(place / SHARED_RUN / name, taken, follow_symlinks=False)
-    except OSError as error:
-        raise StartFailed(f"the container shows no socket {name!r}: {error.strerror}") from None
-    if not stat.S_ISSOCK(taken.lstat().st_mode):
-        taken.unlink()
-        raise StartFailed(f"the container shows no socket {name!r}, but another file")
-    return taken

@@ -44,13 +44,13 @@ from ..containers.container_plan import (
 from ..containers.ready_log import ReadyLog
 from ..containers.sidecar_plan import image_of_sidecar, refuse_built
 from ..endings import Endings
-from ..folder import SOCKET_FOLDER, InstanceFolder, is_short_enough
+from ..folder import SOCKET_FOLDER, InstanceFolder, is_short_enough, take_socket
 from ..instance_state import InstanceState, SidecarProcess
 from ..ready_lines import read_ready
 from .container_access import FILES, ContainerAccess, container_name
 from .container_config import EngineFacts, main_container, sidecar_container
 from .container_images import ContainerImages
-from .container_programs import LONGEST, SHARED_RUN, take_socket
+from .container_programs import LONGEST, SHARED_RUN
 from .container_sidecars import RuntimeTrees, make_folders, sidecar_plan
 from .docker_api import DockerApi, DockerRefused
 from .ways_out import WaysOut
@@ -171,7 +171,7 @@ class DockerEngine(ContainerAccess):
         not_enforced = _not_enforced(spec)
         if spec.id in self._ending or not folder.exists():
             raise StartFailed(f"{what} was destroyed while it started")
-        take_socket(folder.socket.parent, folder.socket.name)
+        take_socket(folder.socket.parent / SHARED_RUN / "socket", folder.socket)
         pid = int(state["Pid"])
         folder.write_state(
             InstanceState(
