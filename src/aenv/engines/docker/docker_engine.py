@@ -152,6 +152,8 @@ class DockerEngine(ContainerAccess):
         container = container_name(spec.id)
         try:
             await self._api.call("POST", "/containers/create", made, name=container)
+            if began.limits.gpus:
+                await self._must_have_gpus(container, what)
             if spec.id in self._ending or not folder.exists():
                 raise StartFailed(f"{what} was destroyed while it started")
             await self._api.call("POST", f"/containers/{container}/start")
@@ -183,6 +185,14 @@ class DockerEngine(ContainerAccess):
             )
         )
         return self._address(folder, pid)
+
+    async def _must_have_gpus(self, container: str, what: str) -> None:
+        """StartFailed where the engine of containers, as a podman may, has left out the request without a word."""
+        made = await self._api.call("GET", f"/containers/{container}/json")
+        if not made["HostConfig"].get("DeviceRequests"):
+            raise StartFailed(
+                f"{what} cannot be started: the engine of containers at {self._api.host!r} gives no GPUs"
+            )
 
     async def _have_images(self, spec: InstanceSpec) -> None:
         base = container_plan.image_of(replace(spec, image=""), self._base_image)
