@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import secrets
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,7 +38,8 @@ def engine(folder: Path, driver: str = "vfs") -> Iterator[str]:
     host = f"unix://{folder}/docker.sock"
     command = [program, "--host", host, "--data-root", folder / "data", "--exec-root", folder / "exec"]
     command += ["--pidfile", folder / "pid", "--storage-driver", driver]
-    command += ["--bridge", "none", "--iptables=false", "--ip6tables=false"]
+    group = f"aenv-dockerd-{secrets.token_hex(4)}"
+    command += ["--bridge", "none", "--iptables=false", "--ip6tables=false", "--cgroup-parent", f"/{group}"]
     try:
         with _started(command, "API listen on"):
             yield host
@@ -44,6 +47,7 @@ def engine(folder: Path, driver: str = "vfs") -> Iterator[str]:
         # The network namespace of this machine, for containers in it, stays mounted when the engine has ended.
         for mounted in (folder / "exec" / "netns").glob("*"):
             subprocess.run(["umount", mounted], capture_output=True)
+        _remove_groups(group)
 
 
 @contextmanager
@@ -148,6 +152,19 @@ def _end_the_rest(session: int) -> None:
         os.killpg(session, signal.SIGKILL)
     except ProcessLookupError:
         return
+
+
+def _remove_groups(name: str) -> None:
+    """The control groups of an engine that has ended, which leaves its own: one in each hierarchy."""
+    cgroups = Path("/sys/fs/cgroup")
+    for group in (cgroups / name, *cgroups.glob(f"*/{name}")):
+        for path, _, _ in os.walk(group, topdown=False):
+            for _ in range(100):  # processes that were just killed leave their group a moment later
+                try:
+                    os.rmdir(path)
+                    break
+                except OSError:
+                    time.sleep(0.05)
 
 
 def _cannot(why: str) -> None:

@@ -19,6 +19,7 @@ import yaml
 
 from aenv import __version__
 from aenv.cli.main import cli
+from aenv.engines.containers.container_plan import BASE_IMAGE
 from aenv.engines.kubernetes.pod_templates import PodTemplates
 from tests.command_line import AENV, environ
 from tests.redis_server import RedisServer
@@ -319,6 +320,13 @@ class TestOtherHosts:
         assert commands
         for command in commands:
             accepted(command)
+
+    def test_the_compose_file_and_the_page_name_the_base_image_of_the_gateways_python(self) -> None:
+        dockerfile = (ROOT / "deploy" / "gateway.Dockerfile").read_text()
+        (python,) = re.findall(r"^ARG BASE=python:([\d.]+)-slim$", dockerfile, re.MULTILINE)
+        words = f"--from python:{python}-slim --tag {BASE_IMAGE.replace('{python}', python)}"
+        for page in (ROOT / "deploy" / "compose.yaml", ROOT / "docs" / "docker.md"):
+            assert words in page.read_text()
 
     def test_docker_compose_reads_the_file(self, tmp_path: Path) -> None:
         program = require("docker-compose", "docker-compose")

@@ -81,9 +81,29 @@ def look(variable: str) -> list[str]:
         return [text, error.strerror]
 """
 
+REPLACES = """
+import http.server, os, threading
+from aenv import register_tool
+
+@register_tool
+def serve(port: int) -> list[int]:
+    "Start a server that has no files."
+    server = http.server.HTTPServer(("127.0.0.1", port), http.server.BaseHTTPRequestHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return [port]
+
+@register_tool
+def replace(name: str, target: str) -> list[str]:
+    "Put a link in the place of a socket that the gateway connects to."
+    path = f"/run/aenv/{name}"
+    os.unlink(path)
+    os.symlink(target, path)
+    return [os.readlink(path)]
+"""
+
 AWAY = "no Docker engine answers at .*; start it|the Docker engine at .* broke off"
 
-pytestmark = [pytest.mark.slow, pytest.mark.cluster]  # each makes containers
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(300)]  # each makes containers
 
 
 @pytest.fixture(scope="module")
@@ -205,6 +225,21 @@ class TestDockerEngine(EngineConformance, CapabilityConformance):
         address = await engine.create(spec)
         assert await call(pool, address, "look", variable="DATA_DIR") == ["data", "Read-only file system"]
         assert await call(pool, address, "look", variable="MORE_DIR") == ["more", "Read-only file system"]
+
+    async def test_a_socket_that_the_instance_replaces_by_a_link_leads_to_no_server_of_the_host(
+        self, engine: DockerEngine, projects: Projects, pool: Pool, host: str
+    ) -> None:
+        spec = projects.spec(REPLACES)
+        address = await engine.create(spec)
+        await call(pool, address, "serve", port=8000)
+        origin = await engine.port(spec.id, 8000)
+        target = host.removeprefix("unix://")  # who reaches this one is root on the host
+        for name in ("socket", "port-8000"):
+            assert await call(pool, address, "replace", name=name, target=target) == [target]
+        async with Pool() as fresh:
+            for reached in (address.origin, origin):
+                response = await fresh.request(reached, "GET", "/version")
+                assert b"ApiVersion" not in await response.read()
 
     async def test_an_image_that_does_not_exist_is_one_clear_line_and_leaves_nothing(
         self, engine: DockerEngine, projects: Projects, leftovers: Leftovers

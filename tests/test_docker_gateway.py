@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,14 @@ from typing import Any
 import pytest
 
 from aenv import Environment
-from aenv.engines.docker.docker_engine import DockerEngine
+from aenv.base.http1 import Pool
 from tests import docker
 from tests.command_line import aenv, environ
 from tests.gateways import Gateway, make_project, running_gateway
 from tests.service_gateway import make_project as make_notes
+from tests.test_gateway_process import Program
 
-pytestmark = [pytest.mark.slow, pytest.mark.cluster]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(300)]
 
 DOCKERFILE = f"""\
 FROM {docker.BASE_IMAGE}
@@ -57,19 +59,25 @@ async def test_the_whole_walk_of_a_client(settings: dict[str, Any], host: str, t
     assert docker.leftovers(host) == []
 
 
-async def test_a_gateway_takes_over_the_instances_of_the_one_before(
+async def test_a_gateway_takes_over_the_instances_of_one_that_was_killed(
     settings: dict[str, Any], host: str, tmp_path: Path
 ) -> None:
     project = make_project(tmp_path)
-    async with running_gateway(tmp_path / "home", project, **settings) as gateway:
+    program = Program(tmp_path / "home", project, **settings)
+    async with Pool() as pool:
+        gateway = await program.ready(pool, tmp_path / "home")
         id = (await gateway.create(owner="ada"))["id"]
         labels = docker.ask(host, "inspect", "--format", "{{json .Config.Labels}}", f"aenv-{id}")
         assert json.loads(labels)["business/aenv-owner"] == "ada", (
             "as published clients say it, who have no account"
         )
-        # As a gateway that is killed: a second one on the same home finds what the first one has made.
-        async with DockerEngine(tmp_path / "home", host) as engine:
-            assert list(await engine.running()) == [id]
+    await program.end(signal.SIGKILL)
+    async with running_gateway(tmp_path / "home", project, **settings) as gateway:
+        assert await gateway.call(id, "echo", text="still there") == "still there"
+        docker.ask(host, "kill", f"aenv-{id}")
+        while (shown := (await gateway.ask("GET", f"/env-instance/{id}"))[1]["data"])["status"] == "Running":
+            await asyncio.sleep(0.05)  # a client asks again
+        assert shown["reason"] == "its process was killed by signal 9"
     assert docker.leftovers(host) == []
 
 

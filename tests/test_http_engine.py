@@ -50,15 +50,20 @@ async def test_an_instance_is_made_called_found_again_and_ended(
     asked = image_of(
         projects.spec(arguments=("a", "b c")),
         environment_variables={"COLOUR": "blue"},
-        limits=ResourceLimits(cpus=0.5, memory_bytes=1 << 30),
+        limits=ResourceLimits(cpus=0.5, memory_bytes=1 << 30, pids=64),
+        call_timeout=90.0,
         ttl=60.0,
     )
     address = await engine.create(asked)
     assert {tool["name"] for tool in address.tools} == {"seen", "note", "start_others", "die"}
-    assert address.not_enforced == ("network: the engine's contract has no word for it",)
+    assert address.not_enforced == tuple(
+        f"{what}: the engine's contract has no word for it" for what in ("pids", "network")
+    )
     async with Pool() as pool:
         seen = await call(pool, address, "seen")
     assert (seen["arguments"], seen["variables"]["COLOUR"]) == (["a", "b c"], "blue")
+    own = [seen["variables"][f"AENV_{name}"] for name in ("INSTANCE_ID", "ENVIRONMENT", "CALL_TIMEOUT")]
+    assert own == [asked.id, "conformance@1.0", "90"]
     (body,) = server[1].bodies
     assert (body["name"], body["version"]) == ("conformance", "1.0")
     assert body["deployConfig"] == body["deploy_config"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ pytest.importorskip("lightkube", reason="the extra 'kubernetes' is not installed
 
 import kmock as kmocks
 
-from aenv.base.errors import Conflict, Forbidden, TooManyRequests
+from aenv.base.errors import Conflict, Forbidden, StartFailed, TooManyRequests
+from aenv.engines.base import InstanceSpec
 from aenv.engines.kubernetes import cluster_client, pod_watch
 from aenv.engines.kubernetes.cluster_access import ClusterAccess
 from aenv.engines.kubernetes.cluster_client import Cluster, Pods
+from aenv.engines.kubernetes.kubernetes_engine import KubernetesEngine
+from aenv.engines.kubernetes.kubernetes_options import KubernetesOptions
 from aenv.engines.kubernetes.pod_creation import ATTEMPT, create_once
 from aenv.engines.kubernetes.pod_watch import PodWatch
 
@@ -30,7 +34,7 @@ TOO_OLD = {"type": "ERROR", "object": {**BUSY, "code": 410, "message": "too old 
 
 
 @pytest.fixture
-def cluster(kmock: kmocks.RawHandler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+def access(kmock: kmocks.RawHandler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterAccess:
     monkeypatch.setattr(cluster_client, "_FIRST_PAUSE", 0.01)
     config = {
         "apiVersion": "v1",
@@ -41,7 +45,12 @@ def cluster(kmock: kmocks.RawHandler, tmp_path: Path, monkeypatch: pytest.Monkey
         "current-context": "it",
     }
     (tmp_path / "kubeconfig").write_text(json.dumps(config))
-    return Cluster(ClusterAccess(tmp_path / "kubeconfig"))
+    return ClusterAccess(tmp_path / "kubeconfig")
+
+
+@pytest.fixture
+def cluster(access: ClusterAccess) -> Cluster:
+    return Cluster(access)
 
 
 def pods(*found: dict[str, Any], version: str = "5") -> dict[str, Any]:
@@ -90,6 +99,26 @@ async def test_a_pod_of_another_create_is_a_conflict_and_stays(kmock: kmocks.Raw
 
 
 @pytest.mark.parametrize(
+    ("code", "why"), [(503, "answered 503: .*it restarts"), (401, "does not accept our credentials: renew")]
+)
+async def test_a_create_that_no_server_takes_says_why_when_its_time_is_over(
+    kmock: kmocks.RawHandler, access: ClusterAccess, tmp_path: Path, code: int, why: str
+) -> None:
+    kmock[f"get {PODS}?watch=true"] << (...,)
+    kmock[f"get {PODS}/i-1"] << 404 << {**BUSY, "code": 404, "message": "not found"}
+    kmock[f"post {PODS}"][:1] << POD  # the dry run of the start
+    kmock[f"post {PODS}"] << code << {**BUSY, "code": code, "message": "it restarts"}
+    kmock["get"] << pods()
+    kmock["post"] << {"metadata": {"name": "made"}}
+    kmock["patch"] << POD
+    kmock["delete"] << {}
+    spec = InstanceSpec("i-1", "echo@1.0.0", tmp_path, start_timeout=1.0)
+    async with KubernetesEngine(KubernetesOptions(access, gateways="app=gateway")) as engine:
+        with pytest.raises(StartFailed, match=f"was not ready within 1 s: the cluster at .* {why}"):
+            await engine.create(spec)
+
+
+@pytest.mark.parametrize(
     "why",
     [
         "pods 'aenv-probe' is forbidden: failed quota: all: must specify limits.cpu",
@@ -131,6 +160,43 @@ async def test_a_watch_whose_version_the_server_has_forgotten_lists_again(
     async with cluster, PodWatch(cluster, {"aenv.owner": "me"}) as watch:
         found = await watch.until("x", lambda pod: pod)
         assert (found["metadata"]["resourceVersion"], watch.lists) == ("7", 2)
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "logged", "pause"),
+    [
+        (429, "too many requests", "interrupted: the cluster at .* has too many requests", 7.0),
+        (403, "User 'me' cannot watch resource 'pods'", "no rights in .*: User 'me' cannot watch", 0.2),
+        (410, "too old resource version", "begins again: its version is too old", 0.0),
+    ],
+)
+async def test_a_watch_that_the_server_refuses_says_why_in_a_line_and_begins_again_after_the_pause_that_it_names(
+    kmock: kmocks.RawHandler,
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    code: int,
+    said: str,
+    logged: str,
+    pause: float,
+) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    named = {"Retry-After": "7" if code == 429 else "0"}
+    kmock[f"get {PODS}?watch=true"][:1] << code << named << {**BUSY, "code": code, "message": said}
+    kmock[f"get {PODS}?watch=true"] << (...,)
+    kmock[f"get {PODS}"][:1] << pods()
+    kmock[f"get {PODS}"] << pods(POD, version="9")
+    monkeypatch.setattr(pod_watch, "_rest", sleep)  # how long is the property
+    caplog.set_level("INFO", "aenv")
+    async with cluster, PodWatch(cluster, {"aenv.owner": "me"}) as watch:
+        await watch.until("x", lambda pod: pod)
+    assert pauses == [pause]
+    (line,) = [record for record in caplog.records if record.name.startswith("aenv")]
+    assert re.search(logged, line.getMessage()) and not line.exc_info
 
 
 async def test_a_server_that_ends_every_watch_is_asked_with_growing_pauses(

@@ -25,6 +25,7 @@ SPEC = InstanceSpec(
     "x-1", "x@1.0", Path("/nowhere"), limits=ResourceLimits(cpus=0.5, memory_bytes=1 << 30, gpus=1)
 )
 
+NOTHING_SAID = "{kind: Pod, apiVersion: v1, spec: {containers: [{name: main, resources: {}}]}}"
 SILENT = [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]
 """As the cluster, and not the node, writes it."""
 
@@ -153,12 +154,36 @@ def test_variables_of_an_instance_that_is_claimed_are_in_no_manifest() -> None:
             "{kind: Pod, apiVersion: v1, spec: {restartPolicy: Always, containers: [{name: main}]}}",
             "must be Never",
         ),
+        *(
+            (f"{{kind: Pod, apiVersion: v1, {text}}}", f"field '{field}' of the template must be a {kind}, not ")
+            for text, field, kind in (
+                ("metadata: [], spec: {containers: [{name: main}]}", "metadata", "mapping"),
+                ("spec: {volumes: x, containers: [{name: main}]}", "spec.volumes", "list"),
+                ("spec: {volumes: [x], containers: [{name: main}]}", "spec.volumes", "mapping"),
+                ("spec: {containers: [{name: main, env: {A: b}}]}", "spec.containers.env", "list"),
+                (
+                    "spec: {containers: [{name: main, resources: {limits: 2Gi}}]}",
+                    "spec.containers.resources.limits",
+                    "mapping",
+                ),
+            )
+        ),
     ],
 )
 def test_a_template_that_is_not_a_pod_is_refused_in_one_line(text: str, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words) as caught:
         parse(text, "ConfigMap 'templates', entry 'mine'")
     assert "\n" not in caught.value.message
+
+
+def test_a_field_of_a_template_without_a_value_is_as_if_it_was_not_there() -> None:
+    text = """
+    {kind: Pod, apiVersion: v1, metadata: , spec: {volumes: , initContainers: , containers: [
+      {name: main, env: , ports: , volumeMounts: , securityContext: , resources: {limits: , requests: }}]}}
+    """
+    names = PodNames("x-1", "here", "t")
+    made = [manifest(parse(one, "it"), plan(SPEC), SPEC, names) for one in (text, NOTHING_SAID)]
+    assert made[0] == made[1]
 
 
 @pytest.mark.parametrize("name", ["../etc/passwd", "/x", "a b", "", "none"])

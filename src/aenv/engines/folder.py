@@ -8,10 +8,11 @@ import os
 import re
 import shutil
 import socket
+import stat
 import tempfile
 from pathlib import Path
 
-from ..base.errors import InvalidRequest
+from ..base.errors import InvalidRequest, StartFailed
 from . import files_below, instance_state
 from .instance_state import InstanceState
 from .proc import Process
@@ -194,6 +195,22 @@ def bind(listener: socket.socket, path: Path | str) -> None:
         listener.bind(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
     finally:
         os.close(folder)
+
+
+def take_socket(made: Path, place: Path) -> None:
+    """Give a socket that code in the instance has made a second name, in a folder that this code cannot change.
+
+    It could put a link to another socket of the host in the place of the first one, at any time. StartFailed when
+    it is not a socket.
+    """
+    place.unlink(missing_ok=True)
+    try:
+        os.link(made, place, follow_symlinks=False)
+    except OSError as error:
+        raise StartFailed(f"the instance has made no socket: {error.strerror}") from None
+    if not stat.S_ISSOCK(place.lstat().st_mode):
+        place.unlink()
+        raise StartFailed("the instance has made something else than a socket")
 
 
 def is_short_enough(path: str) -> bool:

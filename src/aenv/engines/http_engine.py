@@ -106,9 +106,7 @@ class HttpEngine:
         tools = await self._tools(origin)
         if spec.id in self._ending or not folder.exists():
             raise StartFailed(f"{what} was destroyed while it started")
-        not_enforced = (
-            () if spec.network.kind == "full" else ("network: the engine's contract has no word for it",)
-        )
+        not_enforced = _not_enforced(spec)
         folder.write_state(InstanceState(socket=str(data["ip"]), pid=0, tools=tools, not_enforced=not_enforced))
         return Address(origin, 0, tools, f"that of the engine at {self.url}", not_enforced)
 
@@ -192,14 +190,15 @@ def environment(spec: InstanceSpec) -> dict[str, Any]:
         "gpu": spec.limits.gpus,
     }
     wanted = {key: value for key, value in limits.items() if value}
+    variables = {**spec.environment_variables, **_own_variables(spec)}
     deploy = {
         **wanted,
         # Without it the published controller ignores cpu and memory.
         **({"resource": "autoscale"} if wanted else {}),
         **({"ttl": f"{spec.ttl:g}s"} if spec.ttl else {}),
         **({"secondImageName": spec.sidecar} if isinstance(spec.sidecar, str) and spec.sidecar else {}),
-        "environment_variables": dict(spec.environment_variables),
-        "environmentVariables": dict(spec.environment_variables),
+        "environment_variables": variables,
+        "environmentVariables": variables,
         "arguments": list(spec.arguments),
         "labels": dict(spec.labels),
         "owner": spec.owner,
@@ -221,6 +220,23 @@ def environment(spec: InstanceSpec) -> dict[str, Any]:
         **both,
         **{_camel(key): value for key, value in both.items()},
     }
+
+
+def _own_variables(spec: InstanceSpec) -> dict[str, str]:
+    """What a runtime of ours knows of itself; it also keeps to the limit of its calls."""
+    own = {"AENV_INSTANCE_ID": spec.id, "AENV_ENVIRONMENT": spec.environment}
+    return own if spec.call_timeout is None else {**own, "AENV_CALL_TIMEOUT": f"{spec.call_timeout:g}"}
+
+
+def _not_enforced(spec: InstanceSpec) -> tuple[str, ...]:
+    asked = {
+        "pids": spec.limits.pids is not None,
+        "open_files": spec.limits.open_files is not None,
+        "network": spec.network.kind != "full",
+    }
+    return tuple(
+        f"{what}: the engine's contract has no word for it" for what, is_asked in asked.items() if is_asked
+    )
 
 
 def _refuse(spec: InstanceSpec) -> None:

@@ -72,10 +72,10 @@ class ContainerAccess:
 
     async def port(self, id: str, port: int) -> Origin:
         """Where a port of the instance can be reached: through a relay that runs in its container."""
-        run = self._folder(id).socket.parent
+        place = self._folder(id).socket.parent
         try:
             return await self._relays.origin(
-                id, port, lambda: open_relay(self._api, container_name(id), id, port, run)
+                id, port, lambda: open_relay(self._api, container_name(id), id, port, place)
             )
         except NotFound as error:
             raise (error if error.message.startswith("port") else NotFound(f"instance {id!r} not found")) from None

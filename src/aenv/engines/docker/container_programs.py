@@ -11,11 +11,14 @@ from ...base.addresses import Origin
 from ...base.errors import NotFound, StartFailed
 from ..containers.container_commands import RELAY, OpenRelay, until_listening
 from ..containers.container_plan import RUN
+from ..folder import take_socket
 from .docker_api import DockerApi, DockerRefused, frames
 
 _PIECE_BYTES = 64 << 10
 LONGEST = "port-65535"
-"""The longest name of a socket that is made in the shared folder."""
+"""The longest name of a socket."""
+SHARED_RUN = "run"
+"""The folder, beside the sockets that the gateway connects to, which the container sees as RUN."""
 _PATIENCE = 10.0  # seconds in which a program ends whose caller has left
 
 
@@ -75,9 +78,14 @@ class ContainerProgram:
         self._input.close()
 
 
-async def open_relay(api: DockerApi, container: str, id: str, port: int, run: Path) -> OpenRelay:
-    """A relay to a port of the container; `run` is the folder that the container sees as RUN."""
+async def open_relay(api: DockerApi, container: str, id: str, port: int, place: Path) -> OpenRelay:
+    """A relay to a port of the container; `place` is the folder of the instance's sockets."""
     name = f"port-{port}"
     program = await ContainerProgram.start(api, container, (*RELAY, str(port), f"{RUN}/{name}"))
-    await until_listening(program, id, port)
-    return OpenRelay(program, Origin("localhost", socket=str(run / name)))
+    try:
+        await until_listening(program, id, port)
+        take_socket(place / SHARED_RUN / name, place / name)
+        return OpenRelay(program, Origin("localhost", socket=str(place / name)))
+    except BaseException:
+        program.close()
+        raise

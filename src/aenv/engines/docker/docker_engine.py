@@ -1,8 +1,9 @@
 """The docker engine: one container an instance, made by a Docker or podman engine on this machine.
 
 The runtime listens on a unix socket in a folder that container and gateway share, so an instance needs no network
-to be reached. What is known of an instance is in its folder `<home>/run/instances/<id>/`, as with other engines;
-whether it lives is what the engine of containers says.
+to be reached; the gateway connects by another name of that socket, which the container cannot change. What is
+known of an instance is in its folder `<home>/run/instances/<id>/`, as with other engines; whether it lives is what
+the engine of containers says.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ from ..containers.container_plan import (
 from ..containers.ready_log import ReadyLog
 from ..containers.sidecar_plan import image_of_sidecar, refuse_built
 from ..endings import Endings
-from ..folder import SOCKET_FOLDER, InstanceFolder, is_short_enough
+from ..folder import SOCKET_FOLDER, InstanceFolder, is_short_enough, take_socket
 from ..instance_state import InstanceState, SidecarProcess
 from ..ready_lines import read_ready
 from .container_access import FILES, ContainerAccess, container_name
 from .container_config import EngineFacts, main_container, sidecar_container
 from .container_images import ContainerImages
-from .container_programs import LONGEST
+from .container_programs import LONGEST, SHARED_RUN
 from .container_sidecars import RuntimeTrees, make_folders, sidecar_plan
 from .docker_api import DockerApi, DockerRefused
 from .ways_out import WaysOut
@@ -151,6 +152,8 @@ class DockerEngine(ContainerAccess):
         container = container_name(spec.id)
         try:
             await self._api.call("POST", "/containers/create", made, name=container)
+            if began.limits.gpus:
+                await self._must_have_gpus(container, what)
             if spec.id in self._ending or not folder.exists():
                 raise StartFailed(f"{what} was destroyed while it started")
             await self._api.call("POST", f"/containers/{container}/start")
@@ -170,6 +173,7 @@ class DockerEngine(ContainerAccess):
         not_enforced = _not_enforced(spec)
         if spec.id in self._ending or not folder.exists():
             raise StartFailed(f"{what} was destroyed while it started")
+        take_socket(folder.socket.parent / SHARED_RUN / "socket", folder.socket)
         pid = int(state["Pid"])
         folder.write_state(
             InstanceState(
@@ -181,6 +185,14 @@ class DockerEngine(ContainerAccess):
             )
         )
         return self._address(folder, pid)
+
+    async def _must_have_gpus(self, container: str, what: str) -> None:
+        """StartFailed where the engine of containers, as a podman may, has left out the request without a word."""
+        made = await self._api.call("GET", f"/containers/{container}/json")
+        if not made["HostConfig"].get("DeviceRequests"):
+            raise StartFailed(
+                f"{what} cannot be started: the engine of containers at {self._api.host!r} gives no GPUs"
+            )
 
     async def _have_images(self, spec: InstanceSpec) -> None:
         base = container_plan.image_of(replace(spec, image=""), self._base_image)
@@ -370,13 +382,14 @@ class DockerEngine(ContainerAccess):
     def _make_folders(self, folder: InstanceFolder) -> None:
         """Those of the instance's own; that of the sockets lies elsewhere where their paths would be too long."""
         (folder.path / _OUT).mkdir(mode=0o755)
-        run = folder.path / "run"
-        if not is_short_enough(str(run / LONGEST)):
-            run = folder.socket.parent if not folder.holds_socket else Path(tempfile.mkdtemp(prefix=SOCKET_FOLDER))
-        folder.write_state(InstanceState(socket=str(run / "socket")))
+        place = folder.path
+        if not is_short_enough(str(place / LONGEST)):
+            is_made = not folder.holds_socket
+            place = folder.socket.parent if is_made else Path(tempfile.mkdtemp(prefix=SOCKET_FOLDER))
+        folder.write_state(InstanceState(socket=str(place / "socket")))
         files = folder.path / FILES
-        for own in (files, files / "workspace", files / "aside", run):
-            own.mkdir(mode=0o700, exist_ok=own == run)
+        for own in (files, files / "workspace", files / "aside", place / SHARED_RUN):
+            own.mkdir(mode=0o700)
             self._give(own)
 
     def _give(self, path: Path) -> None:
@@ -403,7 +416,7 @@ def replace_mounts(spec: InstanceSpec, folder: InstanceFolder, base_image: str) 
         )
     own = (
         Mount(folder.path / FILES / "workspace", WORKSPACE, is_writable=True),
-        Mount(folder.socket.parent, RUN, is_writable=True),
+        Mount(folder.socket.parent / SHARED_RUN, RUN, is_writable=True),
         Mount(folder.path / _OUT, WAYS_OUT),
     )
     return replace(plan, mounts=(*own, *plan.mounts))

@@ -157,7 +157,6 @@ class Cluster:
                 response = await inner.send(request, stream=True)
                 stack.push_async_callback(response.aclose)
                 if response.is_error:
-                    await response.aread()
                     inner.raise_for_status(response)
             except _FAILURES as error:
                 raise self._failure(answer_of(error)) from error
@@ -239,8 +238,14 @@ class ProgramChannels:
 def _client(config: SingleConfig, namespace: str | None, timeout: httpx.Timeout) -> AsyncClient:
     client = AsyncClient(config, namespace=namespace, timeout=timeout)
     inner: Any = client._client
-    inner._client.event_hooks = {"request": [_trace]}
+    inner._client.event_hooks = {"request": [_trace], "response": [_read_refusal]}
     return client
+
+
+async def _read_refusal(response: httpx.Response) -> None:
+    """Of an answer that is a stream, too, such as that of a watch, where it cannot be read when it is an error."""
+    if response.is_error:
+        await response.aread()
 
 
 async def _trace(request: httpx.Request) -> None:
@@ -284,8 +289,7 @@ def failure(error: Exception, server: str, namespace: str) -> AEnvError:
     if isinstance(error, ApiError):
         return _refusal(error.status.code or 500, error.status.message or str(error), server, namespace)
     if isinstance(error, httpx.HTTPStatusError):
-        text = error.response.text if error.response.is_closed else ""
-        return _refusal(error.response.status_code, text or str(error), server, namespace)
+        return _refusal(error.response.status_code, _words(error.response) or str(error), server, namespace)
     text = one_line(error)
     if isinstance(error, ConfigError | KeyError | FileNotFoundError | PermissionError | json.JSONDecodeError):
         said = f"no {text}" if isinstance(error, KeyError) else text
@@ -295,6 +299,13 @@ def failure(error: Exception, server: str, namespace: str) -> AEnvError:
     if "certificate" in text.lower() or "SSL" in text:
         return Unavailable(f"the cluster at {server} refused our certificate: {text}; renew the kubeconfig")
     return Unavailable(f"the cluster at {server} cannot be reached: {text or type(error).__name__}")
+
+
+def _words(refused: httpx.Response) -> str:
+    """What the server says in an answer that refuses: the message of a Status, or else its text."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        return str(refused.json()["message"])
+    return refused.text
 
 
 def _refusal(code: int, message: str, server: str, namespace: str) -> AEnvError:

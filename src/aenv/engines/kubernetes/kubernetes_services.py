@@ -120,22 +120,33 @@ class PodServices:
     async def end(self, id: str, storage: Path | None) -> None:
         """Return when nothing of it is left."""
         self._known.pop(id, None)
-        for kind in (Services, Deployments):
-            with contextlib.suppress(NotFound):
-                if self._is_ours(await self._cluster.get(kind, id), id):
-                    await self._cluster.delete(kind, id)
-        try:
-            async with asyncio.timeout(_GONE_WITHIN):
-                while pods := with_label(self._watch.pods.values(), SERVICE, id):
-                    await asyncio.gather(*(self._pod_gone(pod["metadata"]["name"]) for pod in pods))
-        except TimeoutError:
-            logger.warning("the nodes of service %s do not answer; its Pods go when they do", id)
+        deadline = asyncio.get_running_loop().time() + _GONE_WITHIN
+        with contextlib.suppress(NotFound):
+            if self._is_ours(await self._cluster.get(Services, id), id):
+                await self._cluster.delete(Services, id)
+        with contextlib.suppress(NotFound):
+            if self._is_ours(await self._cluster.get(Deployments, id), id):
+                # First without replicas: a controller that has not heard yet that the Deployment is gone would
+                # make another Pod in the place of one that ends.
+                await self._cluster.patch(Deployments, id, {"spec": {"replicas": 0}})
+                await self._pods_gone(id, deadline)
+                await self._cluster.delete(Deployments, id)
+        await self._pods_gone(id, deadline)
         if storage:
             with contextlib.suppress(NotFound):
                 found = await self._cluster.get(Claims, claim_name(storage))
                 if found["metadata"].get("labels", {}).get(OWNER) == self._owner:
                     await self._cluster.delete(Claims, claim_name(storage))
         self._changed.pop(id, None)
+
+    async def _pods_gone(self, id: str, deadline: float) -> None:
+        """Return when it has no replicas any more, or when their nodes do not answer."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                while pods := with_label(self._watch.pods.values(), SERVICE, id):
+                    await asyncio.gather(*(self._pod_gone(pod["metadata"]["name"]) for pod in pods))
+        except TimeoutError:
+            logger.warning("the nodes of service %s do not answer; its Pods go when they do", id)
 
     async def _pod_gone(self, name: str) -> None:
         """Return when the cluster has ended it, without the time that it gives to requests under way."""

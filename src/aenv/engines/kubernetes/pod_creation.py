@@ -30,12 +30,13 @@ _UNSURE_FOR = 60.0  # seconds for which it is tried to remove what a cancelled c
 async def create_once(cluster: Cluster, watch: PodWatch, manifest: Mapping[str, Any]) -> Pod:
     """The Pod that this call has made. Conflict when there is one of this name that another call has made.
 
-    One that is being removed is waited for. While no API server answers it is tried again, until cancelled; when
-    cancelled, or on failure, no Pod of this call is left.
+    One that is being removed is waited for. While no API server answers it is tried again, until cancelled, which
+    then has a note that says so; when cancelled, or on failure, no Pod of this call is left.
     """
     attempt = secrets.token_hex(8)
     wanted = {**manifest, "metadata": _noted(manifest["metadata"], attempt)}
     name = str(wanted["metadata"]["name"])
+    away = ""  # why no server has taken it so far
     while True:
         asking = asyncio.ensure_future(cluster.create(Pods, wanted))
         try:
@@ -51,12 +52,16 @@ async def create_once(cluster: Cluster, watch: PodWatch, manifest: Mapping[str, 
                 await watch.until(name, lambda pod: True if pod is None else None)
         except Unavailable as error:
             logger.warning("Pod %s is asked for again: %s", name, error)
+            away = error.message
             try:
                 await asyncio.sleep(_PAUSE)
-            except asyncio.CancelledError:
+            except asyncio.CancelledError as cancelled:
+                cancelled.add_note(away)
                 await to_the_end(_remove(cluster, name, attempt))
                 raise
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
+            if away:
+                cancelled.add_note(away)
             await to_the_end(_undo(asking, cluster, name, attempt))
             raise
 

@@ -26,6 +26,18 @@ SECOND = "second"
 _ALIASES = {"dualcontainer": DUAL, "singlecontainer": SINGLE, "default": SINGLE}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,62}\Z")
 _SUFFIXES = (".yaml", ".yml")
+_CONTAINER: dict[str, Any] = {
+    "securityContext": {},
+    "resources": {"limits": {}, "requests": {}},
+    "env": [],
+    "ports": [],
+    "volumeMounts": [],
+}
+_SHAPE: dict[str, Any] = {
+    "metadata": {"labels": {}, "annotations": {}},
+    "spec": {"volumes": [], "initContainers": [], "containers": [_CONTAINER]},
+}
+"""What is filled in: mappings, and lists of mappings. The API server checks the rest when a Pod is created."""
 
 _MAIN_SECURITY = {
     "allowPrivilegeEscalation": False,
@@ -102,6 +114,7 @@ def parse(text: str, source: str) -> PodTemplate:
         found = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise InvalidRequest(f"{source}: not YAML: {' '.join(str(error).split())[:200]}") from None
+    found = _without_nulls(found)
     if not isinstance(found, dict) or found.get("kind") != "Pod" or found.get("apiVersion") != "v1":
         kind = found.get("kind") if isinstance(found, dict) else type(found).__name__
         raise InvalidRequest(f"{source}: a template must be a Pod of apiVersion v1, not {kind!r}")
@@ -111,12 +124,30 @@ def parse(text: str, source: str) -> PodTemplate:
         raise InvalidRequest(f"{source}: the template has no spec.containers")
     if MAIN not in [container.get("name") for container in containers]:
         raise InvalidRequest(f"{source}: the template has no container {MAIN!r}, in which the runtime starts")
-    if not isinstance(found.get("metadata", {}), dict):
-        raise InvalidRequest(f"{source}: the metadata of the template is not a mapping")
+    _check_shape(found, _SHAPE, source, "")
     found["spec"].setdefault("restartPolicy", "Never")
     if found["spec"]["restartPolicy"] != "Never":
         raise InvalidRequest(f"{source}: the restartPolicy of a template must be Never: an instance starts once")
     return found
+
+
+def _without_nulls(found: Any) -> Any:
+    """As Kubernetes reads it: a field without a value is not there."""
+    if isinstance(found, dict):
+        return {name: _without_nulls(value) for name, value in found.items() if value is not None}
+    return [_without_nulls(each) for each in found] if isinstance(found, list) else found
+
+
+def _check_shape(found: Any, shape: Any, source: str, place: str) -> None:
+    """InvalidRequest when it is not of that shape, as far as it is there."""
+    if not isinstance(found, type(shape)):
+        kind = "list" if isinstance(shape, list) else "mapping"
+        raise InvalidRequest(f"{source}: field {place!r} of the template must be a {kind}, not {found!r:.60}")
+    for each in found if isinstance(shape, list) else ():
+        _check_shape(each, shape[0] if shape else {}, source, place)
+    for name, inner in shape.items() if isinstance(shape, dict) else ():
+        if name in found:
+            _check_shape(found[name], inner, source, f"{place}.{name}".lstrip("."))
 
 
 def template_name(name: str) -> str:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from ...base.errors import AEnvError
 from ...base.supervision import Tasks
-from .cluster_client import Cluster, Gone, Pods
+from .cluster_client import Cluster, Gone, Pods, answer_of, asked_pause
 from .pod_state import Pod
 
 logger = logging.getLogger("aenv.engines.kubernetes")
@@ -98,7 +98,8 @@ class PodWatch:
                 logger.info("the watch of Pods begins again: its version is too old")
             except AEnvError as error:
                 logger.warning("the watch of Pods was interrupted: %s", error)
-                pause = max(pause, _FIRST_PAUSE)
+                named = asked_pause(answer_of(error.__cause__)) if isinstance(error.__cause__, Exception) else 0.0
+                pause = max(pause, named, _FIRST_PAUSE)
             if time.monotonic() - began > _LONGEST_PAUSE:
                 pause = 0.0
             # Again at once the first time; a server that ends each watch without a word is not asked without end.

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import os
 import shutil
-import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from .. import proc
 from ..base import Address, CommandOutput, InstanceSpec, ResourceLimits
 from ..commands import Command, Commands
 from ..descriptors import readable
-from ..folder import InstanceFolder
+from ..folder import InstanceFolder, take_socket
 from ..instance_state import InstanceState
 from . import oci_config
 from .spares import Recipe
@@ -71,7 +70,7 @@ class Gvisor:
             raise StartFailed(f"the instance of {spec.environment!r} failed to load: {said.error}".strip())
         pid = int((bundle / "pid").read_text())
         folder.write_state(InstanceState(pid=pid, start_time=proc.start_time(pid)))
-        _take_socket(bundle / "shared" / "socket", folder.socket)
+        take_socket(bundle / "shared" / "socket", folder.socket)
         folder.write_state(InstanceState(tools=said.tools))
         return Address(Origin("localhost", socket=str(folder.socket)), pid, said.tools, root, (), ISOLATION)
 
@@ -217,14 +216,3 @@ async def _answer(child: subprocess.Popen[bytes]) -> tuple[int | None, bytes, by
     await proc.ended(child.pid)  # at once: it leaves the instance to itself
     # What fails to load says so, and is then said to have ended: one read may give both lines.
     return child.wait(), bytes(line).partition(b"\n")[0], bytes(heard[child.stderr.fileno()])
-
-
-def _take_socket(made: Path, place: Path) -> None:
-    """Move the socket out of the folder that code in the instance can write to: it could put a link there."""
-    try:
-        made.rename(place)
-    except FileNotFoundError:
-        raise StartFailed("the instance has made no socket") from None
-    if not stat.S_ISSOCK(place.lstat().st_mode):
-        place.unlink()
-        raise StartFailed("the instance has made something else than a socket")
