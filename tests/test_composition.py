@@ -14,8 +14,9 @@ from aenv import Environment
 from aenv.base import composition
 from aenv.base.composition import NamedPart
 from aenv.base.config import load_project
-from aenv.base.errors import InvalidRequest, ToolTimeoutError
+from aenv.base.errors import InvalidRequest, ToolServerError, ToolTimeoutError
 from aenv.control.instances import kinship
+from aenv.inside.author.part import Part
 from tests.command_line import aenv, environ
 from tests.composed_projects import project, pushed, url_of
 from tests.gateways import Gateway, leftovers, running_gateway
@@ -323,6 +324,20 @@ class TestWhole:
         with pytest.raises(Exception, match="failed to load") as caught:
             await whole(gateway, name).initialize()
         assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["x", None, {}, {"content": 5, "is_error": False}, {"content": ["x"], "is_error": False}, {"content": []}],
+)
+async def test_a_part_that_answers_with_something_else_is_an_error_that_names_it(answer: Any) -> None:
+    async def post(path: str, body: Any) -> Any:
+        return answer
+
+    with pytest.raises(
+        ToolServerError, match="tool 'shout' of the part 'words' answered with something that is not"
+    ):
+        await Part("words", "words@1.0.0", [], post).call_tool("shout")
 
 
 @pytest.mark.slow

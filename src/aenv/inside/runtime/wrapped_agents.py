@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from ... import __version__
 from ...base import mcp
 from ...base.errors import ToolError, ToolServerError
-from ..author.content import ToolOutput
+from ..author.content import ToolOutput, is_result
 from ..author.conversations import register_speaker
 from ..author.registry import ToolDefinition, active_registry
 from ..author.signature import Signature
@@ -90,7 +90,7 @@ class McpAgent:
             threading.Thread(target=self._cancel, args=(id,), daemon=True).start()
             raise
         content, structured = result.get("content") or [], result.get("structuredContent")
-        if not _are_parts(content) or not isinstance(structured, dict | None):
+        if not is_result(content, structured):
             raise ToolServerError(f"{self._server.url} answered with something that is not the result of a tool")
         return ToolOutput(content, structured, bool(result.get("isError")))
 
@@ -127,8 +127,13 @@ class McpAgent:
 
 def _check(url: str, tool: Any) -> None:
     """ToolServerError where what describes a tool cannot be offered to a client."""
-    schema = Mapping | None
-    wanted = {"name": str, "description": str | None, "inputSchema": schema, "outputSchema": schema}
+    schema = (Mapping, type(None))
+    wanted: dict[str, Any] = {
+        "name": str,
+        "description": str | None,
+        "inputSchema": schema,
+        "outputSchema": schema,
+    }
     if not isinstance(tool, Mapping):
         raise ToolServerError(f"{url} describes a tool that is not an object: {tool!r:.100}")
     for field, kind in wanted.items():
@@ -138,13 +143,6 @@ def _check(url: str, tool: Any) -> None:
         raise ToolServerError(
             f"{url} describes the tool {tool['name']!r:.100}, whose properties are not an object"
         )
-
-
-def _are_parts(content: Any) -> bool:
-    """Whether this can be the content of a result: parts that say their type."""
-    return isinstance(content, list) and all(
-        isinstance(part, dict) and isinstance(part.get("type"), str) for part in content
-    )
 
 
 def _remote_tool(server: McpAgent, tool: Mapping[str, Any], timeout: float) -> ToolDefinition:
