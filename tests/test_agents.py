@@ -14,6 +14,7 @@ import pytest
 from aenv import Context, Environment
 from aenv.base.errors import RegistrationError
 from aenv.client.result import Progress, ToolResult
+from aenv.inside.author import conversations
 from aenv.inside.author.conversations import register_agent
 from aenv.inside.author.registry import Registry, collecting
 from tests.gateways import make_project, running_gateway
@@ -167,9 +168,52 @@ def test_what_is_no_agent_is_refused_with_what_would_be_one() -> None:
             register_agent(7)
         with pytest.raises(RegistrationError, match="parameter 'message'"):
             register_agent(lambda: "x")
+        with pytest.raises(RegistrationError, match="the class 'Registry' is not an agent; register an object"):
+            register_agent(Registry)
         assert callable(register_agent(name="ask", description="Ask it.")(lambda message: message))
         with pytest.raises(RegistrationError, match=f"tool 'ask' is registered already, by {__file__}:"):
             register_agent(name="ask")(lambda message: message)
+
+
+async def test_an_object_that_is_called_is_an_agent_also_where_its_module_is_called_as_a_framework() -> None:
+    class Agent:
+        """Of a module of the user's own."""
+
+        async def __call__(self, message: str, times: int = 1) -> str:
+            return message.upper() * times
+
+    Agent.__module__ = "agents.mine"
+    with collecting(Registry()) as registry:
+        register_agent(Agent())
+    chat = registry.tools["chat"].function
+    assert await chat(message="a", times=2, aenv_context=Context()) == "AA"
+
+
+async def test_the_sessions_that_were_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversations, "MOST_SESSIONS", 3)
+    begun, released = asyncio.Event(), asyncio.Event()
+
+    async def agent_b(message: str, history: list[Any]) -> str:
+        if message == "wait":
+            begun.set()
+            await released.wait()
+        return str(len(history))
+
+    with collecting(Registry()) as registry:
+        register_agent(agent_b)
+    chat = registry.tools["chat"].function
+
+    async def said(session: str, message: str = "x") -> str:
+        answer: str = await chat(message=message, session=session, aenv_context=Context())
+        return answer
+
+    assert [await said(name) for name in "aab"] == ["0", "2", "0"]
+    waiting = asyncio.create_task(said("b", "wait"))  # it answers, so it is not forgotten
+    await begun.wait()
+    assert [await said(name) for name in "acdefa"] == ["4", "0", "0", "0", "0", "0"]
+    released.set()
+    assert await waiting == "2"
+    assert await said("b") == "4"
 
 
 @pytest.mark.slow  # a gateway with isolated instances

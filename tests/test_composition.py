@@ -14,8 +14,9 @@ from aenv import Environment
 from aenv.base import composition
 from aenv.base.composition import NamedPart
 from aenv.base.config import load_project
-from aenv.base.errors import InvalidRequest, ToolTimeoutError
+from aenv.base.errors import InvalidRequest, ToolServerError, ToolTimeoutError
 from aenv.control.instances import kinship
+from aenv.inside.author.part import Part
 from tests.command_line import aenv, environ
 from tests.composed_projects import project, pushed, url_of
 from tests.gateways import Gateway, leftovers, running_gateway
@@ -212,6 +213,8 @@ async def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         project(tmp_path, "lost", WHOLE, uses=[{"env": "nowhere@^1"}]),
         project(tmp_path, "crowded", WHOLE.replace("own", "calc_add"), uses=USES),
         project(tmp_path, "mirror", WHOLE, uses=[{"env": "mirror"}]),
+        project(tmp_path, "hen", WHOLE, uses=[{"env": "egg@^1", "as": "laid"}]),
+        project(tmp_path, "egg", WHOLE, uses=[{"env": "hen", "as": "hatched"}]),
         project(tmp_path, "curious", CURIOUS, uses=[{"env": "words"}]),
         project(tmp_path, "nested", WHOLE, uses=[{"env": "whole", "as": "all"}]),
     ]
@@ -298,6 +301,12 @@ class TestWhole:
             assert told.is_error
             assert "no part 'word'; this environment has words" in told.text
 
+    async def test_its_log_names_its_parts_and_takes_no_variable_for_a_mistake(self, gateway: Gateway) -> None:
+        async with whole(gateway) as env:
+            log = await log_of(gateway, env)
+        assert "asked for the part 'calc'" in log
+        assert "unknown variable" not in log
+
     async def test_a_service_cannot_be_composed(self, gateway: Gateway) -> None:
         status, reply = await gateway.ask("POST", "/env-service", {"envName": "whole", "replicas": 1})
         assert (status, "'uses'), and a service cannot be" in reply["message"]) == (501, True), reply
@@ -307,16 +316,28 @@ class TestWhole:
         [
             ("lost", "the part 'nowhere' did not start: environment 'nowhere@^1' not found"),
             ("crowded", "two tools would be called 'calc_add'; give the part 'calc' another name with 'as'"),
-            ("mirror", "'mirror@1.0.0' is composed of more than 6 instances"),
+            ("mirror", "'mirror@1.0.0' contains itself: mirror@1.0.0 uses mirror@1.0.0"),
+            ("hen", "'hen@1.0.0' contains itself: hen@1.0.0 uses egg@1.0.0 uses hen@1.0.0"),
         ],
     )
-    async def test_a_part_that_cannot_be_made_fails_the_whole(
-        self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch, name: str, why: str
-    ) -> None:
-        monkeypatch.setattr(kinship, "MOST_BELOW", 6)  # 64 of them take a minute
+    async def test_a_part_that_cannot_be_made_fails_the_whole(self, gateway: Gateway, name: str, why: str) -> None:
         with pytest.raises(Exception, match="failed to load") as caught:
             await whole(gateway, name).initialize()
         assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["x", None, {}, {"content": 5, "is_error": False}, {"content": ["x"], "is_error": False}, {"content": []}],
+)
+async def test_a_part_that_answers_with_something_else_is_an_error_that_names_it(answer: Any) -> None:
+    async def post(path: str, body: Any) -> Any:
+        return answer
+
+    with pytest.raises(
+        ToolServerError, match="tool 'shout' of the part 'words' answered with something that is not"
+    ):
+        await Part("words", "words@1.0.0", [], post).call_tool("shout")
 
 
 @pytest.mark.slow
@@ -348,6 +369,11 @@ async def children(gateway: Gateway, env: Environment) -> dict[str, str]:
     _, reply = await gateway.ask("GET", "/env-instance/*/list")
     found = [one for one in reply["data"] if one.get("parent") == env.instance_id]
     return {one["id"]: one["env"]["name"] for one in found}
+
+
+async def log_of(gateway: Gateway, env: Environment) -> str:
+    response = await gateway.pool.request(gateway.control, "GET", f"/env-instance/{env.instance_id}/logs")
+    return (await response.read()).decode()
 
 
 def test_aenv_run_says_that_a_gateway_is_needed(tmp_path: Path) -> None:

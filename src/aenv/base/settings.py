@@ -30,6 +30,7 @@ KNOWN = {
     "AENV_STORAGE": "inside an instance: the folder that outlives it",
     "AENV_SECRET_NAMES": "inside an instance: the names of its variables that hold secrets",
     "AENV_SIDECAR": "inside an instance: the socket of its sidecar",
+    "AENV_PARTS": "inside an instance: the parts that its environment is composed of",
     "AENV_SECOND_PART": "inside an instance: the old name of AENV_SIDECAR",
     "AENV_VALIDATION": "inside an instance: 1 lets it play its reference solution, for 'aenv validate'",
     "AENV_START": "inside a container: how its runtime begins, as an engine has written it",

@@ -123,12 +123,23 @@ class Kinship:
         caller = await self._caller(record)
         ref = refs.parse(wanted.env)
         project = await self._catalog.find(ref, caller)
+        self._check_circle(parent, str(project.ref))
         assert record.parts is not None
         await self._check_author(record, record.parts.author, project, ref)
         asked = CreateInstance(
             env_name=str(ref), ttl=_FOR_LONG, environment_variables=wanted.variables, labels=record.labels
         )
         return asked.model_copy(update=self._inherited(parent, caller, project)), caller
+
+    def _check_circle(self, parent: Supervised, environment: str) -> None:
+        """InvalidRequest where an environment would be a part of itself, in as many levels as there may be."""
+        within = [environment]
+        for instance in self._ancestors(parent):
+            within.insert(0, instance.record.environment)
+            if instance.record.environment == environment:
+                raise InvalidRequest(f"'{environment}' contains itself: {' uses '.join(within)}")
+            if not instance.record.part:
+                return
 
     # Children that the code of an instance asks for
 

@@ -77,6 +77,15 @@ class ToolOutput:
         return result
 
 
+def is_result(content: Any, structured: Any) -> bool:
+    """Whether another server's words can be a result: parts that say their type, and an object or nothing."""
+    return (
+        isinstance(content, list)
+        and all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in content)
+        and isinstance(structured, dict | None)
+    )
+
+
 def failure(message: str) -> ToolOutput:
     """A tool that failed: a result for the agent, not an error of the server."""
     return ToolOutput([{"type": "text", "text": message}], is_error=True)

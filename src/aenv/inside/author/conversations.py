@@ -24,6 +24,8 @@ from .threads import Threads
 
 A = TypeVar("A")
 
+MOST_SESSIONS = 1_000
+"""Of one agent, which may serve for months. Of those that are silent, the longest unused is forgotten first."""
 _CONTEXT = "aenv_context"
 _DEFAULT = "default"
 _DONE = object()
@@ -109,7 +111,9 @@ def _tool(name: str, speaker: Speaker) -> Callable[..., Any]:
 
     async def chat(**given: Any) -> Any:
         message, session, context = given.pop("message"), given.pop("session", _DEFAULT), given.pop(_CONTEXT)
-        conversation = conversations.setdefault(session, ChatSession(session, threads.run))
+        conversation = conversations.pop(session, None) or ChatSession(session, threads.run)
+        conversations[session] = conversation  # the last one
+        _forget(conversations)
         async with conversation.lock:
             answer = await _whole(speaker.reply(message, conversation, given), context)
             conversation.history += [_said("user", message), _said("assistant", answer)]
@@ -128,6 +132,14 @@ def _tool(name: str, speaker: Speaker) -> Callable[..., Any]:
     if isinstance(speaker, FunctionSpeaker):
         chat.__wrapped__ = speaker.function  # type: ignore[attr-defined]  # an error names the author's line
     return chat
+
+
+def _forget(conversations: dict[str, ChatSession]) -> None:
+    """Keep so many; the last one is about to answer."""
+    if len(conversations) > MOST_SESSIONS:
+        *silent, _ = (name for name, one in conversations.items() if not one.lock.locked())
+        for name in silent[: len(conversations) - MOST_SESSIONS]:
+            del conversations[name]
 
 
 async def _whole(pieces: AsyncIterator[Any], context: Context) -> Any:
@@ -152,8 +164,11 @@ class FunctionSpeaker:
                 f"an object of type {type(function).__name__} is not an agent: register a function, or an agent "
                 "of the OpenAI Agents SDK, CAMEL, LangGraph, LangChain, pydantic-ai or smolagents"
             )
-        self.function: Callable[..., Any] = function
-        self._call = function if inspect.isroutine(function) else type(function).__call__
+        if isinstance(function, type):
+            raise RegistrationError(f"the class {function.__name__!r} is not an agent; register an object of it")
+        # Of an object its method, which has the annotations.
+        self.function: Callable[..., Any] = function if inspect.isroutine(function) else function.__call__
+        function = self.function
         signature = Signature(function)
         self.description: str | None = signature.description
         taken = {
@@ -170,7 +185,7 @@ class FunctionSpeaker:
         self.parameters: Mapping[str, inspect.Parameter] = {
             name: parameter for name, parameter in taken.items() if name not in left_out
         }
-        hints = typing.get_type_hints(self._call, include_extras=True)
+        hints = typing.get_type_hints(function, include_extras=True)
         self.hints: Mapping[str, Any] = {name: hint for name, hint in hints.items() if name in self.parameters}
 
     async def reply(self, message: str, conversation: ChatSession, given: Mapping[str, Any]) -> AsyncIterator[Any]:
@@ -179,9 +194,9 @@ class FunctionSpeaker:
             "session": conversation.session,
         }
         own: dict[str, Any] = {self._message: message, **{name: about[name] for name in self._takes}, **given}
-        if inspect.iscoroutinefunction(self._call):
+        if inspect.iscoroutinefunction(self.function):
             answer = await self.function(**own)
-        elif inspect.isasyncgenfunction(self._call) or inspect.isgeneratorfunction(self._call):
+        elif inspect.isasyncgenfunction(self.function) or inspect.isgeneratorfunction(self.function):
             answer = self.function(**own)
         else:
             answer = await conversation.in_thread(lambda: self.function(**own))

@@ -35,8 +35,10 @@ class FrameworkSpeaker:
 def of_framework(agent: Any) -> FrameworkSpeaker | None:
     """What answers for an agent object; None for what is not an agent of a known framework."""
     for kind in type(agent).__mro__:
-        answer = _KNOWN.get((kind.__module__.split(".")[0], kind.__name__))
-        if answer:
+        package = kind.__module__.split(".")[0]
+        answer = _KNOWN.get((package, kind.__name__))
+        # Modules of one's own are called "agents", too.
+        if answer and (answer is not _openai or hasattr(sys.modules.get(package), "Runner")):
             return FrameworkSpeaker(agent, answer)
     return None
 

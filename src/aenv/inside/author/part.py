@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from ...base.errors import ToolError
+from ...base.errors import ToolError, ToolServerError
+from .content import is_result
 
 Post = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 """Posts to a path of the part's runtime, and gives the data of the answer."""
@@ -46,8 +47,13 @@ class Part:
 
     async def answer_of(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The tool's whole answer, pictures included: `{"content", "is_error", "structured"}`."""
-        answer: dict[str, Any] = await self._post(f"/tools/{name}", arguments)
-        return answer
+        answer = await self._post(f"/tools/{name}", arguments)
+        is_known = isinstance(answer, dict) and isinstance(answer.get("is_error"), bool)
+        if not is_known or not is_result(answer.get("content"), answer.get("structured")):
+            # It speaks for itself, and is code of others.
+            what = f"tool {name!r} of the part {self.name!r}"
+            raise ToolServerError(f"{what} answered with something that is not the result of a tool", name)
+        return dict(answer)
 
     async def call_function(self, name: str, arguments: Mapping[str, Any] | None = None) -> Any:
         """What the function returns."""

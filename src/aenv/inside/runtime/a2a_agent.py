@@ -16,13 +16,13 @@ from urllib.parse import urljoin, urlsplit
 from ...base import mcp
 from ...base.errors import ToolServerError, ToolTimeoutError
 from ..author.conversations import ChatSession
-from .json_server import JsonServer, json_object
+from .json_server import JsonServer
 
 _CARDS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 _JSON_RPC = "JSONRPC"
 _WAITING = ("submitted", "working")
 _LOOK_AGAIN = 0.5  # seconds between looks at a task that goes on
-_BAD_ENDS = ("failed", "canceled", "rejected", "auth-required", "unknown", "unspecified")
+_GOOD_ENDS = ("", "completed", "input-required")  # a message has no state
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,14 @@ class A2aAgent:
         message = {**version.message, "parts": [{**version.part, "text": text}], "messageId": uuid.uuid4().hex}
         result = self._rpc(version.send, {"message": {**message, **(conversation.state or {})}})
         # 1.0 says which of them it is.
-        result = self._ended(result.get("task") or result.get("message") or result, gone)
+        told = result.get("task") or result.get("message") or result
+        if not isinstance(told, dict):
+            raise ToolServerError(
+                f"{self._server.url} answered with something that is neither a message nor a task"
+            )
+        result = self._ended(told, gone)
         state = _state(result)
-        if state in _BAD_ENDS:
+        if state not in _GOOD_ENDS:
             raise ToolServerError(f"{self._server.url}: the task ended as {state}: {_said(result)}")
         known = {"contextId": result.get("contextId")}
         if state == "input-required":  # the next message goes on with it
@@ -105,14 +110,14 @@ class A2aAgent:
     def _rpc(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         assert self._endpoint
         endpoint = self._endpoint
-        return json_object(self._server.rpc(endpoint.url, method, params, endpoint.version.headers)[0])
+        return self._server.rpc(endpoint.url, method, params, endpoint.version.headers)[0]
 
     def _find(self) -> A2aEndpoint:
         """Where its card says that it is asked: on the server that was named, and no other."""
         url = self._server.url
         for path in _CARDS:
             try:
-                offers = _offers(mcp.loads(self._server.send(urljoin(url, path), None)[0]))
+                offers = _offers(mcp.loads(self._server.send(urljoin(url, path), None)))
             except (ToolServerError, ValueError, AttributeError, KeyError, TypeError):  # no card
                 continue
             if not offers:
@@ -148,8 +153,18 @@ def _state(result: Mapping[str, Any]) -> str:
 
 def _said(result: Mapping[str, Any]) -> str:
     """The text of a message, or of a task: its artifacts, else what its status says."""
+    artifacts = [part for one in _list(result, "artifacts") for part in _list(one, "parts")]
     status = result.get("status")
-    artifacts = [part for one in result.get("artifacts") or [] for part in one.get("parts") or []]
-    told = ((status.get("message") or {}).get("parts") or []) if isinstance(status, dict) else []
-    parts = result.get("parts") or artifacts or told
-    return "\n".join(part["text"] if "text" in part else mcp.dumps(part).decode() for part in parts)
+    told = _list(status.get("message"), "parts") if isinstance(status, dict) else []
+    return "\n".join(_text(part) for part in _list(result, "parts") or artifacts or told)
+
+
+def _list(value: Any, name: str) -> list[Any]:
+    """The list in this field; empty where another server's words have none."""
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def _text(part: Any) -> str:
+    text = part.get("text") if isinstance(part, dict) else None
+    return text if isinstance(text, str) else mcp.dumps(part).decode()

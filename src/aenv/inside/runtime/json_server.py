@@ -6,8 +6,10 @@ A redirect is not followed: headers may hold a key, which is for the server that
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from http.client import HTTPException, HTTPMessage
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from http.client import HTTPException, HTTPMessage, HTTPResponse
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
@@ -16,6 +18,8 @@ from ...base import mcp
 from ...base.errors import ToolServerError, ToolTimeoutError
 
 _MAX_ANSWER_BYTES = 16 << 20
+_MAX_REASON = 2_000  # characters of what a server says of an error
+_CHUNK = 64 << 10
 
 
 class JsonServer:
@@ -39,29 +43,37 @@ class JsonServer:
         params: Mapping[str, Any],
         headers: Mapping[str, str] | None = None,
         id: int | None = None,
-    ) -> tuple[Any, HTTPMessage]:
-        """The result of a method, and the headers of the answer. ToolServerError carries the server's error."""
+    ) -> tuple[dict[str, Any], HTTPMessage]:
+        """The result of a method, an object, and the headers of the answer. ToolServerError for all else."""
         id = self.new_id() if id is None else id
-        body, head = self.send(url, mcp.request(id, method, params), headers)
-        for message in _messages(body, head.get_content_type()):
-            if isinstance(message, dict) and message.get("id") == id and "method" not in message:
+        with self._answer(url, mcp.request(id, method, params), headers) as answer:
+            for message in self._messages(answer):
+                if not isinstance(message, dict) or message.get("id") != id or "method" in message:
+                    continue
+                # What follows in an event stream is not waited for: the server may keep it open.
                 if "error" in message:
-                    error = message["error"]
-                    raise ToolServerError(f"{url} answered {method} with an error: {error.get('message', error)}")
-                return message.get("result"), head
+                    why = _reason(message["error"])
+                    raise ToolServerError(f"{url} answered {method} with an error: {why}")
+                if not isinstance(result := message.get("result"), dict):
+                    raise ToolServerError(f"{url} answered {method} with a result that is not an object")
+                return result, answer.headers
         raise ToolServerError(f"{url} answered {method} with something that is not JSON-RPC")
 
-    def send(
-        self, url: str, message: Mapping[str, Any] | None, headers: Mapping[str, str] | None = None
-    ) -> tuple[bytes, HTTPMessage]:
-        """A POST of `message`, or a GET without one: the body of the answer, and its headers."""
+    def send(self, url: str, message: Mapping[str, Any] | None, headers: Mapping[str, str] | None = None) -> bytes:
+        """A POST of `message`, or a GET without one: the body of the answer."""
+        with self._answer(url, message, headers) as answer:
+            return b"".join(self._pieces(answer))
+
+    @contextmanager
+    def _answer(
+        self, url: str, message: Mapping[str, Any] | None, headers: Mapping[str, str] | None
+    ) -> Iterator[HTTPResponse]:
         content = None if message is None else mcp.dumps(message)
         kind = {"Content-Type": "application/json"} if content else {}
         request = Request(url, content, {**self._headers, **kind, **(headers or {})})
         try:
             with self._opener.open(request, timeout=self.timeout) as answer:
-                body = answer.read(_MAX_ANSWER_BYTES + 1)
-                head: HTTPMessage = answer.headers
+                yield answer
         except HTTPError as error:
             with error:
                 raise ToolServerError(f"{url} answered {error.code}", status_code=error.code) from None
@@ -69,9 +81,28 @@ class JsonServer:
             raise ToolTimeoutError(f"{url} did not answer within {self.timeout:g} s") from None
         except (URLError, HTTPException, OSError) as error:
             raise ToolServerError(f"{url} cannot be reached: {getattr(error, 'reason', error)}") from None
-        if len(body) > _MAX_ANSWER_BYTES:
-            raise ToolServerError(f"{url} answered with more than {_MAX_ANSWER_BYTES >> 20} MiB")
-        return body, head
+
+    def _pieces(self, answer: HTTPResponse) -> Iterator[bytes]:
+        """The body as it comes. The socket's own timeout is for each piece, and a server may send small ones."""
+        until, size = time.monotonic() + self.timeout, 0
+        while piece := answer.read1(_CHUNK):
+            size += len(piece)
+            if size > _MAX_ANSWER_BYTES:
+                raise ToolServerError(f"{answer.url} answered with more than {_MAX_ANSWER_BYTES >> 20} MiB")
+            if time.monotonic() > until:
+                raise TimeoutError
+            yield piece
+
+    def _messages(self, answer: HTTPResponse) -> Iterator[Any]:
+        """The JSON-RPC messages of an answer: one, or those of an event stream as they come."""
+        with suppress(ValueError):  # what is not JSON ends them
+            if answer.headers.get_content_type() != "text/event-stream":
+                yield mcp.loads(b"".join(self._pieces(answer)))
+                return
+            events = mcp.SseParser()
+            for piece in self._pieces(answer):
+                yield from map(mcp.loads, events.feed(piece))
+            yield from map(mcp.loads, events.feed(b"\n\n"))
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -79,18 +110,8 @@ class _NoRedirect(HTTPRedirectHandler):
         return None
 
 
-def _messages(body: bytes, kind: str) -> list[Any]:
-    """The JSON-RPC messages of an answer: one, or those of an event stream."""
-    try:
-        if kind == "text/event-stream":
-            return [mcp.loads(event) for event in mcp.SseParser().feed(body + b"\n\n")]
-        return [mcp.loads(body)]
-    except ValueError:
-        return []
-
-
-def json_object(result: Any) -> dict[str, Any]:
-    """The result, which must be an object. ToolServerError when it is not."""
-    if not isinstance(result, dict):
-        raise ToolServerError("the agent answered with something that is neither a message nor a task")
-    return result
+def _reason(error: Any) -> str:
+    """What a JSON-RPC error says, in at most _MAX_REASON characters."""
+    said = error.get("message", error) if isinstance(error, dict) else error
+    text = said if isinstance(said, str) else mcp.dumps(said).decode()
+    return text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}…"

@@ -16,13 +16,16 @@ from urllib.parse import urlsplit
 from ... import __version__
 from ...base import mcp
 from ...base.errors import ToolError, ToolServerError
-from ..author.content import ToolOutput
+from ..author.content import ToolOutput, is_result
 from ..author.conversations import register_speaker
 from ..author.registry import ToolDefinition, active_registry
 from ..author.signature import Signature
 from ..author.threads import Threads
 from .a2a_agent import A2aAgent
-from .json_server import JsonServer, json_object
+from .json_server import JsonServer
+
+_MOST_PAGES = 100
+"""Of a list of tools; a server could go on for ever."""
 
 
 def wrap_agent(
@@ -48,6 +51,7 @@ def wrap_agent(
         return
     server = McpAgent(JsonServer(url, headers or {}, timeout))
     for tool in server.tools() if tools is None else tools:
+        _check(url, tool)
         active_registry().add_tool(_remote_tool(server, tool, timeout))
 
 
@@ -64,13 +68,16 @@ class McpAgent:
         """As the server lists them, all pages."""
         found: list[dict[str, Any]] = []
         cursor: str | None = None
-        while True:
+        for _ in range(_MOST_PAGES):
             page = self._call("tools/list", {"cursor": cursor} if cursor else {})
-            found += page.get("tools", [])
+            if not isinstance(listed := page.get("tools", []), list):
+                raise ToolServerError(f"{self._server.url} answered tools/list with something that is not a list")
+            found += listed
             if not (cursor := page.get("nextCursor")):
                 # What was opened now is not for the instances that are forked from this process.
                 self._headers = None
                 return found
+        raise ToolServerError(f"{self._server.url} lists more than {_MOST_PAGES} pages of tools")
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolOutput:
         """What a tool says. A cancelled caller cancels it at the server."""
@@ -82,9 +89,10 @@ class McpAgent:
             # The cancelled caller does not wait for it.
             threading.Thread(target=self._cancel, args=(id,), daemon=True).start()
             raise
-        return ToolOutput(
-            result.get("content") or [], result.get("structuredContent"), bool(result.get("isError"))
-        )
+        content, structured = result.get("content") or [], result.get("structuredContent")
+        if not is_result(content, structured):
+            raise ToolServerError(f"{self._server.url} answered with something that is not the result of a tool")
+        return ToolOutput(content, structured, bool(result.get("isError")))
 
     def _cancel(self, id: int) -> None:
         with suppress(ToolError):  # it may have ended, with its session
@@ -94,14 +102,14 @@ class McpAgent:
     def _call(self, method: str, params: Mapping[str, Any], id: int | None = None) -> dict[str, Any]:
         headers = self._opened()
         try:
-            return json_object(self._server.rpc(self._server.url, method, params, headers, id)[0])
+            return self._server.rpc(self._server.url, method, params, headers, id)[0]
         except ToolServerError as error:
             if error.status_code != 404:
                 raise
         # It has forgotten the session, so it has not looked at the call either.
         with self._opening:
             self._headers = None if self._headers is headers else self._headers
-        return json_object(self._server.rpc(self._server.url, method, params, self._opened(), id)[0])
+        return self._server.rpc(self._server.url, method, params, self._opened(), id)[0]
 
     def _opened(self) -> dict[str, str]:
         with self._opening:
@@ -109,12 +117,32 @@ class McpAgent:
                 client = {"name": "aenv", "version": __version__}
                 asked = {"protocolVersion": mcp.HANDSHAKE_VERSIONS[-1], "capabilities": {}, "clientInfo": client}
                 result, head = self._server.rpc(self._server.url, "initialize", asked)
-                headers = {mcp.VERSION_HEADER: str(json_object(result).get("protocolVersion"))}
+                headers = {mcp.VERSION_HEADER: str(result.get("protocolVersion"))}
                 if session := head.get(mcp.SESSION_HEADER):
                     headers[mcp.SESSION_HEADER] = session
                 self._server.send(self._server.url, mcp.notification("notifications/initialized", {}), headers)
                 self._headers = headers
             return self._headers
+
+
+def _check(url: str, tool: Any) -> None:
+    """ToolServerError where what describes a tool cannot be offered to a client."""
+    schema = (Mapping, type(None))
+    wanted: dict[str, Any] = {
+        "name": str,
+        "description": str | None,
+        "inputSchema": schema,
+        "outputSchema": schema,
+    }
+    if not isinstance(tool, Mapping):
+        raise ToolServerError(f"{url} describes a tool that is not an object: {tool!r:.100}")
+    for field, kind in wanted.items():
+        if not isinstance(tool.get(field), kind):
+            raise ToolServerError(f"{url} describes a tool whose field {field!r} is {tool.get(field)!r:.100}")
+    if not isinstance((tool.get("inputSchema") or {}).get("properties", {}), Mapping):
+        raise ToolServerError(
+            f"{url} describes the tool {tool['name']!r:.100}, whose properties are not an object"
+        )
 
 
 def _remote_tool(server: McpAgent, tool: Mapping[str, Any], timeout: float) -> ToolDefinition:
