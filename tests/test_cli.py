@@ -84,7 +84,11 @@ class TestFailures:
             (["serve", "nowhere"], 2, "aenv: invalid value for '[PATH]...'"),
             (["serve", "--start-timeout", "soon"], 2, "aenv: invalid value for '--start-timeout'"),
             (["serve", "."], 3, "aenv: no config.json in '.'"),
-            (["serve", "--host", "0.0.0.0"], 1, "aenv: refused to listen on '0.0.0.0'"),
+            (
+                ["serve", "--host", "0.0.0.0", "--port", "0", "--data-port", "0"],
+                1,
+                "aenv: refused to listen on '0.0.0.0'",
+            ),
             (["call", "x", "y"], 2, "aenv: bad argument 'y'; write it as key=value"),
             (["call", "x", "a=1", "a=2"], 2, "aenv: argument 'a' is given twice"),
             (["call", "x", "--args", "{"], 2, "aenv: --args is not JSON"),
