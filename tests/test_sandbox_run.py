@@ -315,6 +315,7 @@ def test_users_of_an_ordinary_user_are_all_the_same(theirs: Callable[..., list[s
 # With a real system
 
 
+@pytest.mark.long  # debootstrap fetches and installs a small Debian, and apt-get packages
 @pytest.mark.timeout(400)
 async def test_packages_of_debian_can_be_installed(tmp_path: Path) -> None:
     root = Rootfs("debian", (debian(tmp_path / "debian"),))

@@ -361,7 +361,7 @@ async def test_without_a_program_the_error_says_how_to_load(
         await Images(tmp_path, pull="skopeo").pull("a:1")
 
 
-@pytest.mark.slow  # debootstrap fetches and installs a small Debian
+@pytest.mark.long  # debootstrap fetches and installs a small Debian
 @pytest.mark.timeout(300)
 async def test_a_whole_debian_is_unpacked_as_it_was(images: Images, tmp_path: Path) -> None:
     source = debian(tmp_path / "debian")
