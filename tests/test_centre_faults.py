@@ -12,10 +12,12 @@ from playwright.async_api import Browser, expect
 from aenv.control.gateway import live_routes
 from tests.browsers import Window, chromium, window
 from tests.gateways import Gateway, make_project, running_gateway
+from tests.test_accounts import make_accounts
 from tests.test_centre_pages import HOSTILE, go, not_hacked
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
+NAMED = ["Cross-Origin-Opener-Policy", "403"]  # what Chromium says of a page by plain HTTP, and of a refusal
 BAD_SCHEMAS: list[Any] = [
     "text",
     {"properties": {"a": None, "b": 5, "c": []}},
@@ -135,3 +137,37 @@ async def test_a_connection_that_has_gone_silent_counts_as_lost(
             await gateway.create()
             await expect(tab.page.locator(".table-body .table-row")).to_have_count(1)
             await tab.page.goto("about:blank")
+
+
+async def test_a_gateway_that_is_opened_by_a_name_says_how_its_pages_may_act(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    async with chromium("--host-resolver-rules=MAP gateway 127.0.0.1") as named:
+        settings: dict[str, Any] = {"host": "0.0.0.0", "insecure": True}
+        async with running_gateway(tmp_path / "home", project, **settings) as gateway, window(named) as tab:
+            port = gateway.control.port
+            tab.expected += NAMED
+            await tab.page.goto(f"http://gateway:{port}/")
+            await tab.see(f"--allow-origin http://gateway:{port}")
+            await tab.see("Instances alive")  # looking is not refused
+            await go(tab, gateway, "environments")
+            assert await tab.violations() == []
+            await tab.page.goto("about:blank")
+        settings |= {"allow_origins": frozenset([f"http://gateway:{port}"]), "port": port}
+        async with running_gateway(tmp_path / "home", project, **settings), window(named) as tab:
+            tab.expected += NAMED[:1]
+            await tab.page.goto(f"http://gateway:{port}/#/environments/echo/1.0.0")
+            await tab.page.get_by_role("button", name="Start an instance").click()
+            await tab.page.get_by_role("tab", name="Try it").wait_for()
+            await expect(tab.page.get_by_role("alert")).to_have_count(0)
+            await tab.page.goto("about:blank")
+
+
+async def test_with_accounts_the_sign_in_says_it_too(tmp_path: Path) -> None:
+    async with chromium("--host-resolver-rules=MAP gateway 127.0.0.1") as named, window(named) as tab:
+        await make_accounts(tmp_path / "home")
+        async with running_gateway(tmp_path / "home", host="0.0.0.0") as gateway:
+            tab.expected += NAMED
+            await tab.page.goto(f"http://gateway:{gateway.control.port}/")
+            await tab.see(f"--allow-origin http://gateway:{gateway.control.port}")
+            await expect(tab.page.get_by_label("Token of your account")).to_be_visible()
+            assert await tab.violations() == []
