@@ -18,6 +18,13 @@ from tests.test_centre_pages import HOSTILE, go, not_hacked
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 NAMED = ["Cross-Origin-Opener-Policy", "403"]  # what Chromium says of a page by plain HTTP, and of a refusal
+REFUSING = """
+from aenv import ToolError, register_function
+
+@register_function
+def sealed() -> str:
+    raise ToolError("not in this instance")
+"""
 BAD_SCHEMAS: list[Any] = [
     "text",
     {"properties": {"a": None, "b": 5, "c": []}},
@@ -171,3 +178,18 @@ async def test_with_accounts_the_sign_in_says_it_too(tmp_path: Path) -> None:
             await tab.see(f"--allow-origin http://gateway:{gateway.control.port}")
             await expect(tab.page.get_by_label("Token of your account")).to_be_visible()
             assert await tab.violations() == []
+
+
+async def test_the_overview_counts_what_an_environment_refuses_and_says_so(
+    tmp_path: Path, browser: Browser
+) -> None:
+    project = make_project(tmp_path, "refusing", code=REFUSING)
+    async with running_gateway(tmp_path / "home", project) as gateway, window(browser) as tab:
+        made = await gateway.create("refusing@1.0.0")
+        path = f"/instances/{made['id']}/functions/sealed"
+        assert (await gateway.ask("POST", path, {}, origin=gateway.data))[0] == 500
+        await tab.page.goto(gateway.address.url)
+        figure = tab.page.locator(".figure", has_text="Answers of 500 and above")
+        await expect(figure.locator(".value")).to_have_text("1", timeout=20_000)
+        await expect(figure).to_contain_text("environments whose code raised or refused")
+        await tab.page.goto("about:blank")
