@@ -193,3 +193,10 @@ async def test_the_overview_counts_what_an_environment_refuses_and_says_so(
         await expect(figure.locator(".value")).to_have_text("1", timeout=20_000)
         await expect(figure).to_contain_text("environments whose code raised or refused")
         await tab.page.goto("about:blank")
+
+
+async def test_runs_of_a_gateway_say_that_a_program_on_your_own_machine_shows_them(
+    tab: Window, gateway: Gateway
+) -> None:
+    await go(tab, gateway, "runs")
+    await tab.see("a gateway does not get them")
