@@ -51,11 +51,11 @@ class Window:
 
 
 @contextlib.asynccontextmanager
-async def chromium() -> AsyncIterator[Browser]:
+async def chromium(*flags: str) -> AsyncIterator[Browser]:
     """Chromium without a window."""
     async with async_playwright() as driver:
         path = system.require("chromium", "chromium")
-        browser = await driver.chromium.launch(executable_path=path, headless=True, args=list(_FLAGS))
+        browser = await driver.chromium.launch(executable_path=path, headless=True, args=[*_FLAGS, *flags])
         try:
             yield browser
         finally:

@@ -18,6 +18,7 @@ import pytest
 from aenv.base.http1 import Response
 from aenv.control.serving import quantiles
 from aenv.control.serving.centre import FOLDER
+from tests import raw
 from tests.conftest import REPOSITORY
 from tests.gateways import Gateway, make_project, running_gateway
 
@@ -87,6 +88,42 @@ async def test_a_page_of_another_origin_reads_nothing(gateway: Gateway, path: st
     for headers in ({"origin": "http://evil.example"}, {"sec_fetch_site": "cross-site"}):
         response, body = await get(gateway, path, **headers)
         assert response.status == 403 and response.header(b"access-control-allow-origin") is None, body
+
+
+async def as_browsers_ask(gateway: Gateway, host: str, method: str, path: str, **headers: str) -> raw.Reply:
+    """What a page gets that is at `host`; on a connection of its own."""
+    sent = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+
+    def ask() -> raw.Reply:
+        with raw.connected(f"http://127.0.0.1:{gateway.control.port}") as connection:
+            connection.send(raw.request(method, path, b"", sent, host))
+            return connection.reply()
+
+    return await asyncio.to_thread(ask)
+
+
+async def test_a_page_that_is_opened_by_a_name_gets_its_files_and_may_not_act(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path / "home", host="0.0.0.0", insecure=True) as gateway:
+        host = f"gateway:{gateway.control.port}"
+        page = await as_browsers_ask(gateway, host, "GET", "/")
+        assert page.status == 200
+        for origin in (f"http://{host}", "https://evil.example", "null"):
+            for name in named(page.body.decode()):
+                file = await as_browsers_ask(gateway, host, "GET", f"/{name}", origin=origin)
+                assert (file.status, file.body) == (200, (FOLDER / name).read_bytes())
+                assert "access-control-allow-origin" not in file.headers
+                assert file.headers["cross-origin-resource-policy"] == "same-origin"
+                sent = {"origin": origin, "sec_fetch_site": "cross-site"}
+                assert (await as_browsers_ask(gateway, host, "GET", f"/{name}", **sent)).status == 403
+            for method, path in (("POST", "/session"), ("POST", "/env-instance"), ("GET", "/env"), ("GET", "/")):
+                refused = await as_browsers_ask(gateway, host, method, path, origin=origin)
+                assert refused.status == 403 and "--allow-origin" in refused.json()["message"]
+
+
+async def test_a_name_that_was_made_to_lead_to_this_machine_gets_no_file(gateway: Gateway) -> None:
+    for name in named((FOLDER / "index.html").read_text()):
+        for headers in ({}, {"origin": "http://evil.example"}):
+            assert (await as_browsers_ask(gateway, "evil.example", "GET", f"/{name}", **headers)).status == 403
 
 
 class Stream:

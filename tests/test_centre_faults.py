@@ -12,10 +12,19 @@ from playwright.async_api import Browser, expect
 from aenv.control.gateway import live_routes
 from tests.browsers import Window, chromium, window
 from tests.gateways import Gateway, make_project, running_gateway
+from tests.test_accounts import make_accounts
 from tests.test_centre_pages import HOSTILE, go, not_hacked
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
+NAMED = ["Cross-Origin-Opener-Policy", "403"]  # what Chromium says of a page by plain HTTP, and of a refusal
+REFUSING = """
+from aenv import ToolError, register_function
+
+@register_function
+def sealed() -> str:
+    raise ToolError("not in this instance")
+"""
 BAD_SCHEMAS: list[Any] = [
     "text",
     {"properties": {"a": None, "b": 5, "c": []}},
@@ -135,3 +144,59 @@ async def test_a_connection_that_has_gone_silent_counts_as_lost(
             await gateway.create()
             await expect(tab.page.locator(".table-body .table-row")).to_have_count(1)
             await tab.page.goto("about:blank")
+
+
+async def test_a_gateway_that_is_opened_by_a_name_says_how_its_pages_may_act(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    async with chromium("--host-resolver-rules=MAP gateway 127.0.0.1") as named:
+        settings: dict[str, Any] = {"host": "0.0.0.0", "insecure": True}
+        async with running_gateway(tmp_path / "home", project, **settings) as gateway, window(named) as tab:
+            port = gateway.control.port
+            tab.expected += NAMED
+            await tab.page.goto(f"http://gateway:{port}/")
+            await tab.see(f"--allow-origin http://gateway:{port}")
+            await tab.see("Instances alive")  # looking is not refused
+            await go(tab, gateway, "environments")
+            assert await tab.violations() == []
+            await tab.page.goto("about:blank")
+        settings |= {"allow_origins": frozenset([f"http://gateway:{port}"]), "port": port}
+        async with running_gateway(tmp_path / "home", project, **settings), window(named) as tab:
+            tab.expected += NAMED[:1]
+            await tab.page.goto(f"http://gateway:{port}/#/environments/echo/1.0.0")
+            await tab.page.get_by_role("button", name="Start an instance").click()
+            await tab.page.get_by_role("tab", name="Try it").wait_for()
+            await expect(tab.page.get_by_role("alert")).to_have_count(0)
+            await tab.page.goto("about:blank")
+
+
+async def test_with_accounts_the_sign_in_says_it_too(tmp_path: Path) -> None:
+    async with chromium("--host-resolver-rules=MAP gateway 127.0.0.1") as named, window(named) as tab:
+        await make_accounts(tmp_path / "home")
+        async with running_gateway(tmp_path / "home", host="0.0.0.0") as gateway:
+            tab.expected += NAMED
+            await tab.page.goto(f"http://gateway:{gateway.control.port}/")
+            await tab.see(f"--allow-origin http://gateway:{gateway.control.port}")
+            await expect(tab.page.get_by_label("Token of your account")).to_be_visible()
+            assert await tab.violations() == []
+
+
+async def test_the_overview_counts_what_an_environment_refuses_and_says_so(
+    tmp_path: Path, browser: Browser
+) -> None:
+    project = make_project(tmp_path, "refusing", code=REFUSING)
+    async with running_gateway(tmp_path / "home", project) as gateway, window(browser) as tab:
+        made = await gateway.create("refusing@1.0.0")
+        path = f"/instances/{made['id']}/functions/sealed"
+        assert (await gateway.ask("POST", path, {}, origin=gateway.data))[0] == 500
+        await tab.page.goto(gateway.address.url)
+        figure = tab.page.locator(".figure", has_text="Answers of 500 and above")
+        await expect(figure.locator(".value")).to_have_text("1", timeout=20_000)
+        await expect(figure).to_contain_text("environments whose code raised or refused")
+        await tab.page.goto("about:blank")
+
+
+async def test_runs_of_a_gateway_say_that_a_program_on_your_own_machine_shows_them(
+    tab: Window, gateway: Gateway
+) -> None:
+    await go(tab, gateway, "runs")
+    await tab.see("a gateway does not get them")

@@ -175,6 +175,14 @@ def test_the_readme_says_offline_only_of_those_that_need_nothing_else() -> None:
     assert named == bare
 
 
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "src" / "aenv" / "envs").glob("*/README.md")), ids=lambda page: page.parent.name
+)
+def test_an_environments_page_starts_its_example_from_wherever_the_reader_is(page: Path) -> None:
+    programs = re.findall(r"\bpython (?:-m )?\S*\bexample\b[.\w]*", page.read_text())
+    assert set(programs) <= {f"python -m aenv.envs.{page.parent.name}.example"}
+
+
 def test_the_picture_of_the_comparison_shows_the_numbers_of_its_table() -> None:
     drawn = runpy.run_path(str(ROOT / "scripts" / "lib" / "comparison_plot.py"))
     compared = drawn["rows"]((ROOT / "docs" / "performance.md").read_text())

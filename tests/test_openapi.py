@@ -23,6 +23,7 @@ OPEN = {
     ("GET", "/"),
     ("GET", "/assets/{name}"),
     ("GET", "/session"),  # which says that a token is needed
+    ("POST", "/session"),
     ("GET", "/token/validate/{token}"),  # who asks has the token
     ("GET", "/signed/{token}"),  # so has who was given a signed URL
     ("PUT", "/signed/{token}"),

@@ -3,7 +3,7 @@
 import { Component, render, type ComponentChildren, type JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import "./style.css";
-import { ask } from "./api";
+import { ask, type ApiError } from "./api";
 import { live } from "./live";
 import { here, link, usePlace, type Place } from "./router";
 import { session, type Caller } from "./session";
@@ -49,6 +49,7 @@ function Centre(): JSX.Element {
   const [, draw] = useState(0);
   const [caller, know] = useState<Caller | null>(null);
   const [error, fail] = useState<unknown>(null);
+  const [refusal, refuse] = useState("");
   useEffect(
     () =>
       session.onChange(() => {
@@ -64,9 +65,19 @@ function Centre(): JSX.Element {
     ask<Caller>("GET", "/session").then((found) => {
       session.hasRuns = found.runs ?? false;
       know(found);
+      // What only reads sends no origin, so it passes also where nothing else does.
+      if (!found.runs) ask("POST", "/session").catch((error: ApiError) => error.status === 403 && refuse(error.message));
     }, fail);
   }, [session.token, session.isRefused]);
-  if (session.isRefused || (caller?.role === "anonymous" && !session.token)) return <SignIn />;
+  const notice = refusal && <Refusal message={refusal} />;
+  if (session.isRefused || (caller?.role === "anonymous" && !session.token)) {
+    return (
+      <>
+        {notice}
+        <SignIn />
+      </>
+    );
+  }
   if (!caller || caller.role === "anonymous") return error ? <Problem error={error} /> : <div class="loading" />;
   const section = place.parts[0] ?? "";
   const Page = PAGES[section];
@@ -77,11 +88,21 @@ function Centre(): JSX.Element {
       </a>
       <Frame section={section} caller={caller} />
       <main id="content" tabIndex={-1}>
+        {notice}
         <Guard key={place.parts.join("/")}>
           {Page ? <Page place={place} caller={caller} /> : <Empty title="There is no such page" whole />}
         </Guard>
       </main>
     </>
+  );
+}
+
+/** The gateway is open by a name that it was not told, so it takes its own page for one of a stranger. */
+function Refusal({ message }: { message: string }): JSX.Element {
+  return (
+    <p class="problem" role="alert">
+      Here you can look, but not act: {message}. Start the gateway with <code>--allow-origin {location.origin}</code>
+    </p>
   );
 }
 

@@ -30,8 +30,8 @@ export function OverviewPage(): JSX.Element {
             requests that wait for room
           </Figure>
         )}
-        <Figure title="Errors" value={(figures?.errors ?? 0).toLocaleString("en")}>
-          answers of 500 and above
+        <Figure title="Answers of 500 and above" value={(figures?.errors ?? 0).toLocaleString("en")}>
+          of environments whose code raised or refused, and of the gateway
         </Figure>
       </div>
       <Lines of={live.history} />

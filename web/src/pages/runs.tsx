@@ -34,7 +34,8 @@ export function RunsPage(): JSX.Element {
         <h1>Runs</h1>
         <Empty title="Results are files of yours">
           <p>
-            <code>aenv eval</code> and the runner write them. Show them with <code>aenv view results.jsonl</code>.
+            <code>aenv eval</code> and the runner write them where you run them, and a gateway does not get them. To have them here,
+            run <code>aenv view results.jsonl</code> and open the address that it prints.
           </p>
         </Empty>
       </>

@@ -77,10 +77,15 @@ class Centre:
     def routes(self) -> list[Route]:
         page, file = "the environment centre, for browsers", "a file of the environment centre"
         who = "who looks at the environment centre; the role is 'anonymous' without a token"
+        may_act = "the same, for a page that asks whether it may act"
+        octets = "application/octet-stream"
         return [
             Route("GET", "/", self._page, None, page, media="text/html"),
             Route("GET", "/session", self._session, Role.ANONYMOUS, who, reply=dict[str, Any]),
-            Route("GET", "/assets/{name}", self._asset, None, file, media="application/octet-stream"),
+            # Browsers send the origin with this one, so a page learns before a form fails that it may not act.
+            Route("POST", "/session", self._session, Role.ANONYMOUS, may_act, reply=dict[str, Any]),
+            # Browsers send the origin with scripts, also of a gateway that was not told the name in its address.
+            Route("GET", "/assets/{name}", self._asset, None, file, media=octets, any_origin=True),
         ]
 
     @cached_property

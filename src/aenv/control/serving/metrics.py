@@ -59,7 +59,7 @@ class Load:
     alive: int
     calls: int
     errors: int
-    """Answers of 500 and above."""
+    """Answers of 500 and above, also those of environments whose code raised."""
 
 
 class Metrics:

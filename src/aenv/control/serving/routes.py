@@ -65,6 +65,8 @@ class Route:
     query: Mapping[str, str] = field(default_factory=dict)
     media: str | None = None
     """What the reply is when it is not an envelope."""
+    any_origin: bool = False
+    """Sent whatever `Origin` a page has: only for files that everybody has."""
 
 
 @dataclass
@@ -225,7 +227,7 @@ class Front:
         response = Response(status_code=_GONE)  # for a client that has gone; this is counted, and not sent
         with Client(request.receive) as client, store_timeouts.at_most(STORE_PATIENCE):
             try:
-                self._refuse_web_pages(request)
+                self._refuse_web_pages(request, any_origin=route.any_origin)
                 caller = await self._caller(request, route.access)
                 if route.access and not caller.role.includes(route.access):
                     raise Forbidden(
@@ -246,8 +248,10 @@ class Front:
             response.headers[name] = value
         return response
 
-    def _refuse_web_pages(self, request: Request) -> None:
-        headers = request.headers
+    def _refuse_web_pages(self, request: Request, *, any_origin: bool) -> None:
+        headers: Mapping[str, str] = request.headers
+        if any_origin:
+            headers = {name: headers[name] for name in origins.HEADERS if name != "origin" and name in headers}
         refusal = origins.check(request.method, headers, loopback_only=self._loopback_only, allowed=self._allowed)
         if refusal:
             raise Forbidden(refusal)
