@@ -52,6 +52,19 @@ class TestFreshProject:
         assert '{"matches":[' in done.stdout
 
 
+@pytest.mark.parametrize(("name", "kind"), [("word_count", "function"), ("my_custom_reward", "reward")])
+def test_a_call_of_what_is_no_tool_names_the_option(
+    tmp_path: Path, variables: dict[str, str], name: str, kind: str
+) -> None:
+    aenv("init", "my-env", cwd=tmp_path, env=variables)
+    with serving("run", "my-env", "--port", "0", "--control-port", "0", cwd=tmp_path, env=variables) as server:
+        url = server.until("export DUMMY_INSTANCE_IP=")[-1].partition("=")[2]
+        done = aenv("call", name, "text=a b", "--url", url, env=variables)
+        unknown = aenv("call", "nothing", "--url", url, env=variables)
+    assert (done.returncode, done.stderr) == (1, f"try: --{kind}, since '{name}' is a {kind}\n")
+    assert (unknown.returncode, unknown.stderr) == (1, "")
+
+
 class TestPortsInUse:
     def test_run_names_both_of_its_ports_at_once(self, tmp_path: Path, variables: dict[str, str]) -> None:
         aenv("init", "my-env", cwd=tmp_path, env=variables)

@@ -117,6 +117,8 @@ async def _call(env: Environment, name: str, kind: str, given: Given, as_json: b
             short = name.removeprefix(f"{env.env_name}/")
             result = await env.call_tool(name, given.typed(schemas.get(short, {})), timeout=env.timeout)
             _print_result(result, as_json)
+            if result.is_error and result.text.startswith("Unknown tool: "):
+                await _tell_of_option(env, short)
             return int(result.is_error)
         answer = await _function(env, name, kind, given)
     if as_json or not isinstance(answer, str):
@@ -124,6 +126,14 @@ async def _call(env: Environment, name: str, kind: str, given: Given, as_json: b
     else:
         output.data(answer)
     return 0
+
+
+async def _tell_of_option(env: Environment, name: str) -> None:
+    """Say so when what is no tool is a function or a reward. Agents, who have the same answer, are not told."""
+    listed = await env.list_functions()
+    for kind, entries in (("function", listed["functions"]), ("reward", listed.get("reward", []))):
+        if name in {entry["name"] for entry in entries}:
+            output.talk(f"try: --{kind}, since {name!r} is a {kind}")
 
 
 async def _function(env: Environment, name: str, kind: str, given: Given) -> Any:
