@@ -129,7 +129,7 @@ async def _call(env: Environment, name: str, kind: str, given: Given, as_json: b
 
 
 async def _tell_of_option(env: Environment, name: str) -> None:
-    """Say so when what is no tool is a function or a reward. Agents, who have the same answer, are not told."""
+    """Say so when what is not a tool is a function or a reward. Agents, who have the same answer, are not told."""
     listed = await env.list_functions()
     for kind, entries in (("function", listed["functions"]), ("reward", listed.get("reward", []))):
         if name in {entry["name"] for entry in entries}:

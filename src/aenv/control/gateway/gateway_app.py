@@ -212,10 +212,11 @@ def _sockets(
                     listening.append(stack.enter_context(listeners.bind_tcp(settings.host, port)))
                 except Conflict as error:
                     refused[flag] = error
-        for error in refused.values():  # the first, which says what to do about both
+        if refused:  # the first, which says what to do about both
+            first = next(iter(refused.values()))
             flags = " ".join(f"{flag} 0" for flag in refused)
-            error.details["hint"] = f"{flags} for a free port, or another number"
-            raise error
+            first.details["hint"] = f"{flags} for a free port, or another number"
+            raise first
         if settings.socket:
             control.append(stack.enter_context(listeners.bind_unix(settings.socket)))
             stack.callback(settings.socket.unlink, missing_ok=True)
