@@ -240,3 +240,15 @@ async def test_the_scheduler_client_lists_waits_and_presigns():
         assert await client.presign_url("a", 80) == "http://there"
         assert await client.delete_env_instance("a") is True
     assert seen.seen[:2] == ["GET /env-instance/*/list", "GET /env-instance/e/list"]
+
+
+async def test_a_create_without_a_key_says_how_to_give_one_and_releases_nothing(caplog):
+    refused = failure(401, "unauthenticated", "missing Authorization header; send 'Authorization: Bearer <token>'")
+    async with gateway(lambda request: refused) as (url, seen):
+        with pytest.raises(errors.Unauthenticated) as raised:
+            await Environment("e@1", aenv_url=url).initialize()
+        assert raised.value.message == f"missing Authorization header; set AENV_API_KEY, or run 'aenv login {url}'"
+        with pytest.raises(errors.Unauthenticated, match="Bearer"):  # who has sent one reads what the server says
+            await Environment("e@1", aenv_url=url, api_key="k").initialize()
+    assert {line.split()[0] for line in seen.seen} == {"PUT"}
+    assert caplog.text == ""

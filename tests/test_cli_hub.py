@@ -199,6 +199,7 @@ class TestPush:
         assert first.endswith(
             "environment.py failed to load: line 1: ModuleNotFoundError: No module named 'nothing_of_that_name'"
         )
+        assert second.startswith("try: add the package of 'nothing_of_that_name' to requirements.txt")
         assert "--no-verify" in second
         assert run("get", "broken").returncode == 1
         assert run("push", project, "--no-verify").returncode == 0

@@ -326,6 +326,9 @@ class TestToken:
             first, hint = (await shell.run("instances")).stderr.splitlines()
             assert first.startswith("aenv: missing Authorization header")
             assert hint == f"try: aenv login {running.address.url}, or pass --api-key"
+            keyless = (await shell.run("login", running.address.url, "--api-key", "")).stderr.splitlines()
+            assert keyless[0] == f"aenv: no key was given, and {running.address.url} asks for one"
+            assert "--api-key KEY" in keyless[1]
             assert await shell("instances", "--json", "--api-key", made["token"]) == "[]\n"
             shell.env["AENV_API_KEY"] = made["token"]
             assert (await shell.created())["owner"] == "ada"

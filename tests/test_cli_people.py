@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,47 @@ class TestFreshProject:
         done = aenv("test", "my-env", "--script", script, cwd=tmp_path, env={**variables, "PATH": path})
         assert done.returncode == 0, done.stdout + done.stderr
         assert '{"matches":[' in done.stdout
+
+
+@pytest.mark.parametrize(("name", "kind"), [("word_count", "function"), ("my_custom_reward", "reward")])
+def test_a_call_of_what_is_no_tool_names_the_option(
+    tmp_path: Path, variables: dict[str, str], name: str, kind: str
+) -> None:
+    aenv("init", "my-env", cwd=tmp_path, env=variables)
+    with serving("run", "my-env", "--port", "0", "--control-port", "0", cwd=tmp_path, env=variables) as server:
+        url = server.until("export DUMMY_INSTANCE_IP=")[-1].partition("=")[2]
+        done = aenv("call", name, "text=a b", "--url", url, env=variables)
+        unknown = aenv("call", "nothing", "--url", url, env=variables)
+    assert (done.returncode, done.stderr) == (1, f"try: --{kind}, since '{name}' is a {kind}\n")
+    assert (unknown.returncode, unknown.stderr) == (1, "")
+
+
+class TestPortsInUse:
+    def test_run_names_both_of_its_ports_at_once(self, tmp_path: Path, variables: dict[str, str]) -> None:
+        aenv("init", "my-env", cwd=tmp_path, env=variables)
+        with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+            ports = [str(taken.getsockname()[1]) for taken in (one, other)]
+            run = ("run", "my-env", "--port", ports[0], "--control-port")
+            both, free = (aenv(*run, port, cwd=tmp_path, env=variables).stderr for port in (ports[1], "0"))
+        assert "try: --port 0 --control-port 0, for a free port without the control API" in both
+        assert "try: --port 0, for a free port" in free
+
+    def test_serve_names_the_option_of_each_port(self, tmp_path: Path, variables: dict[str, str]) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = str(taken.getsockname()[1])
+            serve = ("serve", "--home", str(tmp_path / "server"), "--data-port", port, "--port")
+            data, both = (aenv(*serve, control, env=variables).stderr for control in ("0", port))
+        assert data.splitlines()[-1] == "try: --data-port 0 for a free port, or another number"
+        assert both.splitlines()[-1] == "try: --port 0 --data-port 0 for a free port, or another number"
+
+    def test_a_call_of_a_gateway_says_that_it_is_one(self, tmp_path: Path, variables: dict[str, str]) -> None:
+        ports = ("--port", "0", "--data-port", "0", "--log-level", "ERROR")
+        with serving("serve", "--home", tmp_path / "server", *ports, env=variables) as server:
+            told = dict(line.split(maxsplit=1) for line in server.until("data", on="stderr"))
+            for url in (told["control"], told["data"]):
+                first, hint = aenv("call", "guess", "number=5", "--url", url, env=variables).stderr.splitlines()
+                assert first == f"aenv: {url} is a gateway, and not 'aenv run'"
+                assert hint.startswith("try: --instance ID")
 
 
 class TestHub:

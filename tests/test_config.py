@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -363,3 +364,10 @@ def test_a_pushed_bundle_keeps_loading_whatever_earlier_builds_did_not_check(tmp
     assert (project.build, project.test, project.dependencies) == (Build(), ProjectTest(), None)
     assert project.deploy.service.replicas is None and project.deploy.memory
     assert parse_deploy(wrong["deployConfig"], ConfigText(is_published=True)).service.replicas is None
+
+
+def test_the_folder_above_is_named_where_it_is_the_project(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"name": "e", "version": "1.0.0"})
+    (folder / "src").mkdir()
+    with pytest.raises(InvalidRequest, match=re.escape(f"src'; {str(folder)!r} has one")):
+        load_project(folder / "src")

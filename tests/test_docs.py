@@ -15,6 +15,7 @@ import pytest
 from aenv.artifacts.data import builtin
 from aenv.base import errors, settings
 from aenv.cli import scaffold
+from tests.command_line import aenv, environ
 from tests.gateways import running_gateway
 
 ROOT = Path(__file__).parent.parent
@@ -85,10 +86,7 @@ async def test_the_notes_environment_works_as_the_pages_show(start, tmp_path):
 
 
 @pytest.mark.slow
-async def test_the_tour_of_the_readme_works(start, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "program.py").write_text("def main(): ...")
-    (tmp_path / "other.py").touch()
+async def test_the_tour_of_the_readme_works(start, tmp_path):
     project = tmp_path / "my-env"
     scaffold.write(project, scaffold.render("default", "my-env", "1.0.0"))  # what the page begins with
     shutil.copy(SOURCES / "readme_env.py", project / "src" / "search_env.py")
@@ -96,10 +94,14 @@ async def test_the_tour_of_the_readme_works(start, tmp_path, monkeypatch):
     said = await run("readme_use.py", DUMMY_INSTANCE_IP=runtime.url)
     assert said.splitlines() == [
         "['my-env@1.0.0/my_custom_echo_env', 'my-env@1.0.0/search_code']",
-        '{"matches":["program.py"]} False',
+        '{"matches":["custom_env.py","search_env.py"]} False',
         "30",
         "1.0",
     ]
+    done = await asyncio.to_thread(aenv, "call", "search_code", "query=register_tool", "--url", runtime.url)
+    assert f"query=register_tool # in another terminal: {done.stdout}" in (ROOT / "README.md").read_text()
+    validated = await asyncio.to_thread(aenv, "validate", project, env=environ(AENV_HOME=str(tmp_path / "home")))
+    assert validated.returncode == 0, validated.stdout
 
 
 def shown(page: str, command: str) -> str:

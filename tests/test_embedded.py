@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from aenv import Environment, __version__
 from aenv.base.addresses import Origin
-from aenv.base.errors import EnvironmentError
+from aenv.base.errors import EnvironmentError, NotFound
 from aenv.base.http1 import Pool
 from aenv.base.models import CreateInstance
 from aenv.base.settings import ClientSettings
@@ -98,6 +98,14 @@ async def test_the_platform_is_no_child_of_the_program_and_opens_no_port(home):
         assert [connection.laddr for connection in platform.net_connections("inet")] == []
         mode = stat.S_IMODE((home / "run" / "platform.sock").stat().st_mode)
         assert mode == 0o600
+
+
+async def test_an_environment_that_the_platform_does_not_have_is_pushed_or_run(home):
+    with pytest.raises(NotFound) as raised:
+        await Environment("bee-env@1.0.0").initialize()
+    first, fix = raised.value.message.split(". ", 1)
+    assert first == "environment 'bee-env@1.0.0' not found; the hub has nothing of a similar name"  # but "my-env"
+    assert "'aenv push'" in fix and "DUMMY_INSTANCE_IP" in fix
 
 
 async def test_a_platform_that_was_killed_is_started_again(home):

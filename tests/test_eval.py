@@ -89,6 +89,7 @@ class TestAgents:
             "    await env.call_tool('submit', {'answer': 2 if task['id'] == 'two' else 7})\n"
             "    return {'cost': 0.5, 'tokens': {'in': 3, 'out': 4}}\n\n\n"
             "async def fail(env, task):\n    raise RuntimeError('I cannot')\n\n\n"
+            "def short(env):\n    pass\n\n\n"
             "number = 5\n"
         )
         monkeypatch.chdir(tmp_path)
@@ -102,7 +103,8 @@ class TestAgents:
         for name, why in (
             ("my_agent:number", "not a function"),
             ("my_agent:x", "not there"),
-            ("nowhere:x", "No module"),
+            ("nowhere:x", r"No module.*looked for in the current folder and on Python's path"),
+            ("my_agent:short", r"short must take \(env, task\): too many positional arguments"),
             ("./my_agent.py:play", "is not the name of a module; write it as my_agent:play"),
         ):
             with pytest.raises(InvalidRequest, match=why):

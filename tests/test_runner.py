@@ -233,7 +233,7 @@ class TestAgents:
             (None, ""),
             ("done", ""),
             ({"content": "done"}, ""),
-            (b"bytes", "the agent returned a bytes; return a text"),
+            (b"bytes", "the agent returned bytes; return a text"),
             ("x" * 100_000_000, "100,000,000 characters; at most 1,000,000"),
             ({"messages": [1]}, "each with a 'role'"),
             (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import tempfile
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from . import output, progress, supervise
 from .local_project import changed, other_artifacts, spelled
 
 _LOAD_TIMEOUT = 60.0  # seconds
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([^'.]+)")
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ async def _ask(plan: supervise.Plan, listener: socket.socket) -> dict[str, Any]:
 
 
 def _unloadable(why: str) -> output.Failure:
-    return output.Failure(
-        f"cannot load the environment: {why}", hint="'aenv run' shows the traceback; --no-verify skips the check"
-    )
+    hint = "'aenv run' shows the traceback; --no-verify skips the check"
+    if missing := _MISSING.search(why):
+        hint = f"add the package of {missing[1]!r} to requirements.txt; {hint}"
+    return output.Failure(f"cannot load the environment: {why}", hint=hint)

@@ -12,8 +12,8 @@ import math
 import random
 import time
 import weakref
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
@@ -194,7 +194,8 @@ class Api:
             if 200 <= response.status < 300:
                 return response
             reply = await response.read(_MAX_ERROR_BYTES)
-        unwrap(response, reply, self.origin)
+        with self._told_of_keys():
+            unwrap(response, reply, self.origin)
         raise NetworkError(f"{self.origin} answered {method} {path} with {response.status}")
 
     def _may_repeat(self, method: str, error: AEnvError) -> bool:
@@ -211,7 +212,19 @@ class Api:
         async with in_time(self.origin, method, path, timeout):
             response = await self.pool().request(self.origin, method, path, headers, payload)
             reply = await response.read()
-        return unwrap(response, reply, self.origin, whole=True)
+        with self._told_of_keys():
+            return unwrap(response, reply, self.origin, whole=True)
+
+    @contextmanager
+    def _told_of_keys(self) -> Iterator[None]:
+        """A server that wants a key says so in terms of HTTP; who has none is told how to give one."""
+        try:
+            yield
+        except errors.Unauthenticated as error:
+            if self._api_key or self.origin.socket:
+                raise
+            why = error.message.partition(";")[0]
+            raise errors.Unauthenticated(f"{why}; set AENV_API_KEY, or run 'aenv login {self.origin}'") from None
 
     def _authorization(self) -> list[tuple[str, str]]:
         return [("authorization", f"Bearer {self._api_key}")] if self._api_key else []

@@ -17,13 +17,14 @@ import select
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from .. import __version__
 from ..base.addresses import Origin
-from ..base.errors import ConnectFailed, EnvironmentError, GrantExceeded, Unavailable
+from ..base.errors import ConnectFailed, EnvironmentError, GrantExceeded, NotFound, Unavailable
 from ..base.settings import ClientSettings
 from .api import Api
 
@@ -69,6 +70,22 @@ async def platform(settings: ClientSettings, timeout: float, *, instances: bool 
         if await _socket(settings.home / "run", timeout) != path:  # a program of another version was faster
             return await platform(settings, timeout, instances=instances)
     return _origin(path)
+
+
+@contextmanager
+def other_ways() -> Iterator[None]:
+    """An environment that the platform does not have is its author's, perhaps, who is told how to get there."""
+    try:
+        yield
+    except NotFound as error:
+        if not error.message.startswith("environment "):
+            raise
+        raise NotFound(
+            f"{error.message}. 'aenv push' in its folder publishes it there; to use what 'aenv run' serves, "
+            "set DUMMY_INSTANCE_IP to the address that it prints",
+            error.env_name,
+            error.details,
+        ) from None
 
 
 def _origin(path: Path) -> Origin:

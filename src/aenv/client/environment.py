@@ -22,7 +22,7 @@ from ..base.errors import AEnvError, ConnectFailed, EnvironmentError, NetworkErr
 from ..base.http1 import Response
 from . import address, formats, launch, where
 from .breaker import THRESHOLD, Breaker
-from .embedded import forwarded, found_by, platform
+from .embedded import forwarded, found_by, other_ways, platform
 from .instance_replies import Instance
 from .launch import ReadyInstance, RetryLimits
 from .names import ToolNames
@@ -191,11 +191,12 @@ class Environment:
     async def _at_gateway(self, act: Callable[[Origin], Awaitable[T]]) -> T:
         if self._url:
             return await act(address.control_origin(self._url))
-        try:
-            return await act(await platform(self._settings, self._startup_timeout))
-        except ConnectFailed:
-            # It ended between our look and our request: because it was idle, say. Start it again.
-            return await act(await platform(self._settings, self._startup_timeout))
+        with other_ways():
+            try:
+                return await act(await platform(self._settings, self._startup_timeout))
+            except ConnectFailed:
+                # It ended between our look and our request: because it was idle, say. Start it again.
+                return await act(await platform(self._settings, self._startup_timeout))
 
     def _create_body(self) -> dict[str, Any]:
         url = self._url

@@ -14,7 +14,14 @@ from typing import Any
 
 from ..base import refs, wire
 from ..base.addresses import Origin, parse_url
-from ..base.errors import AEnvError, ConnectFailed, EnvironmentError, MethodNotAllowed, NotFound
+from ..base.errors import (
+    AEnvError,
+    ConnectFailed,
+    EnvironmentError,
+    MethodNotAllowed,
+    NotFound,
+    Unauthenticated,
+)
 from ..base.mcp import RpcError
 from ..base.supervision import to_the_end
 from . import waiting
@@ -122,8 +129,8 @@ async def create(
         if not error.details.get("foreign"):
             await _give_back(api, None)
             raise
-    except ConnectFailed:
-        await _give_back(api, None)  # no caller is left who could delete it
+    except (ConnectFailed, Unauthenticated):
+        await _give_back(api, None)  # no caller is left who could delete it, or it never was
         raise
     except BaseException:
         if holder:

@@ -126,9 +126,7 @@ def _take(returned: Any, spent: AgentUsage) -> None:
         returned.close()
         raise InvalidRequest("the agent returned a coroutine, which needs another environment; use 'async def'")
     if not isinstance(returned, dict):
-        raise InvalidRequest(
-            f"the agent returned a {type(returned).__name__}; return a text, an object or nothing"
-        )
+        raise InvalidRequest(f"the agent returned {type(returned).__name__}; return a text, an object or nothing")
     tokens, cost, messages = (returned.get(name) for name in ("tokens", "cost", "messages"))
     if isinstance(tokens, dict):
         read, written = (_amount(tokens.get(name, 0), f"tokens.{name}") for name in ("in", "out"))
@@ -208,12 +206,19 @@ def function(name: str) -> Function:
     try:
         found: Any = importlib.import_module(module_name)
     except ImportError as error:
-        raise InvalidRequest(f"agent {name!r}: {error}") from error
+        where = "modules are looked for in the current folder and on Python's path (PYTHONPATH)"
+        raise InvalidRequest(f"agent {name!r}: {error}; {where}") from error
     for part in attribute.split("."):
         found = getattr(found, part, None)
     if not callable(found):
         what = "is not a function" if found is not None else "is not there"
         raise InvalidRequest(f"agent {name!r}: {attribute!r} {what}; write 'async def {attribute}(env, task)'")
+    try:
+        inspect.signature(found).bind(None, {})
+    except TypeError as error:
+        raise InvalidRequest(f"agent {name!r}: {attribute} must take (env, task): {error}") from None
+    except ValueError:
+        pass  # one in C that does not tell
     return Function(name, found)
 
 

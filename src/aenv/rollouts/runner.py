@@ -249,7 +249,10 @@ async def surface_of(instances: TaskInstances, wanted: TaskSelection) -> TaskSur
         listed: Sequence[Task] = ()
         if not wanted.is_complete:
             if "list_tasks" not in functions:
-                raise NotFound(f"{instances.place.name!r} has no tasks: it registers no function 'list_tasks'")
+                raise NotFound(
+                    f"{instances.place.name!r} has no tasks: it registers no function 'list_tasks'; see "
+                    "docs/tasks.md, or begin with 'aenv init NAME --template benchmark'"
+                )
             listed = task.read(
                 await env.call_function("list_tasks", {"split": wanted.split} if wanted.split else {})
             )

@@ -184,7 +184,10 @@ def load_project(path: Path, *, is_published: bool = False) -> Project:
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise InvalidRequest(f"no {FILE_NAME} in {str(path)!r}; make a project with 'aenv init NAME'") from None
+        above = path.absolute().parent
+        found = (above / FILE_NAME).is_file()
+        fix = f"{str(above)!r} has one" if found else "make a project with 'aenv init NAME'"
+        raise InvalidRequest(f"no {FILE_NAME} in {str(path)!r}; {fix}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"cannot read {str(file)!r}: {error}") from error
     try:

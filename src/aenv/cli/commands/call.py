@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...base import settings
-from ...base.errors import ConnectFailed
+from ...base.errors import ConnectFailed, NotFound
 from .. import output, parameters
 from ..help_pages import documented
 from ..output_formats import formats
 
 if TYPE_CHECKING:
+    from ...client.address import Located
     from ...client.environment import Environment
     from ...client.result import ToolResult
     from ..arguments import Given
 
 _RUN_ADDRESS = "http://127.0.0.1:8081"
+_OF_A_GATEWAY = ("no instance named", "no route 'POST /mcp'")  # what its two ports answer to calls of no instance
 
 
 @documented(
@@ -69,14 +71,20 @@ def command(
         raise output.Failure(
             error.message, hint="start 'aenv run' in another terminal, or name the runtime with --url"
         ) from error
+    except NotFound as error:
+        if instance or not error.message.startswith(_OF_A_GATEWAY):
+            raise
+        raise output.Failure(
+            f"{_runtime(url)} is a gateway, and not 'aenv run'",
+            hint="--instance ID, from 'aenv ps', with the gateway's address in --url or AENV_SYSTEM_URL; "
+            "for 'aenv run', the address that it prints",
+        ) from error
 
 
 def _environment(name: str, url: str | None, instance: str | None, timeout: float) -> Environment:
     """What to call: an instance through its gateway, or a runtime directly."""
     import functools
 
-    from ...client import where
-    from ...client.address import Located
     from ...client.environment import Environment
     from .. import connection, prefixes
 
@@ -88,9 +96,17 @@ def _environment(name: str, url: str | None, instance: str | None, timeout: floa
         gateway = connection.gateway(url, option="--url")
         instance = gateway.run(lambda api: prefixes.instance(api, str(instance)))
         return environment(aenv_url=gateway.url, api_key=gateway.api_key, runtime_url="", attach=instance)
+    return environment(runtime_url=_runtime(url))
+
+
+def _runtime(url: str | None) -> Located:
+    """Where calls go that name no instance."""
+    from ...client import where
+    from ...client.address import Located
+
     given = Located(url, "the option --url") if url else None
     found = where.find(settings.client_settings(), runtime_url=given).runtime
-    return environment(runtime_url=found or Located(_RUN_ADDRESS, "the default of aenv call"))
+    return found or Located(_RUN_ADDRESS, "the default of aenv call")
 
 
 async def _call(env: Environment, name: str, kind: str, given: Given, as_json: bool) -> int:
@@ -101,6 +117,8 @@ async def _call(env: Environment, name: str, kind: str, given: Given, as_json: b
             short = name.removeprefix(f"{env.env_name}/")
             result = await env.call_tool(name, given.typed(schemas.get(short, {})), timeout=env.timeout)
             _print_result(result, as_json)
+            if result.is_error and result.text.startswith("Unknown tool: "):
+                await _tell_of_option(env, short)
             return int(result.is_error)
         answer = await _function(env, name, kind, given)
     if as_json or not isinstance(answer, str):
@@ -108,6 +126,14 @@ async def _call(env: Environment, name: str, kind: str, given: Given, as_json: b
     else:
         output.data(answer)
     return 0
+
+
+async def _tell_of_option(env: Environment, name: str) -> None:
+    """Say so when what is not a tool is a function or a reward. Agents, who have the same answer, are not told."""
+    listed = await env.list_functions()
+    for kind, entries in (("function", listed["functions"]), ("reward", listed.get("reward", []))):
+        if name in {entry["name"] for entry in entries}:
+            output.talk(f"try: --{kind}, since {name!r} is a {kind}")
 
 
 async def _function(env: Environment, name: str, kind: str, given: Given) -> Any:

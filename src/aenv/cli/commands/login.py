@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from ...base.errors import Unauthenticated
 from .. import config_file, connection, output, parameters
 from ..help_pages import documented
 
@@ -28,7 +29,15 @@ def command(url: str | None, api_key: str | None) -> None:
         raise click.UsageError("missing argument 'URL': no gateway is configured")
     if api_key is None:
         api_key = parameters.asked("API key", sys.stdin.readline).strip()
-    who = connection.ask_hub(Hub.whoami, Where(Located(url, "the command line"), api_key or None))
+    try:
+        who = connection.ask_hub(Hub.whoami, Where(Located(url, "the command line"), api_key or None))
+    except Unauthenticated as error:
+        if api_key:
+            raise
+        raise output.Failure(
+            f"no key was given, and {url} asks for one",
+            hint=f"type it, or aenv login {url} < key.txt, or --api-key KEY",
+        ) from error
     file = config_file.own_path()
     values = config_file.read(file, warn=False)  # the hub's settings have been read with warnings
     values["system_url"] = url

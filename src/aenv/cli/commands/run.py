@@ -79,7 +79,7 @@ def command(ctx: click.Context, /, **values: Any) -> int:
         os.execve(argv[0], argv, dict(plan.variables))
     import asyncio
 
-    with _listen(options.host, options.port, "--port") as listener:
+    with _listen(options.host, options.port, "--port", control=options.control_port) as listener:
         if options.control_port:
             _listen(options.host, options.control_port, "--control-port").close()
         if options.inspector_port:
@@ -142,7 +142,8 @@ def _plan(options: RunOptions, arguments: tuple[str, ...]) -> Plan:
     return Plan(path, flags, arguments, folder, variables)
 
 
-def _listen(host: str, port: int, flag: str) -> socket.socket:
+def _listen(host: str, port: int, flag: str, *, control: int = 0) -> socket.socket:
+    """A listening socket. Where there is none, the error says whether the port `control` is taken as well."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -150,9 +151,14 @@ def _listen(host: str, port: int, flag: str) -> socket.socket:
         listener.listen(1024)
     except OSError as error:
         listener.close()
+        hint = f"{flag} 0, {'for a free port' if flag == '--port' else 'to turn it off'}, or another number"
+        try:
+            if control:
+                _listen(host, control, "--control-port").close()
+        except output.Failure:
+            hint = "--port 0 --control-port 0, for a free port without the control API, or other numbers"
         raise output.Failure(
-            f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}",
-            hint=f"{flag} 0, {'for a free port' if flag == '--port' else 'to turn it off'}, or another number",
+            f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}", hint=hint
         ) from error
     return listener
 

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ... import __version__
 from ...artifacts.data import builtin
 from ...base import limits, origins
-from ...base.errors import Forbidden, Unavailable
+from ...base.errors import Conflict, Forbidden, Unavailable
 from ...base.settings import GatewaySettings
 from ...engines.base import summary
 from ..instances.catalog import read_folders
@@ -202,9 +202,21 @@ def _sockets(
     data: list[socket.socket] = []
     metrics: list[socket.socket] = []
     with contextlib.ExitStack() as stack:
-        for port, listening in ((settings.port, control), (settings.data_port, data)):
+        refused: dict[str, Conflict] = {}
+        for flag, port, listening in (
+            ("--port", settings.port, control),
+            ("--data-port", settings.data_port, data),
+        ):
             if port is not None:
-                listening.append(stack.enter_context(listeners.bind_tcp(settings.host, port)))
+                try:
+                    listening.append(stack.enter_context(listeners.bind_tcp(settings.host, port)))
+                except Conflict as error:
+                    refused[flag] = error
+        if refused:  # the first, which says what to do about both
+            first = next(iter(refused.values()))
+            flags = " ".join(f"{flag} 0" for flag in refused)
+            first.details["hint"] = f"{flags} for a free port, or another number"
+            raise first
         if settings.socket:
             control.append(stack.enter_context(listeners.bind_unix(settings.socket)))
             stack.callback(settings.socket.unlink, missing_ok=True)

@@ -33,6 +33,7 @@ from .version_details import VersionDetails
 POLICIES = "policies"
 _NEAR_AMONG = 1000
 _MAX_NEAR = 10
+_SIMILAR = 0.75  # "ecco" is to "echo", and "my-env" not to "swe-env", which ends as every second name does
 _READMES = ("README.md", "README.rst", "README.txt", "README")
 
 
@@ -340,7 +341,7 @@ class Environments:
             if caller.role is not Role.ANONYMOUS:
                 known = (*self._folders.values(), *self._built_in.values())
                 seen += [one for versions in known for one in versions.values()]
-            close = difflib.get_close_matches(ref.name, {one.name for one in seen})
+            close = difflib.get_close_matches(ref.name, {one.name for one in seen}, cutoff=_SIMILAR)
             found = [one for one in seen if one.name in close]
         names = [str(one.ref) for one in sorted(found, key=lambda one: refs.Version(one.version), reverse=True)]
         return f"the hub has {', '.join(names[:_MAX_NEAR])}" if names else "the hub has nothing of a similar name"
