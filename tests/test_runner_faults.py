@@ -287,7 +287,7 @@ class TestGoingOn:
         assert [len(one.calls) for one in left] == [made]
         assert made == 5
         file.write_bytes(file.read_bytes() + b'{"type": "step", "torn')
-        found = await run(served, solve, out=file)
+        found = await run(served, solve, out=file, resume=True)  # the code in the script is another
         assert [one.task for one in found] == ["two", "six"]
         assert {one.outcome for one in found} == {Outcome.REWARD}
         assert await instances(served) == []  # also the one that the killed process had

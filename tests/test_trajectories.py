@@ -329,6 +329,19 @@ class TestRescore:
         trajectory = found["two", 1].trajectory
         assert trajectory and [call.name for call in trajectory.calls] == ["look", "submit"]
 
+    @pytest.mark.parametrize("command", ["replay", "rescore"])
+    async def test_an_environment_that_is_not_there_is_refused_once(
+        self, served: str, run: Path, tmp_path: Path, command: str
+    ) -> None:
+        more = ("--out", tmp_path / "new") if command == "rescore" else ()
+        done = aenv(command, run, "--env", "nosuch", "--system-url", served, *more)
+        evaluated = aenv("eval", "nosuch", "--agent", "nop", "--system-url", served, "--out", tmp_path / "x")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.count("nosuch") == evaluated.stderr.count("nosuch") > 0, done.stderr
+        assert evaluated.stderr.splitlines()[0] in done.stderr
+        assert "--env FOLDER" in done.stderr
+        assert not (tmp_path / "new").exists()
+
     async def test_where_the_replay_diverges_it_is_invalid(self, served: str, run: Path) -> None:
         done = aenv("rescore", run, "--env", "other", "--system-url", served, "--tasks", "two", "--json")
         assert done.returncode == 1

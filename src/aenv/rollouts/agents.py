@@ -100,11 +100,11 @@ class Function:
 
     def __init__(self, name: str, function: Play) -> None:
         self.name = name
-        self._function = function
+        self.function = function
 
     async def play(self, env: WatchedEnvironment, task: dict[str, Any], spent: AgentUsage) -> None:
         spent.begin(task)
-        function = self._function
+        function = self.function
         if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
             returned = await function(env, task)
         else:

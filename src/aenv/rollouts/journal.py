@@ -10,6 +10,7 @@ import errno
 import fcntl
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,8 +24,13 @@ from . import bounded_json, known_secrets, run_owner
 from .results import RolloutResult, RunIdentity
 from .trajectory import SCHEMA, Trajectory, read_head, read_step
 
+logger = logging.getLogger("aenv.rollouts.journal")
+
 Mode = Literal["new", "resume", "either"]
-"""Whether a file with results is refused, is needed, or is gone on with where there is one."""
+"""Whether a file with results is refused, is needed, or is gone on with where there is one.
+
+With "resume" it may have results of other code of the agent.
+"""
 
 
 class NotRecorded(AEnvError):
@@ -104,7 +110,8 @@ class Journal:
         """Say which run this is. The first thing that is written."""
         self.run = run
         line = {"type": "run", "schema": SCHEMA, **run.as_json(), "at": wire.timestamp()}
-        self.append({**line, "owner": run_owner.own()})
+        source = {"agent_sha256": run.agent_sha256} if run.agent_sha256 else {}
+        self.append({**line, **source, "owner": run_owner.own()})
 
     def tools(self, tools: Sequence[Mapping[str, Any]]) -> str:
         """The digest of tools, which are written when they are first met."""
@@ -143,6 +150,7 @@ def opened(path: Path | None, run: RunIdentity, repeat: int = 1, mode: Mode = "n
         for number, line in _whole_lines(file):
             _take(known, path, number, line, lambda theirs, tried, at: _check(theirs, tried, run, repeat, at))
             size += len(line) + 1
+        _check_source(known, path, run, mode)
         if not size and os.fstat(file.fileno()).st_size:
             # A torn line is taken away only behind lines that show that the file is ours.
             raise Conflict(f"{str(path)!r} is not a journal: its first line has no end; name another file")
@@ -201,6 +209,9 @@ def _take(
                     check(result.run, result.number, where)
                 else:
                     _check_together(known, result, where)
+                if known.runs:
+                    source = known.runs[-1].agent_sha256
+                    result = replace(result, run=replace(result.run, agent_sha256=source))
                 _ended(known, result)
             case "begin":
                 head = read_head(line)
@@ -262,6 +273,20 @@ def _check(theirs: RunIdentity, number: int, run: RunIdentity, repeat: int, wher
         )
     if number > repeat:
         raise Conflict(f"{where} is of attempt {number}; go on with --repeat {number} or more")
+
+
+def _check_source(known: Recorded, path: Path, run: RunIdentity, mode: Mode) -> None:
+    """Conflict, or a warning to who resumes, where other code of the agent has earned what is not played again."""
+    found = {one.run.agent_sha256 for one in known.results.values() if one.is_judged}
+    if not run.agent_sha256 or found <= {"", run.agent_sha256}:
+        return
+    what = f"{str(path)!r} has results of other code of the agent {run.agent!r}"
+    if mode == "resume":
+        logger.warning("%s: they are not played again, and count with those of this code", what)
+        return
+    raise Conflict(
+        f"{what}; name another file or delete this one to play them again, or keep them with resume=True"
+    )
 
 
 def _check_together(known: Recorded, result: RolloutResult, where: str) -> None:

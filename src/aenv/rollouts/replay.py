@@ -88,18 +88,22 @@ class Replayed:
 
 
 async def replay(instances: TaskInstances, trajectory: Trajectory, *, judge: bool = False) -> Replayed:
-    """Make the calls again, one after the other, in the order in which they began. What breaks off is told."""
+    """Make the calls again, one after the other, in the order in which they began. What breaks off is told.
+
+    NotFound where there is no such environment: then nothing of the file can be replayed.
+    """
     if unable := _unable(trajectory, judge):
         return unable
     head, calls = trajectory.head, trajectory.calls
     variables = {name: value for name, value in head.variables.items() if value != known_secrets.MASKED}
-    task, made = Task(head.task, variables, head.datasource), 0
+    task, made, begun = Task(head.task, variables, head.datasource), 0, False
     secrets = sorted(instances.place.secrets(task), key=len, reverse=True)
     try:
         async with (
             asyncio.timeout(instances.place.limit),
             instances.one(task, validation=head.validation) as env,
         ):
+            begun = True
             run = RunIdentity(env.described.ref, instances.place.digest)
             for made, call in enumerate(calls, 1):
                 if difference := await _differs(env, call, secrets):
@@ -111,8 +115,8 @@ async def replay(instances: TaskInstances, trajectory: Trajectory, *, judge: boo
         )
     except AEnvError as error:
         outcome, reason = faults.outcome_of(error, Outcome.ENV_ERROR), faults.reason_of(error)
-        if isinstance(error, NotFound) and instances.place.name in reason:
-            reason += "; a run of a project folder is replayed with --env FOLDER"
+        if isinstance(error, NotFound) and not begun and instances.place.name in reason:
+            raise NotFound(f"{error.message}; a run of a project folder is replayed with --env FOLDER") from error
         return Replayed(trajectory, made, outcome=outcome, reason=reason)
 
 
@@ -171,6 +175,7 @@ def replayed(
 
     async def main() -> list[Replayed]:
         found: list[Replayed] = []
+        refused: list[BaseException] = []
         waiting = iter(chosen)
         async with (
             opened as there,
@@ -184,9 +189,14 @@ def replayed(
                     found.append(ended)
                     shown(live.counted(passed=ended.is_same))
 
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(concurrency, len(chosen))):
-                    group.create_task(worker())
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(min(concurrency, len(chosen))):
+                        group.create_task(worker())
+            except* NotFound as missing:
+                refused.append(missing.exceptions[0])
+        if refused:
+            raise refused[0]
         return found
 
     return locations.run(main)

@@ -28,6 +28,8 @@ class RunIdentity:
     seed: int = 0
     eval_only: bool = False
     """Whether the environment says that its rollouts must not become training data."""
+    agent_sha256: str = field(default="", compare=False)
+    """The digest of the agent's source, where it is known. Journals keep it with the run, not with each result."""
 
     def differs_from(self, other: RunIdentity) -> tuple[str, Any, Any] | None:
         """The first field in which two runs differ, with both values. `eval_only` may change with the project."""
@@ -56,6 +58,7 @@ class RunIdentity:
             line.get("model"),
             line["seed"] if isinstance(line.get("seed"), int) else 0,
             line.get("evalOnly") is True,
+            str(line.get("agent_sha256") or ""),
         )
 
 

@@ -21,7 +21,7 @@ from ..base.errors import AEnvError, InvalidRequest, NotFound
 from ..base.outcomes import Outcome
 from ..client import where
 from ..client.environment import Environment
-from . import episodes, held_loop, journal, live, locations, task
+from . import agent_source, episodes, held_loop, journal, live, locations, task
 from .agents import Play, as_agent
 from .capture import Capture
 from .episodes import MAX_CALLS, Agent, Episode, PlayRules, Timeouts
@@ -123,15 +123,19 @@ class Runner:
         split: str = "",
         seed: int = 0,
         model: str | None = None,
+        resume: bool = False,
         on_result: OnResult | None = None,
     ) -> list[RolloutResult]:
         """The results of `tasks`, or of all that `env` lists, in their order, each played `repeat` times.
 
         `env` is the name of an environment, or the folder of a project. `agent` is a function of the environment
         and the task, which has the "instruction"; or a name as for `aenv eval`. With `out` every step is appended
-        to that file, and a run that was interrupted goes on there: what was judged is not played again.
+        to that file, and a run that was interrupted goes on there: what was judged is not played again, and a line
+        on stderr says so. A file with results of other code of the agent is refused; `resume` keeps them.
         """
         _check_whole("repeat", repeat, 1)
+        if resume and out is None:
+            raise InvalidRequest("resume needs the file to go on with: out")
         player = as_agent(agent, model, seed)
         wanted = TaskSelection.of(tasks, split, limit)
         options = replace(
@@ -139,6 +143,7 @@ class Runner:
             seed=seed,
             model=model,
             out=Path(out) if out is not None else None,
+            mode="resume" if resume else "either",
             repeat=repeat if repeat > 1 else None,
             capture=await self._capturing(),
         )
@@ -210,7 +215,8 @@ async def _on(
     with suppress(AEnvError):  # an instance that cannot be made is an outcome of the rollout
         await env.initialize()
     described = WatchedEnvironment.over(env).described
-    about = RunIdentity(described.ref, None, agent.name, None, seed, described.eval_only)
+    source = agent_source.digest(agent)
+    about = RunIdentity(described.ref, None, agent.name, None, seed, described.eval_only, source)
     episode = Episode(task)
     try:
         with journal.opened(Path(out) if out is not None else None, about, mode="either") as file:
@@ -281,7 +287,9 @@ async def run(
         surface = await surface_of(first, wanted)
     async with TaskInstances(place) as instances:
         eval_only = place.eval_only or surface.eval_only
-        about = RunIdentity(surface.environment, place.digest, agent.name, options.model, options.seed, eval_only)
+        source = agent_source.digest(agent)
+        by = (agent.name, options.model, options.seed)
+        about = RunIdentity(surface.environment, place.digest, *by, eval_only, source)
         with journal.opened(options.out, about, options.repeat or 1, options.mode) as file:
             wanted_tasks = {one.id: one for one in surface.tasks}
             kept = {
@@ -297,6 +305,9 @@ async def run(
             # All tasks once, then all of them again: a run that is stopped has tried each as often.
             numbers = range(1, (options.repeat or 1) + 1)
             every = [(one, number) for number in numbers for one in surface.tasks]
+            if before:
+                had = f"{str(options.out)!r} has {len(before)} of {len(every)} rollouts already"
+                logger.warning("%s: they are not played again; name another file to play them", had)
             left = [
                 Episode(one, number if options.repeat else None)
                 for one, number in every
