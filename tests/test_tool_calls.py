@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -189,3 +191,26 @@ class TestUrls:
         runtime = await start(project("from aenv import *\n\n@register_tool\ndef a(): pass"))
         async with Environment("my-env@1.0.0", runtime_url=runtime.url) as env:
             assert env.mcp_url == f"{runtime.url}/mcp"
+
+
+def test_an_interrupt_cancels_a_call_that_its_thread_has_just_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, cancelled = threading.Event(), threading.Event()
+    submit = asyncio.run_coroutine_threadsafe
+
+    async def wait() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    def interrupted(*args: Any) -> None:
+        submit(*args)
+        assert begun.wait(20)
+        raise KeyboardInterrupt
+
+    # Ctrl-C at the worst moment, which comes by chance only on a busy machine.
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        SyncEnvironment("my-env@1.0.0").run(wait())
+    assert cancelled.wait(20)

@@ -6,6 +6,7 @@ Async is written once; this facade drives it on one background loop per process.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import threading
@@ -30,12 +31,7 @@ class _Background:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`; an interrupt of the caller cancels it."""
-        future = asyncio.run_coroutine_threadsafe(work, self._started())
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        return SyncEnvironment.run_on(self._started(), work)
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -103,6 +99,34 @@ class SyncEnvironment:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Drive `work`, which uses `environment`, to its end on the loop that the environment lives on."""
         return _background.run(work)
+
+    @staticmethod
+    def run_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+        """Drive `work` to its end on a loop that another thread runs; an interrupt of this one cancels it."""
+        tasks: list[asyncio.Task[Any] | None] = []
+        is_given_up = False
+
+        async def driven() -> T:
+            if is_given_up:
+                work.close()
+                raise asyncio.CancelledError
+            tasks.append(asyncio.current_task())
+            return await work
+
+        def give_up() -> None:
+            nonlocal is_given_up
+            is_given_up = True
+            for task in tasks:
+                if task:
+                    task.cancel()
+
+        try:
+            # Not cancelled by its future: an interrupt may come before this thread has that.
+            return asyncio.run_coroutine_threadsafe(driven(), loop).result()
+        except BaseException:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(give_up)
+            raise
 
     @classmethod
     def create_many(cls, n: int, env_name: str, *args: Any, **kwargs: Any) -> SyncGroup:

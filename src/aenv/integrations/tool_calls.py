@@ -82,12 +82,7 @@ class InstanceTool:
                 f"the framework called {self.name!r} in the thread of the environment's event loop, which would"
                 " wait for itself; use SyncEnvironment, or run the agent with asyncio.to_thread"
             )
-        called = asyncio.run_coroutine_threadsafe(self._answer(arguments), self.loop)
-        try:
-            return called.result()
-        except BaseException:
-            called.cancel()  # an interrupted caller stops the tool
-            raise
+        return SyncEnvironment.run_on(self.loop, self._answer(arguments))
 
     async def _answer(self, arguments: Mapping[str, Any] | str | None) -> ToolAnswer:
         try:
