@@ -200,7 +200,8 @@ class TestPrograms:
         (tmp_path / "my_agent.py").write_text(AGENT)
         words = ("eval", "trouble", "--agent", "my_agent:agent", "--system-url", served)
         assert aenv(*words, "--tasks", "two", "--out", "x", cwd=tmp_path).returncode == 0
-        (tmp_path / "my_agent.py").write_text(AGENT.replace("else 6", "else 7"))
+        # Of another length: Python takes compiled code by the second and the size of its source.
+        (tmp_path / "my_agent.py").write_text(AGENT.replace("else 6", "else 70"))
         done = aenv(*words, "--resume", "x", "--json", cwd=tmp_path)
         assert [json.loads(line)["reward"] for line in done.stdout.splitlines()] == [1.0, 0.0]
         assert "'x' has results of other code of the agent 'my_agent:agent': they are not played" in done.stderr

@@ -107,6 +107,7 @@ TABLE = """
     GET /                                       200 200 200 200 200 200 200
     GET /assets/{name}                          404 404 404 404 404 404 404
     GET /session                                200 401 401 200 200 200 200
+    POST /session                               200 401 401 200 200 200 200
     data POST /instances/{id}/tools/{tool}      401 200 401 403 404 200 200
     data POST /services/{service}/tools/{tool}  401 400 401 403 404 200 200
     DELETE /token/{id}                          401 401 401 403 403 200 200
