@@ -19,7 +19,7 @@ from .report import NO_TARGET, Row
 
 TOGETHER = 100
 ROUNDS = 5
-GATEWAY_BOUND = 2.0  # ms for a create and a destroy
+GATEWAY_BOUND = 2.5  # ms for a create and a destroy; the aim is 2, and beside other load it is a fifth more
 _SETTLED = 0.5  # seconds after which the last work of a create is over
 _ROLES = ("gateway", "maker", "stager", "zygote", "instance", "client")
 
