@@ -87,6 +87,17 @@ def awake_cores() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def confined_to(core: int) -> Iterator[None]:
+    """What is started inside runs on this core alone: one of those that we may use, counted from 0."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {sorted(cores)[core % len(cores)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
 def stores(stack: ExitStack, count: int = 1) -> dict[str, list[str]]:
     """The urls of `count` empty stores of each kind; Redis, as it is installed, where it is."""
     urls = {"SQLite": [""] * count}
@@ -245,8 +256,8 @@ def ours(*arguments: str) -> list[str]:
 
 
 def gateway(port: int, data_port: int) -> list[str]:
-    ports = ["--port", str(port), "--data-port", str(data_port)]
-    return [sys.executable, "-m", "aenv.cli", "serve", "--engine", "process", *ports, str(PROJECT)]
+    options = ["--port", str(port), "--data-port", str(data_port), "--workers", "2"]
+    return [sys.executable, "-m", "aenv.cli", "serve", "--engine", "process", *options, str(PROJECT)]
 
 
 def _start(
