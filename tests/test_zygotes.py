@@ -283,6 +283,51 @@ def test_a_process_that_ends_before_it_has_read_its_order_has_ended_and_broken_n
         assert senders.received(ours) == (b"", 0)
 
 
+async def test_a_create_gets_another_process_where_those_that_waited_were_killed(
+    home: Path, spec: InstanceSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with engine_of(home) as engine:
+        first = like(spec)
+        instance = (await engine.create(first)).pid
+        forker, _, stager = above(instance)
+
+        def waiting() -> list[psutil.Process]:
+            """Those that have entered their rooms."""
+            here = os.readlink(f"/proc/{forker.pid}/ns/mnt")
+            others = [child for child in forker.children() if child.pid != instance]
+            return [child for child in others if os.readlink(f"/proc/{child.pid}/ns/mnt") != here]
+
+        await until(lambda: len(waiting()) == 4)
+        with stopped(stager):  # so that it hears of their ends and of the create at once
+            for process in waiting():
+                process.kill()
+            await until(lambda: not forker.children()[1:])
+            asked = asyncio.Event()
+            plain = zygotes.Zygote.fork
+
+            def fork(*words: Any) -> Any:
+                forking = plain(*words)
+                asked.set()
+                return forking
+
+            monkeypatch.setattr(zygotes.Zygote, "fork", fork)
+            second = like(spec)
+            creating = asyncio.create_task(engine.create(second))
+            await asked.wait()
+        assert (await creating).pid != instance
+        for each in (first, second):
+            await engine.destroy(each.id)
+
+
+@contextmanager
+def stopped(process: psutil.Process) -> Iterator[None]:
+    process.suspend()
+    try:
+        yield
+    finally:
+        process.resume()
+
+
 async def test_nothing_is_left_of_a_zygote_when_its_engine_is_closed(home: Path, spec: InstanceSpec) -> None:
     async with engine_of(home) as engine:
         one = like(spec)

@@ -239,12 +239,19 @@ class _Stager:
                 if number in self._leaders:
                     self._kept.add(number)
             case protocol.ForkRequest() as fork:
-                spare = self._spare_for(fork.shape)
-                spare.wanted, spare.channel = fork, descriptors[0]
-                if spare.is_ready:
-                    self._let_in(spare)
+                self._make_instance(fork, descriptors[0])
 
     # Processes that wait, and their rooms
+
+    def _make_instance(self, fork: protocol.ForkRequest, channel: int) -> None:
+        """Of a process that waits, else of a new one. Those that have ended while they waited are passed over."""
+        while True:
+            spare = self._spare_for(fork.shape)
+            spare.wanted, spare.channel = fork, channel
+            if not spare.is_ready or self._let_in(spare):
+                return
+            spare.channel = -1  # for the next one
+            self._drop(spare)
 
     def _spare_for(self, shape: NamespaceShape) -> _Spare:
         if shape != self._shape:
@@ -334,27 +341,30 @@ class _Stager:
         except OSError as error:
             self._fail(spare, f"it ended before it was an instance: {error}")
             return
-        if spare.wanted:
-            self._let_in(spare)
+        if spare.wanted and not self._let_in(spare):
+            self._fail(spare, "it ended before it was an instance")
 
-    def _let_in(self, spare: _Spare) -> None:
-        """Let the process be the instance that the engine has asked for."""
+    def _let_in(self, spare: _Spare) -> bool:
+        """Let the process be the instance that the engine has asked for. False when it has ended."""
         fork, room = spare.wanted, spare.room
         assert fork
         assert room
         try:
             socket.send_fds(spare.line, [protocol.JOIN], [spare.channel])
+        except ConnectionError:
+            return False
         except OSError as error:
-            self._fail(spare, f"it ended before it was an instance: {error}")
-            return
+            self._fail(spare, f"it could not be told that it is an instance: {error}")
+            return True
         handed = (spare.handle, room.log, *room.listeners.values())
         if not self._tell(protocol.Prepared(fork.number, tuple(room.listeners)), *handed):
             self._fail(spare, "too many descriptors are on their way to the gateway")
-            return
+            return True
         self._instances[spare.number] = fork.number
         self._forget(spare)
         self._remember(spare)
         spare.let_go()
+        return True
 
     def _remember(self, spare: _Spare) -> None:
         """It is an instance, and lives on when this process is not needed any more."""
