@@ -18,12 +18,34 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).parent.parent
+LONGEST = (
+    "test_doc_commands.py",
+    "test_published_cli.py",
+    "test_templates.py",
+    "test_openapi.py",
+    "test_judges.py",
+    "test_makers.py",
+    "test_doctor.py",
+    "test_native_chaos.py",
+    "test_repository.py",
+    "test_native_engine.py",
+    "test_terminalbench.py",
+    "test_centre_pages.py",
+    "test_validate.py",
+)
+"""The files that take longest, the longest first."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--make-integrations", action="store_true", help="install the frameworks that are not there yet"
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, so that no core waits for it at the end."""
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

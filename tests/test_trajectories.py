@@ -348,7 +348,7 @@ class TestRescore:
         assert len(done.stdout.splitlines()) == 2
         for line in done.stdout.splitlines():
             found = json.loads(line)
-            assert (found["outcome"], found["reward"]) == ("invalid", None)
+            assert (found["outcome"], found["reward"]) == ("invalid", None), found["error"]
             assert "the replay diverges: call 1, look" in found["error"]
 
     async def test_what_was_not_judged_stays_what_it_is(self, served: str, tmp_path: Path) -> None:

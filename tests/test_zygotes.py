@@ -178,7 +178,7 @@ async def test_a_process_that_waits_is_in_its_room_and_confined_before_an_instan
             """Those that have a worker thread: they have rehearsed a call, which comes last."""
             return [each for each in forker.children() if each.pid != made.pid and each.num_threads() > 1]
 
-        await until(lambda: bool(waiting()))
+        await until(lambda: len(waiting()) == 4)  # all that are kept: which of them is next is not known
         filters, zygote_group = status(forker)["Seccomp_filters"], groups_of(forker.pid)
         before = {each.pid for each in waiting()}
         for each in waiting():

@@ -23,21 +23,20 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NoReturn
 
-from ...base import settings
 from ...isolation.sandbox import mounts, protocol, system
 from ...isolation.sandbox.inside_paths import ENVIRONMENT
-from ...isolation.sandbox.orders import Stage, StageTask, ZygoteOrder, task_file, task_from
+from ...isolation.sandbox.orders import Stage, StageTask, ZygoteOrder, task_from
 from ...isolation.sandbox.protocol import NamespaceShape
-from . import ending, rooms
+from . import ending, rooms, started_zygote
 from .rooms import Room
 from .senders import SO_PASSCRED, facts, is_readable, received
+from .started_zygote import StartedZygote
 
 _SPARES = 4
 _UNDISTURBED = 20  # milliseconds: longer than a start takes
-_TAIL_BYTES = 2048
 _CROWD = 64
 
 
@@ -94,41 +93,6 @@ class _Spare:
                 os.close(descriptor)
 
 
-@dataclass
-class _Zygote:
-    """What the stager knows of the zygote."""
-
-    pid: int
-    socket: socket.socket
-    printed: int
-    """A file in memory with what it and the author's code have printed."""
-    forker: int = 0
-    """The child of it that forks."""
-    said: set[str] = field(default_factory=set)
-    """What it may say once."""
-    status: int | None = None
-    """As wait(2) tells, once it has ended."""
-
-    def once(self, what: str) -> None:
-        if what in self.said:
-            raise protocol.Broken(f"{what} a second time")
-        self.said.add(what)
-
-    def end(self) -> str:
-        """End it; how it has ended, if it was over already."""
-        if self.status is None:
-            os.kill(self.pid, signal.SIGKILL)
-            self.status = os.waitpid(self.pid, 0)[1]
-        status = self.status
-        return (
-            f"by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"with code {os.WEXITSTATUS(status)}"
-        )
-
-    def tail(self) -> str:
-        size = os.fstat(self.printed).st_size
-        return os.pread(self.printed, _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(errors="replace").strip()
-
-
 class _Stager:
     """The state of the one stager of this process."""
 
@@ -158,7 +122,7 @@ class _Stager:
         """The engine's numbers of those that it has written down."""
         self._crowd = _CROWD
         """With so many leaders, those that have ended are let go."""
-        self._zygote: _Zygote
+        self._zygote: StartedZygote
 
     # Beginning
 
@@ -166,7 +130,7 @@ class _Stager:
         """Start the zygote in the first user namespace, and enter the second."""
         system.unshare("mount")
         is_alone = rooms.mount_own_proc() and not builds_apart
-        self._zygote = _start_zygote(task, self._control)
+        self._zygote = started_zygote.start(task, self._control)
         handle = os.pidfd_open(self._zygote.pid)
         system.unshare("user", "mount")
         with socket.socket(fileno=task.nested) as above:
@@ -480,29 +444,6 @@ class _Stager:
         with contextlib.suppress(ChildProcessError):
             while True:
                 os.waitpid(-1, 0)
-
-
-def _start_zygote(task: StageTask, control: socket.socket) -> _Zygote:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours.setsockopt(socket.SOL_SOCKET, SO_PASSCRED, 1)
-    printed = os.memfd_create("printed")
-    file = task_file(task)
-    words = [sys.executable, "-P", "-m", "aenv.inside.zygote.zygote", str(theirs.fileno()), str(file)]
-    os.set_inheritable(theirs.fileno(), True)
-    pid = os.fork()
-    if pid:
-        theirs.close()
-        os.close(file)
-        return _Zygote(pid, ours, printed)
-    try:
-        control.close()
-        os.close(task.nested)
-        os.dup2(printed, 1)
-        os.dup2(printed, 2)
-        # With all functions of libraries found at once: each fork would find, and copy, for itself.
-        os.execve(sys.executable, words, {**settings.variables(), "LD_BIND_NOW": "1"})
-    finally:
-        os._exit(1)
 
 
 if __name__ == "__main__":
