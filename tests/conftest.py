@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -20,10 +21,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 REPOSITORY = Path(__file__).parent.parent
 LONGEST = (
     "test_doc_commands.py",
-    "test_published_cli.py",
     "test_templates.py",
     "test_openapi.py",
-    "test_judges.py",
     "test_makers.py",
     "test_doctor.py",
     "test_native_chaos.py",
@@ -46,6 +45,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, so that no core waits for it at the end."""
     rank = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from looking at eight thousand tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

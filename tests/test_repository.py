@@ -135,20 +135,29 @@ class TestFresh:
         again = subprocess.run(setup, env=variables, capture_output=True, text=True)
         assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
 
-    def test_a_release_is_the_same_twice_and_its_wheel_works(self, checkout: Path) -> None:
+    def test_a_release_is_the_same_when_it_is_built_again_and_its_wheel_works(self, checkout: Path) -> None:
         (checkout / ".venv").symlink_to(Path(sys.prefix))
         (checkout / "scripts" / "setup").write_text("#!/bin/sh\n")  # the virtual environment is that of the tests
         for words in ("init --quiet", "add --all", "-c user.name=a -c user.email=a@b commit --quiet -m x"):
             subprocess.run(["git", *words.split()], cwd=checkout, check=True)
         release = [checkout / "scripts" / "release"]
-        sums = [subprocess.run(release, check=True, capture_output=True, text=True).stdout for _ in range(2)]
-        assert sums[0] == sums[1]
-        assert sorted(line.split()[1] for line in sums[0].splitlines()) == [
+        sums = subprocess.run(release, check=True, capture_output=True, text=True).stdout
+        assert sorted(line.split()[1] for line in sums.splitlines()) == [
             f"./aenvironment-{aenv.__version__}-py3-none-any.whl",
             f"./aenvironment-{aenv.__version__}.tar.gz",
         ]
-        made = subprocess.run(["sha256sum", "--check"], cwd=checkout / "dist", input=sums[0], text=True)
-        assert made.returncode == 0
+        built = subprocess.run(["sha256sum", "--check"], cwd=checkout / "dist", input=sums, text=True)
+        assert built.returncode == 0
+        committed = subprocess.run(
+            ["git", "log", "-1", "--format=%ct"], cwd=checkout, check=True, capture_output=True, text=True
+        )
+        build = [sys.executable, "-m", "uv", "build", "--quiet", "--wheel", "-o", checkout / "again", checkout]
+        subprocess.run(build, check=True, env={**os.environ, "SOURCE_DATE_EPOCH": committed.stdout.strip()})
+        wheels = [line for line in sums.splitlines() if line.endswith(".whl")]
+        again = subprocess.run(
+            ["sha256sum", "--check"], cwd=checkout / "again", input="\n".join(wheels), text=True
+        )
+        assert again.returncode == 0
         (checkout / "README.md").write_text("changed")
         dirty = subprocess.run(release, capture_output=True, text=True)
         assert (dirty.returncode, dirty.stderr) == (1, "release: there are changes that are not committed\n")

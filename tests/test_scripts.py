@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -379,6 +380,17 @@ class TestSkips:
         assert (
             "need data that may not be shipped; to run them: AENV_TEST_SHARED=FOLDER ./scripts/test" in done.stdout
         )
+
+
+class TestTest:
+    @pytest.mark.slow  # it collects all tests
+    def test_the_fast_ones_are_neither_slow_nor_of_containers_nor_of_programs_of_others(self) -> None:
+        script = (ROOT / "scripts" / "test").read_text()
+        (marks,) = re.findall(r"--fast\) .*-m \"([^\"]+)\"", script)
+        command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "-m"]
+        done = run(*command, marks, "tests/integrations", "tests/cluster", "tests/test_native_chaos.py", cwd=ROOT)
+        assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, done.stdout
+        assert run(*command, marks, "tests/test_scripts.py", cwd=ROOT).returncode == 0
 
 
 class TestSetup:

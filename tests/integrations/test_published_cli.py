@@ -23,7 +23,7 @@ from tests.venvs import judge
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # each of its commands takes seconds
 
-SDK = Path(__file__).parent / "judges" / "published_cli_sdk.py"
+SDK = Path(__file__).parent.parent / "judges" / "published_cli_sdk.py"
 MakeUser = Callable[..., User]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.venvs import judge
 
-SOURCE = Path(__file__).parent.parent / "src"
+SOURCE = Path(__file__).parents[2] / "src"
 
 TOOLS = """
 from aenv import *

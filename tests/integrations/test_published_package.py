@@ -23,7 +23,7 @@ from tests.venvs import judge
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # each of its processes takes seconds to start
 
 PORTABLE = ENVIRONMENTS / "portable"
-USAGE = Path(__file__).parent / "judges" / "usage.py"
+USAGE = Path(__file__).parent.parent / "judges" / "usage.py"
 DIRECT = {"DUMMY_INSTANCE_IP": "127.0.0.1"}
 REMOTE = {"AENV_SYSTEM_URL": "http://127.0.0.1:8080"}
 

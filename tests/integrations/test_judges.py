@@ -79,7 +79,7 @@ async def test_a_client_passes_over_stdio(client: str, mode: str) -> None:
 async def _passes(client: str, mode: str, *target: str) -> None:
     """Run the judge to its end; the failures, if any, are the message."""
     python = await asyncio.to_thread(judge, client)
-    script = Path(__file__).parent / "judges" / f"{client}.py"
+    script = Path(__file__).parent.parent / "judges" / f"{client}.py"
     process = await asyncio.create_subprocess_exec(
         python,
         script,
