@@ -109,7 +109,7 @@ def starts() -> list[Row]:
     is_quiet = reference <= QUIET
     absolute = ("≤ 15 ms", p50 <= 0.015) if is_quiet else (NO_TARGET, True)
     found = [
-        Row(f"{what}, P50", "ms", None, p50 * 1e3, *within(0.7, reference, p50)),  # the aim is 0.6
+        Row(f"{what}, P50", "ms", None, p50 * 1e3, *within(0.6, reference, p50)),
         Row(
             f"the same, {'on a quiet machine' if is_quiet else 'on a busy machine'}",
             "ms",

@@ -209,7 +209,7 @@ class TestStages:
     async def test_a_start_that_takes_too_long_is_tried_again(self, served: str) -> None:
         async with Runner(url=served, timeouts=Timeouts(start=0.0), retries=1) as runner:
             (found,) = await runner.run("trouble", solve, tasks=["two"])
-        assert (found.outcome, found.attempts) == (Outcome.INFRA_ERROR, 2)
+        assert (found.outcome, found.attempts) == (Outcome.INFRA_ERROR, 2), found
         assert found.reason == "the start took longer than 0 s"
 
     async def test_a_reward_that_takes_too_long(self, served: str) -> None:

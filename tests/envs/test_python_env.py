@@ -18,6 +18,7 @@ from aenv.inside.author.registry import Registry, collecting
 from aenv.inside.runtime.calls import Calls
 from aenv.inside.zygote.purity import is_same_for_all
 from tests.envs.shells import ENVIRONMENTS, example, module, native_gateway, post, result_of
+from tests.relayed import until
 from tests.wheels import make_wheel
 
 pythons = module("python", "python_env")
@@ -271,6 +272,10 @@ async def test_a_timeout_that_makes_no_sense_is_refused_by_name(run: Run) -> Non
             await run("1", timeout)
 
 
+def workers() -> set[int]:
+    return {child.pid for child in psutil.Process().children() if "_python_worker" in str(child.cmdline())}
+
+
 async def test_the_interpreter_starts_with_the_instance_and_the_first_code_finds_it(context: Context) -> None:
     with collecting(Registry()) as registry:
         register_start(pythons.start_interpreter)
@@ -278,7 +283,8 @@ async def test_the_interpreter_starts_with_the_instance_and_the_first_code_finds
     async with Calls(context) as calls:
         calls.start(registry.starts)
         await asyncio.gather(*calls._starting)
-        started = {child.pid for child in psutil.Process().children() if "_python_worker" in str(child.cmdline())}
+        await until(lambda: bool(workers()))  # it is started, and perhaps not yet what it will be
+        started = workers()
         said = await calls.run(registry.tools["run"], {"code": "import os; os.getpid()"})
         assert int(said["result"]) in started
     assert not started & {child.pid for child in psutil.Process().children()}
